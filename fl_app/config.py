@@ -1,0 +1,318 @@
+"""Configuration: Hydra overrides in, one checked and typed `Config` out, or every error at once.
+
+Groups with a fixed form are dataclasses below. A group with a `_target_` (strategy,
+population, data, network) takes the keyword-only parameters of what it names: their
+annotations are its schema, so there is no second list of settings to keep in step.
+"""
+
+import inspect
+import shlex
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from hydra.utils import get_object
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+"""The Hydra tree: beside the package in a checkout and in Flower's bundle alike."""
+
+_STRICT = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Local training: SGD over `epochs` epochs in batches of `batch_size`."""
+
+    __pydantic_config__ = _STRICT
+    epochs: NonNegativeInt
+    batch_size: PositiveInt
+    learning_rate: PositiveFloat
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: NonNegativeFloat
+    device: str
+    precision: Literal["fp32", "bf16"]
+    threads: PositiveInt
+    cached: PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Who runs the rounds, and how many replies a round needs."""
+
+    __pydantic_config__ = _STRICT
+    name: Literal["inprocess", "simulation", "deployment"]
+    workers: PositiveInt
+    min_success: PositiveInt
+    round_timeout_s: PositiveFloat | None
+    connect_timeout_s: PositiveFloat
+    cpus_per_client: PositiveFloat
+    gpus_per_client: NonNegativeFloat
+    connection: str | None
+    folder: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """How communities are found on the similarity graph."""
+
+    __pydantic_config__ = _STRICT
+    backend: Literal["python-louvain", "fast"]
+    resolution: PositiveFloat
+    look_ahead_every: NonNegativeInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsConfig:
+    """What a run writes and when; `folder` is where, set by the door that starts the run."""
+
+    __pydantic_config__ = _STRICT
+    folder: str | None
+    checkpoint_every: PositiveInt
+    evaluate_every: PositiveInt
+    snapshot_rounds: list[PositiveInt]
+    figures: bool
+    resume: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A group that names what it builds: the dotted path and its keyword-only options."""
+
+    path: str
+    options: Mapping[str, Any]
+
+    def resolve(self) -> Callable[..., Any]:
+        """Return the class or function that the path names."""
+        found: Callable[..., Any] = get_object(self.path)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run, checked."""
+
+    experiment_name: str
+    seed: int
+    rounds: int
+    strategy: Target
+    population: Target
+    data: Target
+    network: Target
+    client: ClientConfig
+    engine: EngineConfig
+    graph: GraphConfig
+    records: RecordsConfig
+    resolved: Mapping[str, Any]
+
+    def yaml(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return OmegaConf.to_yaml(OmegaConf.create(dict(self.resolved)))
+
+
+class ConfigError(ValueError):
+    """Every problem of a configuration, one a line, in `problems`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
+
+
+_TOP = {"experiment_name": str, "seed": NonNegativeInt, "rounds": PositiveInt}
+_FIXED = {
+    "client": ClientConfig,
+    "engine": EngineConfig,
+    "graph": GraphConfig,
+    "records": RecordsConfig,
+}
+_TARGETS = ("strategy", "population", "data", "network")
+_compose_lock = threading.Lock()
+
+
+def load(overrides: Sequence[str]) -> Config:
+    """Compose and check a configuration; raises ConfigError with all problems together."""
+    composed, problems = _compose_all(tuple(overrides))
+    if composed is None:
+        raise ConfigError(problems)
+    return check(composed, problems)
+
+
+@lru_cache(maxsize=32)
+def load_text(overrides: str) -> Config:
+    """Return the configuration of one shell-quoted string of overrides (cached).
+
+    Flower's run_config has scalar values only, so the overrides travel as one string.
+    """
+    return load(shlex.split(overrides))
+
+
+def check(composed: DictConfig, problems: Sequence[str] = ()) -> Config:
+    """Return the typed configuration of a composed tree; raises ConfigError."""
+    found = list(problems)
+    try:
+        tree = OmegaConf.to_container(composed, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError([*found, _first_line(error)]) from error
+    assert isinstance(tree, dict)
+    values: dict[str, Any] = {}
+    for key, kind in (_TOP | _FIXED).items():
+        values[key] = _typed(key, kind, tree.get(key), found)
+    for key in _TARGETS:
+        values[key] = _target(key, tree.get(key), found)
+    known = {*_TOP, *_FIXED, *_TARGETS}
+    found += [f"{key} is no setting; remove it" for key in tree if key not in known]
+    found += _cross_checks(values)
+    if found:
+        raise ConfigError(found)
+    return Config(**values, resolved={str(k): v for k, v in tree.items()})
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose the Hydra tree; Hydra keeps global state, hence the lock."""
+    with _compose_lock:
+        GlobalHydra.instance().clear()
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra.compose("config", overrides=list(overrides))
+
+
+def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
+    """Compose what can be composed, so that one bad override does not hide the others."""
+    try:
+        return compose(overrides), []
+    except (HydraException, OmegaConfBaseException) as error:
+        bad = {one: reason for one in overrides if (reason := _reason(one))}
+        if not bad:  # each is fine alone, or belongs to an option that another one selects
+            groups = tuple(one for one in overrides if "." not in one.split("=")[0])
+            bad = {o: r for o in overrides if o not in groups and (r := _reason(*groups, o))}
+        problems = list(bad.values()) or [_first_line(error)]
+        rest = tuple(one for one in overrides if one not in bad)
+        try:
+            return (compose(rest) if bad else None), problems
+        except (HydraException, OmegaConfBaseException) as left:
+            return None, [*problems, _first_line(left)]
+
+
+def _reason(*overrides: str) -> str | None:
+    """Say what is wrong with the last of these overrides, or None."""
+    try:
+        compose(overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        key, _, value = overrides[-1].partition("=")
+        folder = CONF / key
+        if folder.is_dir():
+            options = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+            return f"{key} must be one of {options}, got {value}"
+        if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
+            return None if len(overrides) == 1 else f"{key} is no setting of this run; remove it"
+        return f"{overrides[-1]}: {_first_line(error)}"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _typed(key: str, kind: Any, value: Any, problems: list[str]) -> Any:
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as error:
+        problems += _messages(key, error)
+        return None
+
+
+def _target(key: str, node: Any, problems: list[str]) -> Target | None:
+    if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
+        problems.append(f"{key} must name a _target_, got {node!r}; choose one of conf/{key}")
+        return None
+    try:
+        target = get_object(node["_target_"])
+    except (ImportError, ValueError) as error:
+        problems.append(f"{key}._target_ {node['_target_']} cannot be found: {error}")
+        return None
+    options = {name: value for name, value in node.items() if name != "_target_"}
+    try:
+        model = _schema(target)(**options)
+    except ValidationError as error:
+        problems += _messages(key, error)
+        return None
+    return Target(path=node["_target_"], options={name: getattr(model, name) for name in options})
+
+
+def _schema(target: Callable[..., Any]) -> Any:
+    """Return a pydantic model of the keyword-only parameters of `target`.
+
+    `seed` is left out: it is the run's and is handed in by the wiring.
+    """
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(target).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
+            empty = parameter.default is inspect.Parameter.empty
+            fields[parameter.name] = (parameter.annotation, ... if empty else parameter.default)
+    return create_model("Options", __config__=_STRICT, **fields)
+
+
+def _messages(key: str, error: ValidationError) -> list[str]:
+    """Turn pydantic's findings into sentences: the key, the rule, the value."""
+    lines = []
+    for item in error.errors():
+        place = ".".join([key, *(str(part) for part in item["loc"] if "[" not in str(part))])
+        if item["type"] == "extra_forbidden":
+            lines.append(f"{place} is no setting here; remove it or choose another {key}")
+        elif item["type"] == "missing":
+            lines.append(f"{place} is missing; give it as {place}=<value>")
+        else:
+            rule = item["msg"].removeprefix("Input should be ").removeprefix("a ")
+            lines.append(f"{place} must be {rule}, got {item['input']!r}")
+    return lines
+
+
+def _cross_checks(values: Mapping[str, Any]) -> list[str]:
+    """Rules between groups, each checked only where its parts are sound."""
+    found: list[str] = []
+    strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
+    records, engine = values["records"], values["engine"]
+    options = strategy.options if strategy else {}
+    last = options.get("cluster_round")
+    if rounds and isinstance(last, int) and last >= rounds:
+        found.append(
+            f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
+            f"got {last}; raise rounds or lower it"
+        )
+    ignored = options.get("ignore_before", 0)
+    if isinstance(last, int) and ignored > last:
+        found.append(
+            f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
+            f"got {ignored}; no update would be left to compare"
+        )
+    if strategy and population and engine:
+        clients = population.options.get("clients", 0)
+        if engine.min_success > clients:
+            found.append(
+                f"engine.min_success must be at most population.clients={clients}, "
+                f"got {engine.min_success}; lower it"
+            )
+    if rounds and records and any(late > rounds for late in records.snapshot_rounds):
+        found.append(
+            f"records.snapshot_rounds must be at most rounds={rounds}, "
+            f"got {records.snapshot_rounds}; drop the later ones"
+        )
+    return found

@@ -1,0 +1,118 @@
+"""A Flower Grid that runs the unmodified ClientApp in this process, without Ray."""
+
+import copy
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from flwr.app import Context, Error, Message, RecordDict, UserConfig
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.serverapp.grid import Grid
+from flwr.supercore.run import Run, RunNotRunningException
+from flwr.supercore.task_identity import TaskIdentity
+
+RUN_ID = 1
+CLIENT_RAISED = 0
+"""Error code of a reply from a client that raised, as Flower's engines give it."""
+
+
+class InProcessGrid(Grid):
+    """Clients as threads: `workers` at a time, replies in the order of the messages.
+
+    Node ids are 1..n in the order of the partitions, so that a run can be repeated.
+    """
+
+    def __init__(
+        self, client_app: ClientApp, *, nodes: int, run_config: UserConfig, workers: int
+    ) -> None:
+        self._app = client_app
+        self._run = Run.create_empty(run_id=RUN_ID)
+        self._contexts = {
+            node: Context(
+                run_id=RUN_ID,
+                node_id=node,
+                node_config={"partition-id": node - 1, "num-partitions": nodes},
+                state=RecordDict(),
+                run_config=run_config,
+            )
+            for node in range(1, nodes + 1)
+        }
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
+        self._replies: dict[str, Message] = {}
+        self._closed = threading.Event()
+        TaskIdentity.run_id, TaskIdentity.task_id = RUN_ID, 1
+        TaskIdentity.node_id = SUPERLINK_NODE_ID
+
+    def close(self) -> None:
+        """Stop: clients not yet started are dropped, and Flower's polling thread ends."""
+        self._closed.set()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def set_run(self, run: Run) -> None:
+        """Set the run that messages belong to."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """The run that messages belong to."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message to one node."""
+        return Message(
+            content=content,
+            message_type=message_type,
+            dst_node_id=dst_node_id,
+            group_id=group_id,
+            ttl=ttl,
+        )
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return all node ids, in order."""
+        if self._closed.is_set():
+            raise RunNotRunningException
+        return list(self._contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Run the clients to their end and keep their replies for `pull_messages`."""
+        replies = list(self.send_and_receive(messages))
+        ids = [f"{RUN_ID}-{len(self._replies) + i}" for i in range(len(replies))]
+        self._replies.update(zip(ids, replies, strict=True))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to messages pushed before."""
+        return [self._replies.pop(key) for key in message_ids]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Run each message's client and return the replies in the order of the messages.
+
+        `timeout` is for engines that can lose a client: a thread here always answers.
+        """
+        futures = [self._pool.submit(self._answer, message) for message in messages]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+
+    def _answer(self, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        # Client mods change the content in place; a record may be shared between messages.
+        received = copy.deepcopy(message)
+        try:
+            return self._app(received, self._contexts[node])
+        except Exception as error:  # noqa: BLE001  (any client bug becomes a failed reply)
+            reason = f"{type(error).__name__}: {error}"
+            return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)

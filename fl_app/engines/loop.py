@@ -1,0 +1,221 @@
+"""The rounds: one batched send each, resumable, ordered, with a minimum of valid replies.
+
+Replaces Flower's `Server.fit`, which always starts at round 1, loses the id of a client that
+fails and sends one message per thread. The same under Ray, in-process and over gRPC.
+"""
+
+import time
+from dataclasses import asdict
+from logging import getLogger
+from typing import Any
+
+import numpy as np
+from flwr.common import FitRes
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.history import History as FlowerHistory
+from flwr.server.server import Server
+
+from fl_app.engines.exchange import Exchange
+from fl_app.evaluation.communities import describe
+from fl_app.records.recorder import Recorder
+from fl_app.strategies.base import (
+    ClientFailure,
+    CommunityStrategy,
+    TooFewRepliesError,
+    View,
+)
+from fl_app.strategies.roster import Roster
+
+log = getLogger(__name__)
+POLL_S = 0.5
+
+
+class RoundLoop(Server):
+    """Flower's Server, with rounds of our own: see the module."""
+
+    def __init__(
+        self,
+        *,
+        strategy: CommunityStrategy,
+        recorder: Recorder,
+        clients: int,
+        round_timeout_s: float | None,
+        connect_timeout_s: float,
+    ) -> None:
+        self.roster = Roster()
+        super().__init__(client_manager=self.roster, strategy=strategy)
+        self.communities_strategy = strategy
+        self.recorder = recorder
+        self.clients = clients
+        self.connect_timeout_s = connect_timeout_s
+        self.exchange = Exchange(self.roster, timeout=round_timeout_s)
+        self._sound = True
+
+    def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
+        """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
+        start, done = time.perf_counter(), self._restore()
+        status = "failed"
+        try:
+            self._wait_for_clients()
+            for server_round in range(done + 1, num_rounds + 1):
+                self._round(server_round)
+                done = server_round
+            status = "completed"
+        except KeyboardInterrupt:
+            status = "interrupted"
+            raise
+        finally:
+            # A stop in the middle of an aggregation leaves the checkpoint before it in force.
+            if self._sound:
+                self._checkpoint(done)
+            self._finish(status)
+        return FlowerHistory(), time.perf_counter() - start
+
+    def _restore(self) -> int:
+        """Take up the checkpoint of a run that goes on; return the rounds it has behind it."""
+        strategy = self.communities_strategy
+        self.parameters = strategy.initialize_parameters(self.roster)
+        saved = self.recorder.restored()
+        if saved is None:
+            return 0
+        strategy.restore(saved.arrays, saved.state)
+        return saved.round
+
+    def _wait_for_clients(self) -> None:
+        """Wait until all clients are there and known; raises TimeoutError."""
+        deadline = time.monotonic() + self.connect_timeout_s
+        reasons: list[str] = []
+        while True:
+            reasons = self.exchange.introduce()
+            present = len(self.roster.proxies())
+            if present >= self.clients:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{present} of {self.clients} clients connected within "
+                    f"{self.connect_timeout_s} s; start the others or raise "
+                    f"engine.connect_timeout_s; failed: {reasons or 'none'}"
+                )
+            time.sleep(POLL_S)
+
+    def _round(self, server_round: int) -> None:
+        strategy, began = self.communities_strategy, time.perf_counter()
+        if server_round > 1:
+            self.exchange.introduce()
+        instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
+        sent = time.perf_counter()
+        results, failures = self.exchange.fit(server_round, instructions)
+        training_s = time.perf_counter() - sent
+        self._sound = False
+        self.parameters, metrics = self._aggregate(server_round, results, failures)
+        evaluated = time.perf_counter()
+        failures += self._evaluate(server_round)
+        evaluation_s = time.perf_counter() - evaluated
+        view = strategy.view(server_round)
+        record = self._record(server_round, results, failures, view)
+        record["train_loss"] = metrics.get("train_loss")
+        total_s = time.perf_counter() - began
+        record["time"] = {
+            "total_s": total_s,
+            "training_s": training_s,
+            "server_s": total_s - training_s - evaluation_s,
+            "evaluation_s": evaluation_s,
+            "clients_s": sum(float(r.metrics.get("train_s", 0.0)) for _, r in results),
+        }
+        self.recorder.round(record)
+        self._sound = True
+        self._keep(server_round, view, record)
+        strategy.events.clear()
+
+    def _aggregate(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[ClientFailure],
+    ) -> tuple[Any, dict[str, Any]]:
+        for failure in failures:
+            log.warning("round %d: %s", server_round, failure)
+        try:
+            return self.strategy.aggregate_fit(server_round, results, [*failures])
+        except TooFewRepliesError as error:
+            self._sound = True  # raised before anything learnt was touched
+            named = "; ".join(str(failure) for failure in failures) or "none"
+            raise TooFewRepliesError(f"{error}; failed: {named}") from error
+
+    def _evaluate(self, server_round: int) -> list[ClientFailure]:
+        strategy = self.communities_strategy
+        strategy.accuracy = {}
+        instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
+        results, failures = self.exchange.evaluate(server_round, instructions)
+        for failure in failures:
+            log.warning("round %d, evaluation: %s", server_round, failure)
+        strategy.aggregate_evaluate(server_round, results, [*failures])
+        return failures
+
+    def _record(
+        self,
+        server_round: int,
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[ClientFailure],
+        view: View | None,
+    ) -> dict[str, Any]:
+        strategy = self.communities_strategy
+        accuracy = strategy.accuracy
+        return {
+            "round": server_round,
+            "phase": strategy.phase,
+            "sampled": strategy.cohort,
+            "failed": {str(f.client_id): f.reason for f in failures},
+            "rejected": {str(client): why for client, why in strategy.rejected.items()},
+            "accuracy": _spread(accuracy) if accuracy else None,
+            "communities": self._describe(view) if view else None,
+            "events": [asdict(event) for event in strategy.events],
+            "stability": strategy.stability,
+            "step": strategy.step,
+        }
+
+    def _describe(self, view: View) -> dict[str, Any]:
+        groups = self._groups(view)
+        total = len(set(self.roster.groups().values()))
+        return describe(
+            view.labels,
+            groups=groups if (groups >= 0).all() else None,
+            total_groups=total,
+            similarity=view.similarity,
+        )
+
+    def _groups(self, view: View) -> np.ndarray:
+        planted = self.roster.groups()
+        return np.array([planted.get(client, -1) for client in view.client_ids.tolist()], int)
+
+    def _keep(self, server_round: int, view: View | None, record: dict[str, Any]) -> None:
+        """Write snapshot and checkpoint where this round calls for them."""
+        clustered = any(event["kind"] == "clustered" for event in record["events"])
+        wanted = clustered or server_round in self.recorder.snapshot_rounds
+        if view is not None and view.similarity is not None and wanted:
+            self.recorder.snapshot(
+                server_round, view.client_ids, view.similarity, view.labels, self._groups(view)
+            )
+        if clustered or server_round % self.recorder.checkpoint_every == 0:
+            self._checkpoint(server_round)
+
+    def _checkpoint(self, server_round: int) -> None:
+        arrays, state = self.communities_strategy.checkpoint()
+        self.recorder.checkpoint(server_round, arrays, state)
+
+    def _finish(self, status: str) -> None:
+        strategy = self.communities_strategy
+        assignment = strategy.communities.members | strategy.assigned
+        self.recorder.finish(
+            status,
+            clients=len(self.roster.proxies()),
+            assignment=assignment if strategy.phase == "clustered" else {},
+            models=strategy.communities.models,
+            layout=strategy.setting.layout,
+        )
+
+
+def _spread(accuracy: dict[int, float]) -> dict[str, Any]:
+    values = list(accuracy.values())
+    clients = {str(client): value for client, value in accuracy.items()}
+    return {"mean": float(np.mean(values)), "std": float(np.std(values)), "clients": clients}

@@ -1,0 +1,39 @@
+"""How good the communities of one round are, against the planted groups and on their own."""
+
+from typing import Any
+
+import numpy as np
+
+from fl_app.evaluation.agreement import adjusted_rand, majority_purity, pure_share, v_measure
+from fl_app.graph.validity import modularity, silhouette
+from fl_app.types import Labels, Matrix
+
+
+def describe(
+    labels: Labels, *, groups: Labels | None, total_groups: int | None, similarity: Matrix | None
+) -> dict[str, Any]:
+    """Return count, sizes and every measure of agreement and validity that applies, else None.
+
+    `labels` (n,); `groups` (n,) the planted ones where known, out of `total_groups`;
+    `similarity` (n, n) in [0, 2] gives silhouette on `2 - similarity`, and modularity.
+    `right` means: the labels are the planted groups, and all of them are there.
+    """
+    count = int(labels.max()) + 1 if len(labels) else 0
+    found: dict[str, Any] = {"count": count, "sizes": np.bincount(labels).tolist()}
+    measures = {
+        "ari": adjusted_rand,
+        "pure_share": pure_share,
+        "majority_purity": majority_purity,
+        "v_measure": v_measure,
+    }
+    known = groups is not None and len(labels) > 0
+    for name, measure in measures.items():
+        found[name] = measure(labels, groups) if known and groups is not None else None
+    found["right"] = bool(found["ari"] == 1.0 and count == total_groups) if known else None
+    found["silhouette"] = found["modularity"] = None
+    if similarity is not None and len(labels):
+        distance = 2.0 - similarity
+        np.fill_diagonal(distance, 0.0)
+        found["silhouette"] = silhouette(distance, labels)
+        found["modularity"] = modularity(similarity, labels)
+    return found | {"nodes": len(labels)}

@@ -1,0 +1,116 @@
+"""One model as one flat float32 vector, and that vector as bytes.
+
+The vector holds the trainable parameters first, then the float buffers (batch-norm
+statistics): the buffers are averaged like the rest, but only the trainable head counts as
+a direction. Integer buffers (step counters) stay where they are.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from torch import nn
+
+from fl_app.types import Vector
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of the pieces of a flat vector, trainable ones first.
+
+    `trainable` is the number of leading pieces that are trainable parameters.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    trainable: int
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Length d of the vector."""
+        return sum(self.sizes)
+
+    @property
+    def direction(self) -> slice:
+        """The part of the vector that similarity looks at."""
+        return slice(0, sum(self.sizes[: self.trainable]))
+
+
+class FlatModule:
+    """A module whose parameters and float buffers are views of one flat tensor.
+
+    Loading a model or reading it back is then a single copy, whatever its depth.
+    """
+
+    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+        self.module = module.to(device)
+        parameters = list(self.module.named_parameters())
+        buffers = [b for b in self.module.named_buffers() if b[1].is_floating_point()]
+        pieces = parameters + buffers
+        self.layout = Layout(
+            tuple(name for name, _ in pieces),
+            tuple(tuple(tensor.shape) for _, tensor in pieces),
+            len(parameters),
+        )
+        self.flat = torch.cat([t.detach().reshape(-1).float() for _, t in pieces])
+        for (name, tensor), view in zip(pieces, self._views(), strict=True):
+            if isinstance(tensor, nn.Parameter):
+                tensor.data = view
+            else:
+                owner, _, leaf = name.rpartition(".")
+                self.module.get_submodule(owner)._buffers[leaf] = view
+
+    def _views(self) -> Iterator[torch.Tensor]:
+        parts = self.flat.split(list(self.layout.sizes))
+        return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))
+
+    def load(self, vector: Vector) -> None:
+        """Set the model to `vector` (d,)."""
+        if vector.shape != (self.layout.size,):
+            raise ValueError(
+                f"the model has {self.layout.size} parameters, got a vector of shape "
+                f"{vector.shape}; server and client must be configured with the same network"
+            )
+        if self.flat.device.type == "cpu":
+            self.flat.numpy()[:] = vector
+        else:
+            self.flat.copy_(torch.from_numpy(np.array(vector)))
+
+    def vector(self) -> Vector:
+        """Return a copy of the model as a vector (d,)."""
+        return self.flat.to("cpu", copy=True).numpy()
+
+
+def to_bytes(vector: Vector) -> bytes:
+    """Return `vector` in NPY format, as Flower's own serialiser writes it, in one copy."""
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(vector))
+    return b"".join((header.getvalue(), np.ascontiguousarray(vector).data))
+
+
+def from_bytes(data: bytes) -> Vector:
+    """Return the float32 vector (d,) in `data`, read-only and without a copy.
+
+    Raises ValueError when the bytes are no NPY array, not float32 or not flat.
+    """
+    stream = io.BytesIO(data)
+    if npy.read_magic(stream) != (1, 0):
+        raise ValueError("expected NPY format 1.0; send one array as numpy.save writes it")
+    shape, _, dtype = npy.read_array_header_1_0(stream)
+    if dtype != np.float32 or len(shape) != 1:
+        raise ValueError(f"expected a flat float32 vector, got {dtype} of shape {shape}")
+    return np.frombuffer(data, np.float32, count=shape[0], offset=stream.tell())
+
+
+def is_finite(vector: Vector) -> bool:
+    """Whether no entry of `vector` (d,) is NaN or infinite."""
+    # A finite square sum proves it in one pass; it may overflow for finite entries.
+    return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())

@@ -1,0 +1,142 @@
+"""Everything a run leaves behind, written as it goes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl_app.params import Layout
+from fl_app.records import checkpoint as checkpoints
+from fl_app.records.checkpoint import Checkpoint
+from fl_app.records.history import History
+from fl_app.records.models import write_models
+from fl_app.records.snapshot import write_snapshot
+from fl_app.records.summary import build_summary, write_summary
+from fl_app.types import Labels, Matrix, Vectors
+
+log = getLogger(__name__)
+
+
+class Recorder:
+    """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
+
+    `identity` is what the summary says of the configuration: strategy, engine and seed.
+    `listener` hears every round record, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        identity: Mapping[str, Any],
+        config_yaml: str,
+        checkpoint_every: int,
+        snapshot_rounds: Sequence[int],
+        resume: bool,
+        listener: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.identity = identity
+        self.checkpoint_every = checkpoint_every
+        self.snapshot_rounds = snapshot_rounds
+        self.listener = listener
+        self._saved = checkpoints.read(folder / "checkpoint") if resume else None
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._saved is None:
+            (folder / "config.yaml").write_text(config_yaml)
+        behind = self._saved.state["history"] if self._saved else []
+        self.history = History(folder, behind)
+
+    def restored(self) -> Checkpoint | None:
+        """Return the checkpoint to go on from, or None for a fresh run."""
+        return self._saved
+
+    def round(self, record: dict[str, Any]) -> None:
+        """Append the record of a finished round to rounds.jsonl."""
+        self.history.append(record)
+        if self.listener:
+            self.listener(record)
+
+    def snapshot(
+        self, server_round: int, ids: Labels, similarity: Matrix, labels: Labels, groups: Labels
+    ) -> None:
+        """Keep the similarity matrix of a round for the figures."""
+        write_snapshot(
+            self.folder,
+            round=server_round,
+            ids=ids,
+            similarity=similarity,
+            labels=labels,
+            groups=groups,
+        )
+
+    def checkpoint(
+        self, server_round: int, arrays: dict[str, np.ndarray], state: dict[str, Any]
+    ) -> None:
+        """Write the whole server state and the history so far, whole or not at all."""
+        saved = Checkpoint(server_round, arrays, state | {"history": self.history.rounds})
+        checkpoints.write(self.folder / "checkpoint", saved)
+
+    def finish(
+        self,
+        status: str,
+        *,
+        clients: int,
+        assignment: Mapping[int, int],
+        models: Vectors,
+        layout: Layout,
+    ) -> None:
+        """Write summary.json and models.safetensors."""
+        write_models(self.folder, models, layout)
+        rounds = self.history.rounds
+        summary = build_summary(
+            status=status,
+            **self.identity,
+            rounds=len(rounds),
+            clients={
+                "total": clients,
+                "failed": sum(len(record["failed"]) for record in rounds),
+                "rejected": sum(len(record["rejected"]) for record in rounds),
+                "removed": [],
+            },
+            accuracy=_accuracy(rounds),
+            communities=_communities(rounds, assignment),
+            time=_time(rounds),
+        )
+        write_summary(self.folder, summary)
+
+
+def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the last accuracy measured, and the one at the clustering round."""
+    last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
+    clustered = [r for r in rounds if any(e["kind"] == "clustered" for e in r["events"])]
+    before = clustered[0]["accuracy"] if clustered else None
+    return {
+        "mean": last["mean"] if last else None,
+        "std": last["std"] if last else None,
+        "before_clustering": before["mean"] if before else None,
+    }
+
+
+def _communities(
+    rounds: Sequence[Mapping[str, Any]], assignment: Mapping[int, int]
+) -> dict[str, Any]:
+    """Return the communities that were trained; all null when none were."""
+    found = next((r["communities"] for r in reversed(rounds) if r["communities"]), None)
+    if not assignment or found is None:
+        return dict.fromkeys(
+            ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"), None
+        )
+    sizes = np.bincount(list(assignment.values())).tolist()
+    kept = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
+    named = {str(client): row for client, row in sorted(assignment.items())}
+    return {"count": found["count"], "sizes": sizes} | kept | {"assignment": named}
+
+
+def _time(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    return {
+        name: float(sum(record["time"][name] for record in rounds))
+        for name in ("total_s", "training_s", "server_s")
+    }

@@ -1,0 +1,1 @@
+"""One Flower Strategy per method."""

@@ -1,0 +1,57 @@
+"""FedAvg and FedMedian: one model for all clients."""
+
+from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+
+from fl_app.aggregation import Rule, median, weighted_mean
+from fl_app.strategies.base import (
+    CommunityStrategy,
+    FitReplies,
+    Setting,
+    View,
+    encode,
+    roster,
+)
+from fl_app.types import Participation
+
+
+class _SingleModel(CommunityStrategy):
+    """Sample, train, aggregate: McMahan et al., AISTATS 2017, algorithm 1, with any rule."""
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Send the model to a sampled share of the clients."""
+        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
+        return self.instruct(server_round, cohort, client_manager)
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: FitReplies,
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Replace the model by the aggregate of the valid replies."""
+        replies = self.receive(server_round, results)
+        self.aggregate(replies)
+        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+
+    def view(self, server_round: int) -> View | None:
+        """Return None: there are no communities."""
+        return None
+
+
+class FedAvg(_SingleModel):
+    """Federated averaging: the mean of the clients' models weighted by their samples."""
+
+    def __init__(self, setting: Setting, *, participation: Participation) -> None:
+        super().__init__(setting, participation=participation, rule=weighted_mean)
+
+
+class FedMedian(_SingleModel):
+    """The coordinate-wise median of the clients' models (Yin et al., ICML 2018, option I)."""
+
+    def __init__(self, setting: Setting, *, participation: Participation) -> None:
+        super().__init__(setting, participation=participation, rule=median)
+

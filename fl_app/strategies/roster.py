@@ -1,0 +1,63 @@
+"""The clients as the strategies know them: by a stable client id, not by Flower's node id.
+
+A node id is random per simulation run; the client id is the partition id in simulation and
+the configured one in deployment. It is asked for once per node, in one batched message.
+"""
+
+from dataclasses import dataclass
+from logging import getLogger
+
+from flwr.server.client_manager import SimpleClientManager
+from flwr.server.client_proxy import ClientProxy
+
+log = getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a client says of itself: id, planted group (-1: unknown) and training samples."""
+
+    client_id: int
+    group: int
+    samples: int
+
+
+class Roster(SimpleClientManager):
+    """Flower's client manager, with the identity of each node beside its proxy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._identities: dict[str, Identity] = {}
+
+    def strangers(self) -> list[ClientProxy]:
+        """Return the connected nodes that have not said who they are."""
+        return [proxy for cid, proxy in self.all().items() if cid not in self._identities]
+
+    def introduce(self, proxy: ClientProxy, identity: Identity) -> None:
+        """Note who a node is; a client id that a live node holds already is refused."""
+        holder = self.proxies().get(identity.client_id)
+        if holder is not None:
+            log.warning(
+                "node %s claims client id %d, which node %s holds: node %s is left out; "
+                "give every node a partition-id of its own",
+                proxy.cid,
+                identity.client_id,
+                holder.cid,
+                proxy.cid,
+            )
+            return
+        self._identities[proxy.cid] = identity
+
+    def proxies(self) -> dict[int, ClientProxy]:
+        """Return the connected clients by client id, in the order of the ids."""
+        known = [(self._identities[c], p) for c, p in self.clients.items() if c in self._identities]
+        return {who.client_id: proxy for who, proxy in sorted(known, key=lambda k: k[0].client_id)}
+
+    def client_id(self, proxy: ClientProxy) -> int:
+        """Return the client id of a node, or -1 before it has introduced itself."""
+        identity = self._identities.get(proxy.cid)
+        return -1 if identity is None else identity.client_id
+
+    def groups(self) -> dict[int, int]:
+        """Return the planted group of every client that said one: for metrics alone."""
+        return {who.client_id: who.group for who in self._identities.values() if who.group >= 0}

@@ -1,0 +1,20 @@
+"""Shapes that every module shares.
+
+Axis letters are fixed here and nowhere else: n clients, d parameters, k communities,
+r rounds, c classes.
+"""
+
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Float, Float32, Int
+from pydantic import Field
+
+Vector = Float32[np.ndarray, " d"]
+Vectors = Float32[np.ndarray, "n d"]
+Weights = Float[np.ndarray, " n"]
+Matrix = Float[np.ndarray, "n n"]
+Labels = Int[np.ndarray, " n"]
+
+Participation = Annotated[float, Field(gt=0, le=1)]
+"""Share of the clients that is sampled each round, in (0, 1]."""
