@@ -10,7 +10,7 @@ import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,6 +123,11 @@ class Config:
     records: RecordsConfig
     resolved: Mapping[str, Any]
 
+    @cached_property
+    def key(self) -> str:
+        """The whole configuration as text, to tell one run's caches from another's."""
+        return self.yaml()
+
     def yaml(self) -> str:
         """Return the resolved configuration as YAML."""
         return OmegaConf.to_yaml(OmegaConf.create(dict(self.resolved)))
@@ -228,7 +233,7 @@ def _reason(*overrides: str) -> str | None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _typed(key: str, kind: Any, value: Any, problems: list[str]) -> Any:

@@ -116,3 +116,14 @@ class InProcessGrid(Grid):
         except Exception as error:  # noqa: BLE001  (any client bug becomes a failed reply)
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
+
+
+def server_context(run_config: UserConfig) -> Context:
+    """Return the context that the ServerApp runs in."""
+    return Context(
+        run_id=RUN_ID,
+        node_id=SUPERLINK_NODE_ID,
+        node_config={},
+        state=RecordDict(),
+        run_config=run_config,
+    )

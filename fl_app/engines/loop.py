@@ -18,6 +18,7 @@ from flwr.server.server import Server
 from fl_app.engines.exchange import Exchange
 from fl_app.evaluation.communities import describe
 from fl_app.records.recorder import Recorder
+from fl_app.report import write_figures
 from fl_app.strategies.base import (
     ClientFailure,
     CommunityStrategy,
@@ -41,6 +42,7 @@ class RoundLoop(Server):
         clients: int,
         round_timeout_s: float | None,
         connect_timeout_s: float,
+        figures: bool,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -49,6 +51,7 @@ class RoundLoop(Server):
         self.clients = clients
         self.connect_timeout_s = connect_timeout_s
         self.exchange = Exchange(self.roster, timeout=round_timeout_s)
+        self.figures = figures
         self._sound = True
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
@@ -213,6 +216,11 @@ class RoundLoop(Server):
             models=strategy.communities.models,
             layout=strategy.setting.layout,
         )
+        if self.figures and self.recorder.history.rounds:
+            try:
+                write_figures(self.recorder.folder)
+            except Exception:  # a picture that fails costs no result
+                log.exception("figures could not be drawn")
 
 
 def _spread(accuracy: dict[int, float]) -> dict[str, Any]:

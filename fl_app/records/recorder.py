@@ -1,7 +1,6 @@
 """Everything a run leaves behind, written as it goes."""
 
-from collections.abc import Callable, Mapping, Sequence
-from logging import getLogger
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,10 @@ from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
 from fl_app.types import Labels, Matrix, Vectors
 
-log = getLogger(__name__)
-
-
 class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 
     `identity` is what the summary says of the configuration: strategy, engine and seed.
-    `listener` hears every round record, for a progress bar.
     """
 
     def __init__(
@@ -35,13 +30,11 @@ class Recorder:
         checkpoint_every: int,
         snapshot_rounds: Sequence[int],
         resume: bool,
-        listener: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self.folder = folder
         self.identity = identity
         self.checkpoint_every = checkpoint_every
         self.snapshot_rounds = snapshot_rounds
-        self.listener = listener
         self._saved = checkpoints.read(folder / "checkpoint") if resume else None
         folder.mkdir(parents=True, exist_ok=True)
         if self._saved is None:
@@ -56,8 +49,6 @@ class Recorder:
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl."""
         self.history.append(record)
-        if self.listener:
-            self.listener(record)
 
     def snapshot(
         self, server_round: int, ids: Labels, similarity: Matrix, labels: Labels, groups: Labels

@@ -1,0 +1,70 @@
+"""Flower ClientApp: one client's properties, training and evaluation."""
+
+from flwr.app import Context
+from flwr.client import Client
+from flwr.clientapp import ClientApp
+from flwr.common import (
+    Code,
+    EvaluateIns,
+    EvaluateRes,
+    FitIns,
+    FitRes,
+    GetPropertiesIns,
+    GetPropertiesRes,
+    Parameters,
+    Status,
+)
+
+from fl_app import wiring
+from fl_app.client.local import LocalClient
+from fl_app.config import load_text
+from fl_app.params import from_bytes, to_bytes
+
+_OK = Status(Code.OK, "")
+
+
+class FederatedClient(Client):
+    """Decodes what the server sends, calls the local client, encodes its reply."""
+
+    def __init__(self, local: LocalClient) -> None:
+        self.local = local
+
+    def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
+        """Say who this client is."""
+        local = self.local
+        samples = len(local.data.train_labels)
+        properties = {"client_id": local.client_id, "group": local.group, "samples": samples}
+        return GetPropertiesRes(_OK, properties)
+
+    def fit(self, ins: FitIns) -> FitRes:
+        """Train the received model and return it."""
+        start = from_bytes(ins.parameters.tensors[0])
+        done = self.local.fit(start, server_round=int(ins.config["round"]))
+        model = Parameters([to_bytes(done.model)], "numpy.ndarray")
+        metrics = {"loss": done.loss, "train_s": done.seconds}
+        return FitRes(_OK, model, done.samples, metrics)
+
+    def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
+        """Score the received model on test data; to choose among models, on training data too."""
+        model = from_bytes(ins.parameters.tensors[0])
+        score = self.local.score(model, train_data=False)
+        choice = self.local.score(model, train_data=True) if ins.config["choose"] else score
+        metrics = {
+            "client_id": self.local.client_id,
+            "community": ins.config["community"],
+            "accuracy": score.accuracy,
+            "choice_loss": choice.loss,
+        }
+        return EvaluateRes(_OK, score.loss, score.samples, metrics)
+
+
+def client_fn(context: Context) -> Client:
+    """Build the client of a node: its `partition-id` is the client id."""
+    config = load_text(str(context.run_config["overrides"]))
+    root = context.node_config.get("data-root")
+    client_id = int(context.node_config["partition-id"])
+    data_root = None if root is None else str(root)
+    return FederatedClient(wiring.client(config, client_id, data_root))
+
+
+app = ClientApp(client_fn)

@@ -1,0 +1,161 @@
+"""The `fl-app` command: run, resume, sweep.
+
+fl-app [hydra overrides]        one run, or a sweep with --multirun
+fl-app resume=<output folder>   go on from the last checkpoint
+"""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import hydra
+import yaml
+from flwr.app import UserConfig
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from fl_app.config import CONF, Config, ConfigError, load
+from fl_app.engines.flower import Outcome
+from fl_app.progress import Live, live, show_result
+from fl_app.strategies.base import TooFewRepliesError
+
+APP = CONF.parent
+"""The folder that Flower bundles."""
+OVERRIDES = "overrides.yaml"
+INTERRUPTED = 130
+USAGE_ERROR = 2
+
+
+class RunFailedError(RuntimeError):
+    """Flower reports that a run did not complete."""
+
+
+def main() -> None:
+    """Run the command line; the exit status is 0 only for a completed run."""
+    arguments = sys.argv[1:]
+    console = Console(stderr=True, soft_wrap=True)
+    try:
+        resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
+        if resumed:
+            _resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
+        else:
+            if not any(argument.startswith("-") for argument in arguments):
+                load(arguments)  # all errors at once, before Hydra stops at the first
+            _hydra_main()
+    except ConfigError as error:
+        console.print(str(error), highlight=False, markup=False)
+        sys.exit(USAGE_ERROR)
+    except (RunFailedError, TimeoutError, TooFewRepliesError) as error:
+        console.print(f"the run failed: {error}", highlight=False, markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        console.print("interrupted; go on with fl-app resume=<output folder>")
+        sys.exit(INTERRUPTED)
+
+
+@hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+def _hydra_main(composed: DictConfig) -> None:
+    runtime = HydraConfig.get()
+    folder = Path(runtime.runtime.output_dir)
+    run(list(runtime.overrides.task), folder)
+
+
+def _resume(folder: Path, changes: list[str]) -> None:
+    """Go on with a run that stopped; `changes` are overrides that replace earlier ones."""
+    saved = folder / OVERRIDES
+    if not saved.exists():
+        raise ConfigError([f"resume must name the output folder of a run, got {folder}"])
+    run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=True)
+
+
+def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
+    """Run one configuration on its engine and show the result; exits 1 when it failed."""
+    console = Console()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / OVERRIDES).write_text(yaml.safe_dump(overrides))
+    where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
+    config = load([*overrides, *where])
+    root = config.data.options.get("root")
+    if root is not None:
+        where.append(override("data.root", str(Path(root).expanduser().resolve())))
+    launch(config, shlex.join([*overrides, *where]), folder, console)
+    show_result_of(folder, console)
+
+
+def override(key: str, value: str) -> str:
+    """Return a Hydra override that takes `value` literally, whatever characters are in it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}='{escaped}'"
+
+
+def launch(config: Config, overrides: str, folder: Path, console: Console) -> None:
+    """Run the configuration on the engine that it names."""
+    engines = {
+        "inprocess": _launch_inprocess,
+        "simulation": _launch_simulation,
+        "deployment": _launch_deployment,
+    }
+    with live(folder, rounds=config.rounds, console=console) as view:
+        engines[config.engine.name](config, overrides, folder, view)
+
+
+def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.client_app import app as client_app
+    from fl_app.engines.inprocess import InProcessGrid, server_context
+    from fl_app.server_app import app as server_app
+
+    run_config: UserConfig = {"overrides": overrides}
+    nodes = config.population.options["clients"]
+    grid = InProcessGrid(
+        client_app, nodes=nodes, run_config=run_config, workers=config.engine.workers
+    )
+    try:
+        server_app(grid, server_context(run_config))
+    finally:
+        grid.close()
+
+
+def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.simulation import run_simulation
+
+    outcome = run_simulation(
+        APP,
+        overrides=overrides,
+        nodes=config.population.options["clients"],
+        cpus_per_client=config.engine.cpus_per_client,
+        gpus_per_client=config.engine.gpus_per_client,
+        log=folder / "flower.log",
+        on_tick=view.tick,
+    )
+    _must_be_ok(outcome, folder)
+
+
+def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.deployment import run_deployment
+
+    outcome = run_deployment(
+        APP,
+        overrides=overrides,
+        nodes=config.population.options["clients"],
+        folder=Path(config.engine.folder or folder / "federation"),
+        connection=config.engine.connection,
+        data_root=None,
+        log=folder / "flower.log",
+        on_tick=view.tick,
+    )
+    _must_be_ok(outcome, folder)
+
+
+def _must_be_ok(outcome: Outcome, folder: Path) -> None:
+    if not outcome.ok:
+        raise RunFailedError(f"{outcome.status}: {outcome.detail}; log: {folder / 'flower.log'}")
+
+
+def show_result_of(folder: Path, console: Console) -> None:
+    """Print the table of a finished run; exits 1 when it did not complete."""
+    show_result(folder, console)
+    status = json.loads((folder / "summary.json").read_text())["status"]
+    if status != "completed":
+        sys.exit(1)

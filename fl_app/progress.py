@@ -1,0 +1,119 @@
+"""What the terminal shows: rounds as they come, and the table at the end.
+
+Everything is read from the run's folder, so that one view serves every engine.
+"""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+POLL_S = 0.5
+
+
+class Live:
+    """A progress bar over rounds.jsonl; plain lines when the output is no terminal."""
+
+    def __init__(self, folder: Path, *, rounds: int, console: Console) -> None:
+        self.file = folder / "rounds.jsonl"
+        self.console = console
+        self.seen = 0
+        self.accuracy: float | None = None
+        self.bar = Progress(
+            TextColumn("round"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=rounds, state="connecting")
+
+    def tick(self) -> None:
+        """Take up the rounds written since the last call."""
+        for record in self._fresh():
+            if record["accuracy"]:
+                self.accuracy = record["accuracy"]["mean"]
+            state = _state(record, self.accuracy)
+            self.bar.update(self.task, completed=record["round"], state=state)
+            if not self.console.is_terminal:
+                self.console.print(f"round {record['round']} {state}", highlight=False)
+
+    def _fresh(self) -> list[dict[str, Any]]:
+        if not self.file.exists():
+            return []
+        lines = self.file.read_text().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        fresh, self.seen = whole[self.seen :], max(self.seen, len(whole))
+        return [json.loads(line) for line in fresh]
+
+
+@contextmanager
+def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
+    """Show the rounds of a run in the background until the block ends."""
+    view, stop = Live(folder, rounds=rounds, console=console), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(POLL_S):
+            view.tick()
+
+    watcher = threading.Thread(target=watch, name="progress", daemon=True)
+    with view.bar:
+        watcher.start()
+        try:
+            yield view
+        finally:
+            stop.set()
+            watcher.join()
+            view.tick()
+
+
+def _state(record: dict[str, Any], accuracy: float | None) -> str:
+    parts = [record["phase"], f"loss {record['train_loss']:.3f}"]
+    if accuracy is not None:
+        parts.append(f"accuracy {accuracy:.3f}")
+    if record["communities"]:
+        parts.append(f"communities {record['communities']['count']}")
+    missing = len(record["failed"]) + len(record["rejected"])
+    if missing:
+        parts.append(f"left out {missing}")
+    return "  ".join(parts)
+
+
+def show_result(folder: Path, console: Console) -> None:
+    """Print the communities with their accuracies, the whole, and where it all is."""
+    summary = json.loads((folder / "summary.json").read_text())
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
+    accuracy, found = summary["accuracy"], summary["communities"]
+    if found["assignment"] and last:
+        table = Table("community", "clients", "accuracy", "members", title="Communities")
+        for row in range(len(found["sizes"])):
+            members = [c for c, r in found["assignment"].items() if r == row]
+            scores = [last["clients"][c] for c in members if c in last["clients"]]
+            mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+            table.add_row(str(row), str(len(members)), mean, _shortened(members))
+        console.print(table)
+    console.print(
+        f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "
+        f"{summary['rounds']} rounds, {summary['time']['total_s']:.1f} s"
+    )
+    if accuracy["mean"] is not None:
+        before = accuracy["before_clustering"]
+        gain = "" if before is None else f" (before clustering {before:.3f})"
+        console.print(f"accuracy {accuracy['mean']:.3f} +- {accuracy['std']:.3f}{gain}")
+    if found["ari"] is not None:
+        console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
+    console.print(f"results in {folder}", soft_wrap=True)
+
+
+def _shortened(members: list[str], *, most: int = 12) -> str:
+    more = f" and {len(members) - most} more" if len(members) > most else ""
+    return " ".join(members[:most]) + more

@@ -1,0 +1,62 @@
+"""What the run was made with: versions of the libraries and the commit of the code."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import fl_app
+
+PACKAGES = (
+    "fl-app",
+    "flwr",
+    "torch",
+    "torchvision",
+    "numpy",
+    "networkx",
+    "python-louvain",
+    "scikit-network",
+    "scikit-learn",
+    "safetensors",
+    "hydra-core",
+)
+GIT_TIMEOUT_S = 10
+
+
+def versions() -> dict[str, str | None]:
+    """Return the version of Python and of every library that decides numbers; None: not there."""
+    return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+
+
+def git_commit(folder: Path = Path(fl_app.__file__).parent) -> str:
+    """Return the commit that `folder` is at, with `-dirty` when tracked files differ from it.
+
+    Empty outside a repository, before its first commit, without git, and in a repository
+    that does not track `folder`: a virtual environment inside someone else's project.
+    """
+    if not _git(folder, "ls-files", "--", "."):
+        return ""
+    return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git prints, or nothing when it fails."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,34 @@
+"""What numpy and Python hold, as strict JSON has it."""
+
+import json
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON values: numpy becomes Python, keys become strings, NaN becomes None.
+
+    Raises TypeError for anything JSON has no word for.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    raise TypeError(
+        f"a record holds numbers, text, lists and mappings, got {value!r} "
+        f"({type(value).__name__}); convert it first"
+    )
+
+
+def dumps(value: Any, *, indent: int | None = None) -> str:
+    """Return `value` as strict JSON text: never the words NaN or Infinity."""
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False, indent=indent)

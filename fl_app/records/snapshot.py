@@ -1,0 +1,71 @@
+"""The similarity among the clients at chosen rounds, for figures and notebooks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from fl_app.records.atomic import replacing
+from fl_app.types import Labels, Matrix
+
+FOLDER = "snapshots"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the server saw after `round`.
+
+    `ids` (n,) sorted client ids, `similarity` (n, n), `labels` (n,) communities and `groups`
+    (n,) planted groups, -1 where unknown.
+    """
+
+    round: int
+    ids: Labels
+    similarity: Float32[np.ndarray, "n n"]
+    labels: Labels
+    groups: Labels
+
+
+def write_snapshot(
+    folder: Path, *, round: int, ids: Labels, similarity: Matrix, labels: Labels, groups: Labels
+) -> Path:
+    """Write `folder/snapshots/round_<round>.safetensors`, the similarity (n, n) as float32.
+
+    Raises ValueError when the shapes are not (n,), (n, n), (n,), (n,).
+    """
+    n = len(ids)
+    shapes = (ids.shape, similarity.shape, labels.shape, groups.shape)
+    if shapes != ((n,), (n, n), (n,), (n,)):
+        raise ValueError(
+            f"ids, similarity, labels and groups must have shapes (n,), (n, n), (n,), (n,), got "
+            f"{shapes}; give all four for the same clients"
+        )
+    tensors = {
+        "ids": np.ascontiguousarray(ids, np.int64),
+        "similarity": np.ascontiguousarray(similarity, np.float32),
+        "labels": np.ascontiguousarray(labels, np.int64),
+        "groups": np.ascontiguousarray(groups, np.int64),
+    }
+    path = folder / FOLDER / f"round_{round:05d}.safetensors"
+    with replacing(path) as temporary:
+        save_file(tensors, temporary)
+    return path
+
+
+def read_snapshots(folder: Path) -> list[Snapshot]:
+    """Return the snapshots of a run by round; none when it made none.
+
+    Raises ValueError naming the file that is not a snapshot.
+    """
+    paths = (folder / FOLDER).glob("round_*.safetensors")
+    return sorted((_read(path) for path in paths), key=lambda snapshot: snapshot.round)
+
+
+def _read(path: Path) -> Snapshot:
+    try:
+        return Snapshot(int(path.stem.removeprefix("round_")), **load_file(path))
+    except (SafetensorError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no snapshot ({error}); delete it") from error

@@ -1,0 +1,90 @@
+"""summary.json: the stable contract of what a run found."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from fl_app.records.atomic import replacing
+from fl_app.records.environment import git_commit, versions
+from fl_app.records.plain import dumps, plain
+
+FILE = "summary.json"
+Status = Literal["completed", "interrupted", "failed"]
+Section = Mapping[str, Any]
+
+SECTIONS = {
+    "clients": ("total", "failed", "rejected", "removed"),
+    "accuracy": ("mean", "std", "before_clustering"),
+    "communities": ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"),
+    "time": ("total_s", "training_s", "server_s"),
+}
+"""The fields of each section, in the order of the contract."""
+
+
+def build_summary(
+    *,
+    status: str,
+    strategy: str,
+    engine: str,
+    seed: int,
+    rounds: int,
+    clients: Section,
+    accuracy: Section | None,
+    communities: Section | None,
+    time: Section,
+) -> dict[str, Any]:
+    """Return the summary of a run with the versions and the commit of the code filled in.
+
+    A section that is None applies to nothing: all of its fields become None, so that
+    `summary["communities"]["count"]` can always be asked. NaN becomes None too.
+
+    Raises ValueError for an unknown status, and for a section that lacks a field of the
+    contract or has one that the contract does not know.
+    """
+    if status not in get_args(Status):
+        raise ValueError(f"status must be one of {', '.join(get_args(Status))}, got {status!r}")
+    given = {"clients": clients, "accuracy": accuracy, "communities": communities, "time": time}
+    head = {
+        "status": status,
+        "strategy": strategy,
+        "engine": engine,
+        "seed": seed,
+        "rounds": rounds,
+    }
+    sections = {name: _section(name, section) for name, section in given.items()}
+    tail = {"versions": versions(), "git": git_commit()}
+    summary: dict[str, Any] = plain(head | sections | tail)
+    return summary
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
+    """Write `folder/summary.json`, whole or not at all."""
+    path = folder / FILE
+    with replacing(path) as temporary:
+        temporary.write_text(dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of a run, or None when the run has not got that far."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
+def _section(name: str, section: Section | None) -> dict[str, Any]:
+    fields = SECTIONS[name]
+    if section is None:
+        return dict.fromkeys(fields)
+    absent = [field for field in fields if field not in section]
+    unknown = [str(field) for field in section if field not in fields]
+    if absent or unknown:
+        raise ValueError(
+            f"summary section {name!r} must have exactly {', '.join(fields)}; absent: "
+            f"{', '.join(absent) or 'none'}, unknown: {', '.join(unknown) or 'none'}; "
+            "give None for what does not apply"
+        )
+    return {field: section[field] for field in fields}

@@ -1,0 +1,164 @@
+"""Configuration in, objects out: the only place that instantiates what a run is made of."""
+
+import threading
+from collections import OrderedDict
+from datetime import datetime
+from pathlib import Path
+
+import torch
+
+from fl_app.client.local import LocalClient
+from fl_app.config import Config
+from fl_app.data.datasets import Dataset
+from fl_app.data.population import ClientData, Population
+from fl_app.engines.loop import RoundLoop
+from fl_app.params import FlatModule, Layout
+from fl_app.records.recorder import Recorder
+from fl_app.rng import torch_seed
+from fl_app.strategies.base import CommunityStrategy, Setting
+from fl_app.types import Vector
+
+_lock = threading.Lock()
+_local = threading.local()
+_populations: dict[tuple[str, str | None], Population] = {}
+_clients: OrderedDict[tuple[str, str | None, int], ClientData] = OrderedDict()
+
+
+def dataset(config: Config, data_root: str | None) -> Dataset:
+    """Load the data set; `data_root` is a node's own folder in a deployment."""
+    options = dict(config.data.options)
+    if data_root is not None and "root" in options:
+        options["root"] = data_root
+    loaded: Dataset = config.data.resolve()(seed=config.seed, **options)
+    return loaded
+
+
+def population(config: Config, data_root: str | None = None) -> Population:
+    """Split the data set among the clients as the configuration says."""
+    build = config.population.resolve()
+    made: Population = build(
+        dataset(config, data_root), seed=config.seed, **config.population.options
+    )
+    return made
+
+
+def network(config: Config, shape: tuple[int, int, int], classes: int) -> torch.nn.Module:
+    """Build the network, its weights drawn from the run's own keyed seed.
+
+    Torch initialises from its global generator only, so that state is set aside meanwhile.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(config.seed, purpose="initial model"))
+        built: torch.nn.Module = config.network.resolve()(shape, classes, **config.network.options)
+    return built
+
+
+def initial_model(config: Config) -> tuple[Layout, Vector]:
+    """Return the layout and the first global model (d,)."""
+    data = _population(config).dataset
+    flat = FlatModule(network(config, data.shape, data.classes))
+    return flat.layout, flat.vector()
+
+
+def strategy(config: Config) -> CommunityStrategy:
+    """Build the strategy with its setting."""
+    layout, initial = initial_model(config)
+    setting = Setting(
+        seed=config.seed,
+        rounds=config.rounds,
+        layout=layout,
+        initial=initial,
+        min_success=config.engine.min_success,
+        evaluate_every=config.records.evaluate_every,
+        backend=config.graph.backend,
+        resolution=config.graph.resolution,
+        look_ahead_every=config.graph.look_ahead_every,
+    )
+    built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
+    return built
+
+
+def server(config: Config) -> RoundLoop:
+    """Build the server loop with its strategy and its records."""
+    now = datetime.now()
+    recorder = Recorder(
+        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
+        identity={
+            "strategy": config.strategy.path.rsplit(".", 1)[-1].lower(),
+            "engine": config.engine.name,
+            "seed": config.seed,
+        },
+        config_yaml=config.yaml(),
+        checkpoint_every=config.records.checkpoint_every,
+        snapshot_rounds=config.records.snapshot_rounds,
+        resume=config.records.resume,
+    )
+    return RoundLoop(
+        strategy=strategy(config),
+        recorder=recorder,
+        clients=config.population.options["clients"],
+        round_timeout_s=config.engine.round_timeout_s,
+        connect_timeout_s=config.engine.connect_timeout_s,
+        figures=config.records.figures,
+    )
+
+
+def device(config: Config) -> torch.device:
+    """Return the device that clients train on."""
+    if config.client.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.client.device)
+
+
+def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
+    """Return one client, ready to train: data on the device, a model of this thread's own."""
+    people = _population(config, data_root)
+    return LocalClient(
+        client_id,
+        data=_client_data(config, client_id, data_root),
+        group=int(people.groups[client_id]),
+        model=_thread_model(config, people),
+        seed=config.seed,
+        settings=config.client,
+    )
+
+
+def _thread_model(config: Config, people: Population) -> FlatModule:
+    """Return a model that no other thread uses; its weights are always loaded before use."""
+    if getattr(_local, "key", None) != config.key:
+        torch.set_num_threads(config.client.threads)
+        with torch.device("meta"):
+            module = config.network.resolve()(
+                people.dataset.shape, people.dataset.classes, **config.network.options
+            )
+        _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
+        _local.key = config.key
+    model: FlatModule = _local.model
+    return model
+
+
+def _population(config: Config, data_root: str | None = None) -> Population:
+    """Return the population of a configuration, made once per process."""
+    key = (config.key, data_root)
+    with _lock:
+        if key not in _populations:
+            _populations.clear()
+            _clients.clear()
+            _populations[key] = population(config, data_root)
+        return _populations[key]
+
+
+def _client_data(config: Config, client_id: int, data_root: str | None) -> ClientData:
+    """Return a client's tensors on the device; the last used `client.cached` stay there."""
+    key = (config.key, data_root, client_id)
+    people = _population(config, data_root)
+    with _lock:
+        if key in _clients:
+            _clients.move_to_end(key)
+            return _clients[key]
+    data = people.client(client_id).to(device(config))
+    with _lock:
+        _clients[key] = data
+        while len(_clients) > config.client.cached:
+            _clients.popitem(last=False)
+    return data

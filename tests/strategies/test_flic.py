@@ -1,0 +1,95 @@
+"""FLIC: phases, the graph that fills, communities and their models."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import Code, EvaluateRes, Status
+from toy import LAYOUT, TARGETS, play, roster, setting
+
+from fl_app.params import Layout
+from fl_app.strategies.flic import Flic
+
+
+def _flic(**options: object) -> Flic:
+    values: dict[str, object] = {"participation": 0.5, "cluster_round": 6}
+    return Flic(setting(), **(values | options))
+
+
+def test_planted_groups_are_found_and_each_gets_its_own_model() -> None:
+    strategy = _flic(participation=1.0)
+    play(strategy, roster(12), range(1, 11))
+    members = strategy.communities.members
+    assert strategy.clustered_at == 6
+    assert {frozenset(c for c in members if members[c] == row) for row in range(3)} == {
+        frozenset(range(group, 12, 3)) for group in range(3)
+    }
+    for client, row in members.items():
+        np.testing.assert_allclose(
+            strategy.communities.models[row], TARGETS[client % 3], atol=0.35
+        )
+
+
+def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead() -> None:
+    strategy = _flic()
+    play(strategy, roster(12), range(1, 5))
+    view = strategy.view(4)
+    assert strategy.phase == "federated"
+    assert len(strategy.communities.models) == 1
+    assert view is not None
+    assert view.labels.shape == view.client_ids.shape
+
+
+def test_updates_are_the_received_model_minus_the_returned_one() -> None:
+    strategy = _flic(participation=1.0)
+    play(strategy, roster(3), range(1, 2))
+    ids, updates = strategy.store.updates()
+    assert ids.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(updates, -0.5 * TARGETS, atol=0.06)
+
+
+def test_early_updates_are_left_out_of_the_graph() -> None:
+    strategy = _flic(participation=1.0, ignore_before=4)
+    play(strategy, roster(6), range(1, 4))
+    assert len(strategy.store) == 0
+    play(strategy, roster(6), range(4, 5))
+    assert strategy.store.rounds().tolist() == [4] * 6
+
+
+def test_statistics_of_normalisation_do_not_count_as_direction() -> None:
+    layout = Layout(("w", "running_mean"), ((4,), (2,)), 1)
+    strategy = Flic(setting(layout=layout), participation=1.0, cluster_round=6)
+    play(strategy, roster(3), range(1, 2))
+    _, updates = strategy.store.updates()
+    assert updates.shape == (3, 4)
+    assert LAYOUT.direction == slice(0, 6)
+
+
+def test_auto_clusters_once_the_loss_stands_still() -> None:
+    strategy = _flic(cluster_round="auto", stability_window=2, stability_tolerance=0.05)
+    play(strategy, roster(6), range(1, 4))
+    assert strategy.stability is None
+    play(strategy, roster(6), range(4, 5))
+    assert strategy.stability == 0.0
+    assert strategy.clustered_at == 4
+
+
+def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
+    known = roster(12)
+    strategy = _flic(participation=0.2, cluster_round=3)
+    play(strategy, known, range(1, 11))
+    strangers = set(range(12)) - set(strategy.communities.members)
+    assert strangers
+    instructions = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
+    results = []
+    for proxy, ins in instructions:
+        client, row = known.client_id(proxy), int(ins.config["community"])
+        assert ins.config["choose"] == (client in strangers)
+        loss = 0.1 if row == 1 else 0.7
+        metrics = {"client_id": client, "community": row, "accuracy": 1 - loss, "choice_loss": loss}
+        results.append((proxy, EvaluateRes(Status(Code.OK, ""), loss, 5, metrics)))
+    strategy.aggregate_evaluate(10, results, [])
+    assert strategy.assigned == dict.fromkeys(sorted(strangers), 1)
+    assert all(strategy.accuracy[client] == 0.9 for client in strangers)

@@ -1,0 +1,83 @@
+"""A federation of toy clients: each moves half-way to its group's target; no data, no network."""
+
+from collections.abc import Callable
+
+import numpy as np
+from flwr.common import Code, FitIns, FitRes, Parameters, Status
+from flwr.server.client_proxy import ClientProxy
+
+from fl_app.params import Layout, from_bytes, to_bytes
+from fl_app.strategies.base import CommunityStrategy, Setting
+from fl_app.strategies.roster import Identity, Roster
+
+TARGETS = np.array([[4, 0, 0, 0, 0, 1], [0, 4, 0, 0, 0, 1], [0, 0, 4, 0, 0, 1]], np.float32)
+SIZE = TARGETS.shape[1]
+LAYOUT = Layout(("w",), ((SIZE,),), 1)
+
+
+class Proxy(ClientProxy):
+    """A client that the tests answer for."""
+
+    def __init__(self, cid: str) -> None:
+        super().__init__(cid)
+        self.answer = None
+
+    def _none(self, *_: object, **__: object) -> None:
+        return None
+
+    get_properties = get_parameters = fit = evaluate = reconnect = _none
+
+
+Proxy.__abstractmethods__ = frozenset()
+
+
+def setting(**changes: object) -> Setting:
+    """Return a setting for six parameters and ten rounds."""
+    values = {"seed": 0, "rounds": 10, "layout": LAYOUT, "min_success": 1, "evaluate_every": 5}
+    return Setting(**(values | {"initial": np.zeros(SIZE, np.float32)} | changes))
+
+
+def roster(clients: int, groups: int = 3) -> Roster:
+    """Return a roster whose node ids have nothing to do with the client ids."""
+    known = Roster()
+    for client in range(clients):
+        proxy = Proxy(str(7919 * (client + 3) % 10007))
+        known.register(proxy)
+        known.introduce(proxy, Identity(client, client % groups, 10 + client))
+    return known
+
+
+def honest(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Train: half-way to the target, with a little noise of the client's own."""
+    noise = np.random.default_rng((client, server_round)).normal(0, 0.01, SIZE)
+    model = start + 0.5 * (TARGETS[client % len(TARGETS)] - start) + noise
+    return reply(model.astype(np.float32), samples=10 + client)
+
+
+def reply(model: np.ndarray, *, samples: int = 10, loss: float = 0.5) -> FitRes:
+    """Return a well-formed reply."""
+    parameters = Parameters([to_bytes(model)], "numpy.ndarray")
+    return FitRes(Status(Code.OK, ""), parameters, samples, {"loss": loss, "train_s": 0.0})
+
+
+def play(
+    strategy: CommunityStrategy,
+    known: Roster,
+    rounds: range,
+    *,
+    client: Callable[[int, np.ndarray, int], FitRes] = honest,
+    reverse: bool = False,
+) -> None:
+    """Run rounds of a strategy; `reverse` hands the replies over in the opposite order."""
+    parameters = strategy.initialize_parameters(known)
+    for server_round in rounds:
+        instructions: list[tuple[ClientProxy, FitIns]] = strategy.configure_fit(
+            server_round, parameters, known
+        )
+        results = [
+            (proxy, client(known.client_id(proxy), from_bytes(ins.parameters.tensors[0]), server_round))
+            for proxy, ins in instructions
+        ]
+        parameters, _ = strategy.aggregate_fit(
+            server_round, results[::-1] if reverse else results, []
+        )

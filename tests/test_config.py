@@ -1,0 +1,82 @@
+"""Configuration: every problem at once, each with value, rule and remedy."""
+
+import pytest
+
+from fl_app.config import CONF, ConfigError, load, load_text
+
+
+def _problems(*overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(list(overrides))
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"{folder.name}={option.stem}"
+        for folder in sorted(CONF.iterdir())
+        if folder.is_dir()
+        for option in sorted(folder.glob("*.yaml"))
+    ],
+)
+def test_every_option_of_every_group_composes(override: str) -> None:
+    config = load([override])
+    assert config.rounds >= 1
+
+
+def test_overrides_reach_the_typed_configuration() -> None:
+    config = load(["client.learning_rate=0.2", "strategy.participation=0.5", "seed=7"])
+    assert config.client.learning_rate == 0.2
+    assert config.strategy.options["participation"] == 0.5
+    assert config.seed == 7
+
+
+def test_one_string_carries_quoted_overrides() -> None:
+    config = load_text("seed=3 \"records.folder='/a b/c=d'\"")
+    assert config.seed == 3
+    assert config.records.folder == "/a b/c=d"
+
+
+def test_all_errors_are_reported_together() -> None:
+    problems = _problems(
+        "strategy=nonsense",
+        "strategy.participation=1.5",
+        "client.epochs=many",
+        "client.learning_rate=-1",
+        "strategy.cluster_round=60",
+        "engine.min_success=1000",
+    )
+    text = "\n".join(problems)
+    assert "strategy must be one of" in text
+    assert "nonsense" in text
+    assert "strategy.participation must be less than or equal to 1, got 1.5" in text
+    assert "client.epochs" in text
+    assert "got 'many'" in text
+    assert "client.learning_rate must be greater than 0, got -1" in text
+    assert "strategy.cluster_round must be below rounds=40" in text
+    assert "engine.min_success must be at most population.clients=20, got 1000" in text
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("strategy.participation=0", "greater than 0"),
+        ("strategy.cluster_round=soon", "strategy.cluster_round"),
+        ("client.precision=fp8", "client.precision must be 'fp32' or 'bf16', got 'fp8'"),
+        ("strategy.speed=1", "strategy.speed"),
+        ("rounds=0", "rounds must be greater than 0, got 0"),
+        ("records.snapshot_rounds=[99]", "records.snapshot_rounds must be at most rounds=40"),
+        ("strategy.ignore_before=30", "strategy.ignore_before must be at most"),
+        ("engine.name=quantum", "engine.name must be"),
+    ],
+)
+def test_one_error_names_key_rule_and_value(override: str, message: str) -> None:
+    problems = _problems(override)
+    assert len(problems) == 1
+    assert message in problems[0]
+
+
+def test_configuration_is_composed_again_after_an_error() -> None:
+    _problems("strategy=nonsense")
+    assert load([]).strategy.path == "fl_app.strategies.flic.Flic"
