@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hydra
 import yaml
@@ -17,9 +18,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fl_app.config import CONF, Config, ConfigError, load
-from fl_app.engines.flower import Outcome
 from fl_app.progress import Live, live, show_result
 from fl_app.strategies.base import TooFewRepliesError
+
+if TYPE_CHECKING:
+    from fl_app.engines.flower import Outcome
 
 APP = CONF.parent
 """The folder that Flower bundles."""
@@ -148,7 +151,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
     _must_be_ok(outcome, folder)
 
 
-def _must_be_ok(outcome: Outcome, folder: Path) -> None:
+def _must_be_ok(outcome: "Outcome", folder: Path) -> None:
     if not outcome.ok:
         raise RunFailedError(f"{outcome.status}: {outcome.detail}; log: {folder / 'flower.log'}")
 
@@ -159,3 +162,7 @@ def show_result_of(folder: Path, console: Console) -> None:
     status = json.loads((folder / "summary.json").read_text())["status"]
     if status != "completed":
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fl_app.records.atomic import replacing
+from fl_app.records.tensors import contiguous, raw, save
 
 FILE = "checkpoint.safetensors"
 FORMAT = "fl-app-checkpoint"
 VERSION = 1
 STATE = "state.json"
+METADATA = "__metadata__"
 HEAD = 65536
-KINDS = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}
-DTYPES = (KINDS | {"bool"}) - {"float8"}
 
 
 class CheckpointError(ValueError):
@@ -49,9 +48,12 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises CheckpointError for a state that is not JSON or an array that is not numbers, and
     OSError when the disk refuses; both leave the former checkpoint.
     """
-    tensors = {name: _contiguous(name, array) for name, array in checkpoint.arrays.items()}
-    if STATE in tensors:
-        raise CheckpointError(f"the name {STATE!r} is taken by the state; rename that array")
+    try:
+        tensors = {name: contiguous(name, array) for name, array in checkpoint.arrays.items()}
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    if not tensors.keys().isdisjoint({STATE, METADATA}):
+        raise CheckpointError(f"the names {STATE!r} and {METADATA!r} are taken; rename that array")
     tensors[STATE] = np.frombuffer(_state_bytes(checkpoint.state), np.uint8)
     metadata = {
         "format": FORMAT,
@@ -61,7 +63,7 @@ def write(folder: Path, checkpoint: Checkpoint) -> Path:
     }
     path = folder / FILE
     with replacing(path) as temporary:
-        save_file(tensors, temporary, metadata)
+        save(temporary, tensors, metadata)
     return path
 
 
@@ -83,9 +85,8 @@ def read(folder: Path) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, TypeError) as error:
         raise _unreadable(path, error) from error
-    if STATE not in tensors or _digest(metadata.get("round", ""), tensors) != metadata.get(
-        "sha256"
-    ):
+    found = _digest(metadata.get("round", ""), tensors)
+    if found != metadata.get("sha256"):
         raise CheckpointError(
             f"checkpoint {path} is damaged: its content does not match its SHA-256 digest; "
             "restore it from a copy or start the run anew"
@@ -117,17 +118,6 @@ def _unreadable(path: Path, error: Exception) -> CheckpointError:
             "restore it from a copy or start the run anew"
         )
     return CheckpointError(f"{path} is no checkpoint of fl-app ({error}); give the folder of a run")
-
-
-def _contiguous(name: str, array: np.ndarray) -> np.ndarray:
-    """Return `array` as little-endian C-contiguous memory, itself where it already is."""
-    if array.dtype.name not in DTYPES:
-        raise CheckpointError(
-            f"array {name!r} has dtype {array.dtype}; a checkpoint holds numbers and booleans, "
-            "put text into the state"
-        )
-    # asarray and not ascontiguousarray, which would turn a scalar array into one of shape (1,)
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
 def _state_bytes(state: Mapping[str, Any]) -> bytes:
@@ -162,5 +152,5 @@ def _digest(round: str, tensors: Mapping[str, np.ndarray]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\n{name!r} {tensor.dtype.name} {tensor.shape}\n".encode())
-        digest.update(tensor.reshape(-1).view(np.uint8).data)
+        digest.update(raw(tensor))
     return digest.hexdigest()

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from fl_app.records.atomic import replacing
+from fl_app.records.tensors import save
 from fl_app.types import Labels, Matrix
 
 FOLDER = "snapshots"
@@ -43,7 +44,7 @@ def write_snapshot(
             f"ids, similarity, labels and groups must have shapes (n,), (n, n), (n,), (n,), got "
             f"{shapes}; give all four for the same clients"
         )
-    tensors = {
+    tensors: dict[str, np.ndarray] = {
         "ids": np.ascontiguousarray(ids, np.int64),
         "similarity": np.ascontiguousarray(similarity, np.float32),
         "labels": np.ascontiguousarray(labels, np.int64),
@@ -51,7 +52,7 @@ def write_snapshot(
     }
     path = folder / FOLDER / f"round_{round:05d}.safetensors"
     with replacing(path) as temporary:
-        save_file(tensors, temporary)
+        save(temporary, tensors, {})
     return path
 
 

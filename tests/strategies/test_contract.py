@@ -1,5 +1,6 @@
 """One contract for every strategy: the same cases, whatever the method."""
 
+import io
 import sys
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from flwr.common import Code, FitRes, Parameters, Status
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, honest, play, reply, roster, setting
 
-from fl_app.params import to_bytes
 from fl_app.strategies.base import CommunityStrategy, Setting, TooFewRepliesError
 from fl_app.strategies.fedavg import FedAvg, FedMedian
 from fl_app.strategies.flic import Flic
@@ -84,6 +84,12 @@ def _raw(tensors: list[bytes]) -> FitRes:
     return FitRes(Status(Code.OK, ""), Parameters(tensors, "numpy.ndarray"), 10, {"loss": 0.5})
 
 
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
 def _with(value: float) -> np.ndarray:
     model = np.zeros(SIZE, np.float32)
     model[2] = value
@@ -94,8 +100,8 @@ BAD = {
     "nan": (lambda: reply(_with(np.nan)), "1 parameters are not finite"),
     "infinity": (lambda: reply(_with(np.inf)), "1 parameters are not finite"),
     "shape": (lambda: reply(np.zeros(SIZE + 1, np.float32)), f"expected {SIZE} parameters, got 7"),
-    "rank": (lambda: _raw([to_bytes(np.zeros((2, 3), np.float32))]), "flat float32 vector"),
-    "dtype": (lambda: _raw([to_bytes(np.zeros(SIZE))]), "float64"),
+    "rank": (lambda: _raw([_npy(np.zeros((2, 3), np.float32))]), "flat float32 vector"),
+    "dtype": (lambda: _raw([_npy(np.zeros(SIZE))]), "float64"),
     "garbage": (lambda: _raw([b"not an array"]), "magic"),
     "nothing": (lambda: _raw([]), "expected one flat array, got 0"),
     "loss": (lambda: reply(_with(0.0), loss=float("nan")), "training loss is nan"),

@@ -1,0 +1,36 @@
+"""Many models in, one model out."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fl_app.types import Vector, Vectors, Weights
+
+Rule = Callable[[Vectors, Weights], Vector]
+"""An aggregation rule: models (n, d) and their weights (n,) to one model (d,)."""
+
+
+def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
+    """Return `sum_i w_i v_i / sum_i w_i` (d,) of vectors (n, d) and weights (n,).
+
+    Raises ValueError for negative weights or a sum of zero. McMahan et al., AISTATS 2017,
+    algorithm 1.
+    """
+    total = float(weights.sum())
+    if (weights < 0).any() or total <= 0:
+        raise ValueError(
+            f"weights must be non-negative with a positive sum, got {weights.tolist()}; "
+            "weigh clients by their number of samples"
+        )
+    mean: Vector = (weights / total).astype(np.float32) @ vectors
+    return mean
+
+
+def median(vectors: Vectors, weights: Weights) -> Vector:
+    """Return the coordinate-wise median (d,) of vectors (n, d).
+
+    The weights are taken so that every rule has one form, and not used: a client could
+    claim any number of samples. Yin et al., ICML 2018, option I.
+    """
+    middle: Vector = np.median(vectors, axis=0).astype(np.float32)
+    return middle

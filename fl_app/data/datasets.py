@@ -1,0 +1,159 @@
+"""Data sets by name: images in memory, ready to be split among clients."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fl_app.rng import generator
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class DataError(ValueError):
+    """Data that a run needs are not where it looks for them."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images as bytes (N, C, H, W) and labels (N,) in [0, classes), for training and test.
+
+    Pixels become float32 when a client takes its share: scaled to [0, 1], then, with
+    `moments`, standardised per channel by the mean and deviation of the training images.
+    """
+
+    name: str
+    classes: int
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    moments: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of one image."""
+        channels, height, width = self.train_images.shape[1:]
+        return channels, height, width
+
+    def train(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return training images (s, C, H, W) float32 and labels (s,) of some samples."""
+        return self._take(self.train_images, self.train_labels, indices)
+
+    def test(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return test images (s, C, H, W) float32 and labels (s,) of some samples."""
+        return self._take(self.test_images, self.test_labels, indices)
+
+    def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
+        pixels = images[i].astype(np.float32) / 255
+        if self.moments is not None:
+            mean, deviation = self.moments
+            pixels = (pixels - mean[:, None, None]) / deviation[:, None, None]
+        return torch.from_numpy(pixels), torch.from_numpy(labels[i].astype(np.int64))
+
+
+def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> Dataset:
+    """Load scikit-learn's embedded digits (1,797 of 8x8), split by the run's seed."""
+    from sklearn.datasets import load_digits
+
+    loaded = load_digits()
+    # the embedded images count 0..16: brought to the 0..255 of every other data set
+    images = np.round(loaded.images[:, None] * (255 / 16)).astype(np.uint8)
+    order = generator(seed, purpose="digits split").permutation(len(images))
+    cut = round(len(images) * test_share)
+    train, test = order[cut:], order[:cut]
+    arrays = (images[train], loaded.target[train], images[test], loaded.target[test])
+    return _dataset("digits", arrays, 10, standardise)
+
+
+def mnist(*, root: str, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+    """Load MNIST from `root`/MNIST/raw, or download it; raises DataError when neither works."""
+    return _torchvision("MNIST", root, download, standardise)
+
+
+def fashion_mnist(
+    *, root: str, download: bool = True, standardise: bool = True, seed: int
+) -> Dataset:
+    """Load Fashion-MNIST from `root`/FashionMNIST/raw, or download it; raises DataError."""
+    return _torchvision("FashionMNIST", root, download, standardise)
+
+
+def image_folder(
+    *, root: str, size: PositiveInt | None = None, standardise: bool = True, seed: int
+) -> Dataset:
+    """Load `root`/{train,test}/<class>/<image>, resized to `size` pixels square where given.
+
+    Raises DataError for a folder of another form, or images of several sizes without `size`.
+    """
+    from torchvision.datasets import ImageFolder
+
+    parts: list[np.ndarray] = []
+    classes: list[str] = []
+    for split in ("train", "test"):
+        try:
+            folder = ImageFolder(str(Path(root) / split))
+        except (FileNotFoundError, OSError) as error:
+            raise DataError(
+                f"no image folder at {root}: expected {root}/{split}/<class>/<image>; "
+                f"put the images there or point data.root elsewhere ({error})"
+            ) from error
+        classes = classes or folder.classes
+        if folder.classes != classes:
+            raise DataError(f"{root}: train has classes {classes}, test has {folder.classes}")
+        parts += [_pixels(folder, size), np.array(folder.targets)]
+    return _dataset(Path(root).name, tuple(parts), len(classes), standardise)
+
+
+def _pixels(folder: Any, size: int | None) -> np.ndarray:
+    """Return all images of a torchvision folder as bytes (N, C, H, W)."""
+    images = [image if size is None else image.resize((size, size)) for image, _ in folder]
+    shapes = {image.size for image in images}
+    if len(shapes) > 1:
+        raise DataError(
+            f"images must be of one size, got {sorted(shapes)[:4]}; give data.size=<pixels>"
+        )
+    return np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
+
+
+def _torchvision(name: str, root: str, download: bool, standardise: bool) -> Dataset:
+    from torchvision import datasets
+
+    try:
+        train, test = (
+            getattr(datasets, name)(root=root, train=part, download=download)
+            for part in (True, False)
+        )
+    except Exception as error:  # each mirror fails in its own way: no network, bad archive
+        raise DataError(
+            f"{name} is not at {Path(root) / name / 'raw'} and could not be downloaded; put its "
+            f"four *-ubyte files there or point data.root at a folder that has them ({error})"
+        ) from error
+    arrays = (train.data.numpy(), train.targets.numpy(), test.data.numpy(), test.targets.numpy())
+    images, labels, test_images, test_labels = arrays
+    whole = (images[:, None], labels, test_images[:, None], test_labels)
+    return _dataset(name.lower(), whole, len(train.classes), standardise)
+
+
+def _dataset(
+    name: str, arrays: tuple[np.ndarray, ...], classes: int, standardise: bool
+) -> Dataset:
+    images = arrays[0]
+    moments = _moments(images) if standardise else None
+    return Dataset(name, classes, images, arrays[1], arrays[2], arrays[3], moments)
+
+
+def _moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation per channel (C,) of pixels scaled to [0, 1].
+
+    Counted over the 256 values that a byte can have: exact, and without a float copy.
+    """
+    values = np.arange(256) / 255
+    counts = np.stack([np.bincount(c.ravel(), minlength=256) for c in images.swapaxes(0, 1)])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    mean = shares @ values
+    deviation = np.sqrt(shares @ values**2 - mean**2)
+    return mean.astype(np.float32), np.maximum(deviation, 1e-6).astype(np.float32)

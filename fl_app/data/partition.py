@@ -1,0 +1,76 @@
+"""Which samples each client holds: index lists only, never the data."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def iid(
+    labels: np.ndarray, clients: int, generator: np.random.Generator, *, samples: int | None
+) -> list[np.ndarray]:
+    """Split shuffled samples into `clients` disjoint lists of `samples` each.
+
+    None: as many as all can have. Raises ValueError when there are not enough.
+    """
+    each = samples_each(len(labels), clients, samples)
+    order = generator.permutation(len(labels))
+    return [order[client * each : (client + 1) * each] for client in range(clients)]
+
+
+def by_size(
+    labels: np.ndarray, sizes: Sequence[int], generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Split shuffled samples into disjoint lists of the given sizes, whose sum must fit."""
+    if sum(sizes) > len(labels):
+        raise ValueError(
+            f"the sizes must sum to at most the {len(labels)} samples there are, got "
+            f"{sum(sizes)}; lower population.train_samples"
+        )
+    order = generator.permutation(len(labels))
+    return np.split(order[: sum(sizes)], np.cumsum(sizes)[:-1])
+
+
+def by_distribution(
+    labels: np.ndarray,
+    distributions: np.ndarray,
+    generator: np.random.Generator,
+    *,
+    samples: int | None,
+) -> list[np.ndarray]:
+    """Split samples into disjoint lists that follow class distributions (n, c), row by row.
+
+    A client whose class has run out takes from the others in proportion to its own
+    distribution, and, when those are out too, from whatever is left: sizes always hold.
+    """
+    each = samples_each(len(labels), len(distributions), samples)
+    piles = [list(generator.permutation(np.flatnonzero(labels == c)))
+             for c in range(distributions.shape[1])]
+    taken: list[list[int]] = [[] for _ in distributions]
+    wishes = [generator.choice(len(piles), each, p=row) for row in distributions]
+    for turn in range(each):
+        for client, wish in enumerate(wishes):
+            pile = wish[turn]
+            if not piles[pile]:
+                pile = _substitute(piles, distributions[client], generator)
+            taken[client].append(piles[pile].pop())
+    return [np.array(indices, int) for indices in taken]
+
+
+def _substitute(
+    piles: Sequence[Sequence[int]], distribution: np.ndarray, generator: np.random.Generator
+) -> int:
+    left = np.array([len(pile) > 0 for pile in piles], float)
+    chances = distribution * left
+    chances = chances if chances.sum() > 0 else left
+    return int(generator.choice(len(piles), p=chances / chances.sum()))
+
+
+def samples_each(available: int, clients: int, samples: int | None) -> int:
+    """Return how many samples a client gets; raises ValueError when there are too few."""
+    each = available // clients if samples is None else samples
+    if each < 1 or each * clients > available:
+        raise ValueError(
+            f"{clients} clients of {max(each, 1)} samples need {clients * max(each, 1)} samples, "
+            f"the data set has {available}; lower population.clients or the samples per client"
+        )
+    return each

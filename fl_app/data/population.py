@@ -1,0 +1,216 @@
+"""Populations of clients with planted groups: client i belongs to group i % groups."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from pydantic import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fl_app.data import partition
+from fl_app.data.datasets import Dataset
+from fl_app.rng import generator
+from fl_app.types import Labels
+
+Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+"""(images (s, C, H, W), labels (s,), group) to the same of that group."""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's tensors: images (s, C, H, W) float32 and labels (s,)."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def to(self, device: torch.device) -> "ClientData":
+        """Return the data on a device, images in the memory format that convolutions like."""
+        layout = torch.channels_last
+        return ClientData(
+            self.train_images.to(device, memory_format=layout),
+            self.train_labels.to(device),
+            self.test_images.to(device, memory_format=layout),
+            self.test_labels.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Population:
+    """Who holds which samples; a client's tensors are made when it is asked for.
+
+    `groups` (n,) is the planted group of each client: ground truth for metrics alone.
+    """
+
+    dataset: Dataset
+    train: list[np.ndarray]
+    test: list[np.ndarray]
+    groups: Labels
+    transform: Transform | None = None
+
+    @property
+    def clients(self) -> int:
+        """Number n of clients."""
+        return len(self.train)
+
+    def client(self, client_id: int) -> ClientData:
+        """Return the data of one client; raises ValueError for an id outside 0..n-1."""
+        if not 0 <= client_id < self.clients:
+            raise ValueError(
+                f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
+                "partition-id below population.clients"
+            )
+        train = self.dataset.train(self.train[client_id])
+        test = self.dataset.test(self.test[client_id])
+        if self.transform is not None:
+            group = int(self.groups[client_id])
+            train, test = self.transform(*train, group), self.transform(*test, group)
+        return ClientData(*train, *test)
+
+
+def iid(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return clients that all draw from the same distribution: one group."""
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, 1, None)
+
+
+def label_swap(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    groups: PositiveInt = 5,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return groups that disagree on two labels: group g swaps 2g and 2g + 1.
+
+    Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on labels).
+    """
+    if 2 * groups > dataset.classes:
+        raise ValueError(
+            f"population.groups must be at most half of the {dataset.classes} classes, got "
+            f"{groups}; each group swaps two labels of its own"
+        )
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, groups, _swap)
+
+
+def rotation(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    groups: PositiveInt = 4,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return groups whose images are turned: group g by g * 360 / groups degrees.
+
+    Multiples of 90 degrees are exact, others interpolate and fill the corners with the
+    background. Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on features).
+    """
+
+    def turn(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
+        return rotate(images, 360 * group / groups), labels
+
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, groups, turn)
+
+
+def dirichlet(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    alpha: PositiveFloat,
+    groups: PositiveInt | None = None,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return label skew: each group draws one class distribution from Dirichlet(alpha).
+
+    `groups` None gives every client a distribution of its own. Test data follow the same
+    distribution as the client's training data. Hsu et al., 2019, arXiv:1909.06335.
+    """
+    count = groups or clients
+    draw = generator(seed, purpose="class distributions")
+    distributions = draw.dirichlet(np.full(dataset.classes, alpha), count)
+    member = np.arange(clients) % count
+    parts = [
+        partition.by_distribution(
+            labels, distributions[member], generator(seed, purpose=purpose), samples=samples
+        )
+        for labels, samples, purpose in (
+            (dataset.train_labels, train_samples, "train split"),
+            (dataset.test_labels, test_samples, "test split"),
+        )
+    ]
+    return Population(dataset, parts[0], parts[1], member)
+
+
+def quantity_skew(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    alpha: PositiveFloat,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return one group of clients with unequal amounts of training data.
+
+    Shares come from Dirichlet(alpha) over the clients; each has at least one sample.
+    `train_samples` is the mean per client. Li et al., ICDE 2022, section IV-C.
+    """
+    labels = dataset.train_labels
+    total = clients * partition.samples_each(len(labels), clients, train_samples)
+    shares = generator(seed, purpose="client sizes").dirichlet(np.full(clients, alpha))
+    sizes = 1 + np.floor(shares * (total - clients)).astype(int)
+    train = partition.by_size(labels, sizes.tolist(), generator(seed, purpose="train split"))
+    draw = generator(seed, purpose="test split")
+    test = partition.iid(dataset.test_labels, clients, draw, samples=test_samples)
+    return Population(dataset, train, test, np.zeros(clients, int))
+
+
+def rotate(images: Tensor, degrees: float) -> Tensor:
+    """Turn images (s, C, H, W) counter-clockwise; square ones exactly by multiples of 90."""
+    quarters, rest = divmod(degrees, 90)
+    if rest == 0 and images.shape[2] == images.shape[3]:
+        return torch.rot90(images, int(quarters), (2, 3))
+    from torchvision.transforms.v2 import functional
+
+    background = float(images.amin())
+    turned: Tensor = functional.rotate(
+        images, degrees, interpolation=functional.InterpolationMode.BILINEAR, fill=[background]
+    )
+    return turned
+
+
+def _swap(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
+    first, second = 2 * group, 2 * group + 1
+    swapped = labels.clone()
+    swapped[labels == first], swapped[labels == second] = second, first
+    return images, swapped
+
+
+def _shuffled(
+    dataset: Dataset,
+    seed: int,
+    clients: int,
+    train_samples: int | None,
+    test_samples: int | None,
+    groups: int,
+    transform: Transform | None,
+) -> Population:
+    draw = generator(seed, purpose="train split")
+    train = partition.iid(dataset.train_labels, clients, draw, samples=train_samples)
+    draw = generator(seed, purpose="test split")
+    test = partition.iid(dataset.test_labels, clients, draw, samples=test_samples)
+    return Population(dataset, train, test, np.arange(clients) % groups, transform)

@@ -1,0 +1,1 @@
+"""How good communities and models are."""

@@ -1,0 +1,1 @@
+"""The server's similarity graph: arrays in, arrays out."""

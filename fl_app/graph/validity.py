@@ -1,0 +1,33 @@
+"""How good a clustering is without knowing the truth."""
+
+import numpy as np
+from sklearn.metrics import silhouette_score
+
+from fl_app.types import Labels, Matrix
+
+
+def silhouette(distance: Matrix, labels: Labels) -> float | None:
+    """Return the mean silhouette in [-1, 1] of labels (n,) on distances (n, n).
+
+    None where it is not defined: one community, or as many as clients.
+    Rousseeuw, J. Comput. Appl. Math. 1987.
+    """
+    count = len(np.unique(labels))
+    if not 1 < count < len(labels):
+        return None
+    return float(silhouette_score(distance, labels, metric="precomputed"))
+
+
+def modularity(similarity: Matrix, labels: Labels, *, resolution: float = 1.0) -> float:
+    """Return `sum_c (e_cc - gamma a_c^2)` of labels (n,) on weights (n, n), at most 1.
+
+    e_cc is the share of weight inside community c, a_c the share of weight at its members;
+    0 without any weight. Newman, Phys. Rev. E 2004, eq. 5, with gamma as `resolution`.
+    """
+    total = float(similarity.sum())
+    if total == 0:
+        return 0.0
+    inside = labels[:, None] == labels[None, :]
+    degrees = similarity.sum(axis=1)
+    expected = np.outer(degrees, degrees) / total
+    return float(((similarity - resolution * expected) * inside).sum() / total)

@@ -1,0 +1,132 @@
+"""Figures over the rounds: accuracy, communities, stabilisation."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fl_app.report.run import Run, clustering_rounds, first_right_round, planted_count, series
+from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, RED, mark, new_figure, percent
+
+AGREEMENT = (
+    ("pure_share", "pure share (FLIC)", BLUE, "-"),
+    ("majority_purity", "majority purity", ORANGE, "--"),
+    ("ari", "adjusted Rand index", GREEN, "-."),
+)
+
+
+def accuracy(run: Run) -> Figure | None:
+    """Draw mean accuracy over the clients, plus and minus their standard deviation."""
+    rounds, mean = series(run.rounds, "accuracy", "mean")
+    if not rounds:
+        return None
+    _, std = series(run.rounds, "accuracy", "std")
+    figure, (axes,) = new_figure(rows=1, height=3.6)
+    low, high = np.subtract(mean, std), np.add(mean, std)
+    axes.fill_between(
+        rounds,
+        np.clip(low, 0, 1),
+        np.clip(high, 0, 1),
+        color=BLUE,
+        alpha=0.18,
+        linewidth=0,
+        label="standard deviation over clients",
+    )
+    axes.plot(rounds, mean, color=BLUE, marker="o", markersize=3, label="mean over clients")
+    percent(axes)
+    axes.set_ylabel("accuracy on the clients' test data")
+    _annotate(axes, rounds, mean, clustering_rounds(run.rounds))
+    axes.legend(loc="lower right")
+    return figure
+
+
+def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[int]) -> None:
+    """Write the accuracy at the clustering round and at the end beside their points."""
+    mark(axes, clustered, "clustering")
+    points = [(rounds[-1], mean[-1], "end", (-4, -16), "right")]
+    before = [i for i, number in enumerate(rounds) if clustered and number <= clustered[0]]
+    if before and before[-1] != len(rounds) - 1:
+        i = before[-1]
+        points.append((rounds[i], mean[i], "before", (7, -14), "left"))
+    for x, y, name, offset, side in points:
+        axes.plot([x], [y], marker="o", markersize=7, color=BLUE, markeredgecolor="white")
+        axes.annotate(
+            f"{name} {y:.1%}",
+            (x, y),
+            xytext=offset,
+            textcoords="offset points",
+            ha=side,
+            color=BLUE,
+            fontweight="bold",
+        )
+
+
+def communities(run: Run) -> Figure | None:
+    """Draw agreement with the planted groups and the number of communities."""
+    rounds, count = series(run.rounds, "communities", "count")
+    if not rounds:
+        return None
+    known = [item for item in AGREEMENT if series(run.rounds, "communities", item[0])[0]]
+    figure, panels = new_figure(rows=2 if known else 1, height=5.0 if known else 3.0)
+    if known:
+        top = panels[0]
+        for name, label, colour, line in known:
+            xs, ys = series(run.rounds, "communities", name)
+            top.plot(xs, ys, color=colour, linestyle=line, label=label)
+        percent(top)
+        top.set_ylim(min(-0.02, *top.dataLim.intervaly), 1.04)
+        top.set_ylabel("agreement with groups")
+        top.legend(loc="lower right")
+    _count_panel(run, panels[-1], rounds, count)
+    _mark_communities(run, panels)
+    return figure
+
+
+def _count_panel(run: Run, axes: Axes, rounds: list[int], count: list[float]) -> None:
+    axes.step(rounds, count, where="mid", color=BLUE, label="communities found")
+    planted = planted_count(run)
+    if planted is not None:
+        axes.axhline(planted, color=RED, linestyle=":", label=f"planted groups: {planted}")
+    axes.set_ylim(0, max(count + [planted or 0]) * 1.15 + 0.5)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel("communities")
+    axes.legend(loc="upper right")
+
+
+def _mark_communities(run: Run, panels: list[Axes]) -> None:
+    """Mark the clustering and the round from which the communities are right for good."""
+    clustered, right = clustering_rounds(run.rounds), first_right_round(run.rounds)
+    span = max(len(run.rounds), 1)
+    # Two texts closer than this would run into each other: one line tells both then.
+    close = right is not None and bool(clustered) and abs(right - clustered[0]) < 0.3 * span
+    for number, axes in enumerate(panels):
+        first = number == 0
+        joint = f"right from round {right}, clustering after {clustered[0]}" if close else ""
+        mark(axes, clustered, "clustering" if first and not close else "")
+        if right is not None:
+            text = joint or f"right from round {right}"
+            mark(axes, [right], text if first else "", colour=GREEN)
+
+
+def stabilisation(run: Run) -> Figure | None:
+    """Draw the training loss, and the criterion by which the run is called stable."""
+    rounds, loss = series(run.rounds, "train_loss")
+    steps, criterion = series(run.rounds, "stability")
+    if not rounds:
+        return None
+    figure, panels = new_figure(rows=2 if steps else 1, height=4.6 if steps else 3.0)
+    panels[0].plot(rounds, loss, color=BLUE)
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("training loss")
+    for number, axes in enumerate(panels):
+        mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
+    if steps:
+        panels[1].plot(steps, criterion, color=ORANGE, label="relative fall of the loss")
+        tolerance = (run.config.get("strategy") or {}).get("stability_tolerance")
+        if tolerance is not None:
+            text = f"tolerance {tolerance:g}"
+            panels[1].axhline(tolerance, color=RED, linestyle=":", label=text)
+        panels[1].axhline(0, color=GREY, linewidth=0.8)
+        panels[1].set_ylabel("stability criterion")
+        panels[1].legend(loc="upper right")
+    return figure

@@ -1,0 +1,94 @@
+"""The similarity among the clients, ordered by community, at each snapshot."""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+
+from fl_app.records.snapshot import Snapshot
+from fl_app.report.run import Run
+from fl_app.report.style import colours, legend_dots
+
+MOST_PANELS = 6
+COLUMNS = 3
+PANEL_INCHES = 2.6
+LONGEST_LEGEND = 10
+
+
+def similarity(run: Run) -> Figure | None:
+    """Draw the matrices side by side on one scale, each with a strip of the planted groups."""
+    shown = _spread([s for s in run.snapshots if len(s.ids) > 1])
+    if not shown:
+        return None
+    columns = min(COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    size = (columns * PANEL_INCHES + 1.2, rows * (PANEL_INCHES + 0.3) + 0.4)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    groups = max(int(s.groups.max()) for s in shown) + 1
+    limits = _limits(shown)
+    for axes, snapshot in zip(panels, shown, strict=False):
+        image = _panel(axes, snapshot, limits, groups)
+    for axes in panels[len(shown) :]:
+        axes.set_axis_off()
+    figure.colorbar(image, ax=list(panels), label="similarity 1 + cos", shrink=0.8, aspect=30)
+    if 0 < groups <= LONGEST_LEGEND:
+        names = [f"group {group}" for group in range(groups)]
+        dots = legend_dots(colours(groups), names, "s" * groups)
+        figure.legend(handles=dots, loc="outside lower center", ncols=min(groups, 5))
+    return figure
+
+
+def _spread(snapshots: list[Snapshot]) -> list[Snapshot]:
+    """Return at most six of the snapshots, the first and the last among them."""
+    if len(snapshots) <= MOST_PANELS:
+        return snapshots
+    chosen = np.linspace(0, len(snapshots) - 1, MOST_PANELS).round().astype(int)
+    return [snapshots[i] for i in chosen]
+
+
+def _limits(snapshots: list[Snapshot]) -> tuple[float, float]:
+    """Return one scale for all: the middle 98 % of what stands off the diagonals."""
+    off = [s.similarity[~np.eye(len(s.ids), dtype=bool)] for s in snapshots]
+    low, high = np.percentile(np.concatenate(off), [1, 99])
+    return float(low), float(high)
+
+
+def _panel(axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: int) -> AxesImage:
+    """Draw one matrix, its clients sorted by community, then by group."""
+    order = np.lexsort((snapshot.ids, snapshot.groups, snapshot.labels))
+    matrix = snapshot.similarity[np.ix_(order, order)].astype(float)
+    np.fill_diagonal(matrix, np.nan)  # a client has no similarity to itself
+    image = axes.imshow(
+        matrix, cmap="viridis", vmin=limits[0], vmax=limits[1], interpolation="nearest"
+    )
+    labels = snapshot.labels[order]
+    edges = np.flatnonzero(np.diff(labels)) + 0.5
+    axes.hlines(edges, -0.5, len(labels) - 0.5, color="white", linewidth=0.8)
+    axes.vlines(edges, -0.5, len(labels) - 0.5, color="white", linewidth=0.8)
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    count = len(np.unique(labels))
+    axes.set_title(f"round {snapshot.round}: {count} communities, {len(labels)} clients", size=9)
+    if groups > 0:
+        _strip(axes, snapshot.groups[order], groups)
+    return image
+
+
+def _strip(axes: Axes, groups: np.ndarray, count: int) -> None:
+    """Draw the planted group of each row to the left of the matrix; none known is white."""
+    strip = axes.inset_axes((-0.06, 0.0, 0.04, 1.0))
+    shown = np.ma.masked_less(groups, 0)[:, None]
+    strip.imshow(
+        shown,
+        cmap=ListedColormap(list(colours(count))),
+        vmin=-0.5,
+        vmax=count - 0.5,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    strip.set_axis_off()

@@ -1,0 +1,103 @@
+"""The clients as a graph, drawn by how alike their updates are."""
+
+import networkx as nx
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from fl_app.records.snapshot import Snapshot
+from fl_app.report.run import Run, clustering_rounds
+from fl_app.report.style import MARKERS, colours, legend_dots
+
+NEIGHBOURS = 5
+NAMED_CLIENTS = 150
+LONGEST_LEGEND = 10
+
+
+def graph(run: Run) -> Figure | None:
+    """Draw each client in the colour of its community, with the marker of its group."""
+    snapshot = _chosen(run)
+    if snapshot is None:
+        return None
+    figure = Figure(figsize=(6.4, 4.8), layout="constrained")
+    axes = figure.subplots()
+    edges = strong_edges(snapshot.similarity)
+    places = _layout(snapshot, edges)
+    alike = snapshot.labels[edges[:, 0]] == snapshot.labels[edges[:, 1]]
+    for within, colour in ((True, "#BBBBBB"), (False, "#444444")):
+        lines = places[edges[alike == within]]
+        axes.add_collection(LineCollection(list(lines), colors=colour, linewidths=0.5, zorder=1))
+    _clients(axes, snapshot, places)
+    axes.set_title(f"round {snapshot.round}: each client with its {NEIGHBOURS} most alike")
+    axes.set_axis_off()
+    axes.margins(0.06)
+    _legend(figure, snapshot)
+    return figure
+
+
+def strong_edges(similarity: np.ndarray) -> np.ndarray:
+    """Return the pairs (m, 2), i < j, in which one is among the most alike of the other."""
+    n = len(similarity)
+    others = similarity.astype(float).copy()
+    np.fill_diagonal(others, -np.inf)
+    near = np.argsort(-others, axis=1, kind="stable")[:, : min(NEIGHBOURS, n - 1)]
+    pairs = np.stack([np.repeat(np.arange(n), near.shape[1]), near.ravel()], axis=1)
+    return np.unique(np.sort(pairs, axis=1), axis=0)
+
+
+def _chosen(run: Run) -> Snapshot | None:
+    """Return the snapshot at the clustering, else the last one."""
+    usable = [s for s in run.snapshots if len(s.ids) > 1]
+    clustered = clustering_rounds(run.rounds)
+    at = [s for s in usable if s.round in clustered]
+    return (at or usable or [None])[-1]
+
+
+def _layout(snapshot: Snapshot, edges: np.ndarray) -> np.ndarray:
+    """Return (n, 2) places: springs along the strong edges, from a fixed start."""
+    network = nx.Graph()
+    network.add_nodes_from(range(len(snapshot.ids)))
+    network.add_edges_from(edges.tolist())
+    # Longer springs than the default: clients must not hide each other.
+    length = 2.5 / np.sqrt(len(snapshot.ids))
+    places = nx.spring_layout(network, k=length, iterations=100, seed=0)
+    return np.array([places[i] for i in range(len(snapshot.ids))])
+
+
+def _marker(group: int) -> str:
+    return MARKERS[group % len(MARKERS)] if group >= 0 else "o"
+
+
+def _clients(axes: Axes, snapshot: Snapshot, places: np.ndarray) -> None:
+    shades = colours(int(snapshot.labels.max()) + 1)
+    for group in np.unique(snapshot.groups).tolist():
+        mine = snapshot.groups == group
+        axes.scatter(
+            *places[mine].T,
+            c=[shades[label] for label in snapshot.labels[mine].tolist()],
+            marker=_marker(group),
+            s=max(25.0, min(110.0, 9000 / len(snapshot.ids))),
+            edgecolors="white",
+            linewidths=0.7,
+            zorder=2,
+        )
+    if len(snapshot.ids) <= NAMED_CLIENTS:
+        for client, (x, y) in zip(snapshot.ids.tolist(), places, strict=True):
+            axes.text(x, y, str(client), size=4.5, ha="center", va="center", color="black")
+
+
+def _legend(figure: Figure, snapshot: Snapshot) -> None:
+    count = int(snapshot.labels.max()) + 1
+    sizes = np.bincount(snapshot.labels, minlength=count).tolist()
+    dots = []
+    if count <= LONGEST_LEGEND:
+        names = [f"community {label} ({size} clients)" for label, size in enumerate(sizes)]
+        dots += legend_dots(colours(count), names, "o" * count)
+    groups = [group for group in np.unique(snapshot.groups).tolist() if group >= 0]
+    if 1 < len(groups) <= len(MARKERS):
+        names = [f"planted group {group}" for group in groups]
+        shape = "".join(_marker(group) for group in groups)
+        dots += legend_dots(["#999999"] * len(groups), names, shape)
+    if dots:
+        figure.legend(handles=dots, loc="outside right center")

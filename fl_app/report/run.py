@@ -1,0 +1,85 @@
+"""What the figures know of a run: the files in its folder, whole or interrupted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from fl_app.records.history import FILE, read_rounds
+from fl_app.records.snapshot import Snapshot, read_snapshots
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run read back.
+
+    rounds: the records, in order.
+    snapshots: the similarity matrices, by round.
+    config: the resolved configuration, empty if the run left none.
+    """
+
+    rounds: list[dict[str, Any]]
+    snapshots: list[Snapshot]
+    config: dict[str, Any]
+
+
+def read_run(folder: Path) -> Run:
+    """Return the run in a folder; whatever it has not (yet) written is empty."""
+    config = folder / "config.yaml"
+    loaded = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else None
+    rounds = read_rounds(folder) if (folder / FILE).exists() else []
+    return Run(rounds, read_snapshots(folder), loaded or {})
+
+
+def first_right_round(records: Sequence[Record]) -> int | None:
+    """Return the round from which the communities are the planted groups for good, else None.
+
+    Rounds without communities neither confirm nor end a right series.
+    """
+    first = None
+    for record in records:
+        found = record["communities"]
+        if found is None:
+            continue
+        if not found["right"]:
+            first = None
+        elif first is None:
+            first = int(record["round"])
+    return first
+
+
+def clustering_rounds(records: Sequence[Record]) -> list[int]:
+    """Return the rounds after which the clients were split into communities."""
+    return [
+        int(record["round"])
+        for record in records
+        if any(event["kind"] == "clustered" for event in record["events"])
+    ]
+
+
+def planted_count(run: Run) -> int | None:
+    """Return the number of planted groups, None where the run does not tell it."""
+    for record in run.rounds:
+        found = record["communities"]
+        if found and found["right"]:
+            return int(found["count"])
+    known = [s.groups for s in run.snapshots if (s.groups >= 0).all() and len(s.groups)]
+    return max((len(np.unique(groups)) for groups in known), default=None)
+
+
+def series(records: Sequence[Record], *path: str) -> tuple[list[int], list[float]]:
+    """Return rounds and values of a field, leaving out the rounds in which it is null."""
+    rounds, values = [], []
+    for record in records:
+        value: Any = record
+        for key in path:
+            value = value[key] if value is not None else None
+        if value is not None:
+            rounds.append(int(record["round"]))
+            values.append(float(value))
+    return rounds, values

@@ -1,0 +1,80 @@
+"""One look for all figures: safe for the colour-blind, readable in print."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.transforms import blended_transform_factory
+
+BLUE, ORANGE, GREEN, RED, PINK, SKY = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+)
+GREY = "#666666"
+PALETTE = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#F0E442", "#000000")
+"""Okabe and Ito's colours, the most alike far apart."""
+MARKERS = "osD^vP*X<>"
+SETTINGS = {
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "lines.linewidth": 1.8,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+}
+
+
+def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure of panels one above the other over the same rounds; sizes in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, 1, sharex=True, squeeze=False)
+    panels: list[Axes] = list(grid[:, 0])
+    panels[-1].set_xlabel("round")
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure, panels
+
+
+def colours(count: int) -> list[str] | list[tuple[float, ...]]:
+    """Return a colour for each of `count` things, told apart as well as can be."""
+    if count <= len(PALETTE):
+        return list(PALETTE[:count])
+    return [tuple(colour) for colour in colormaps["viridis"](np.linspace(0, 1, count))]
+
+
+def percent(axes: Axes) -> None:
+    """Show shares in [0, 1] as percentages, all the way."""
+    axes.set_ylim(-0.02, 1.04)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+
+
+def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) -> None:
+    """Draw a dashed line at each of the rounds, the first with a text above the panel."""
+    above = blended_transform_factory(axes.transData, axes.transAxes)
+    for number in rounds:
+        axes.axvline(number, color=colour, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
+    if rounds and text:
+        axes.text(rounds[0], 1.02, text, color=colour, transform=above, ha="center", fontsize=9)
+
+
+def legend_dots(colour: Sequence[object], names: Sequence[str], markers: str) -> list[Line2D]:
+    """Return legend entries: one dot per name, in its colour and marker."""
+    return [
+        Line2D([], [], linestyle="", marker=marker, color=shade, label=name, markersize=7)  # type: ignore[arg-type]
+        for shade, name, marker in zip(colour, names, markers, strict=True)
+    ]

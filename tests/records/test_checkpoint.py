@@ -1,0 +1,209 @@
+"""A checkpoint comes back bit for bit, or is refused with the reason."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from safetensors.numpy import load_file, save_file
+
+from fl_app.records import checkpoint
+from fl_app.records.checkpoint import FILE, Checkpoint, CheckpointError, read, write
+from fl_app.records.tensors import CODES
+
+KEPT = Checkpoint(
+    7,
+    {"models": np.array([[1.5, -2.0]], np.float32), "store.ids": np.array([3, 8])},
+    {"members": {"3": 0}, "losses": [0.1, 2.0]},
+)
+DTYPES = sorted(CODES)
+numbers = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+def same(a: Checkpoint, b: Checkpoint) -> bool:
+    return (
+        (a.round, a.state, a.arrays.keys()) == (b.round, b.state, b.arrays.keys())
+        and all(a.arrays[k].tobytes() == b.arrays[k].tobytes() for k in a.arrays)
+        and all(a.arrays[k].dtype == b.arrays[k].dtype for k in a.arrays)
+        and all(a.arrays[k].shape == b.arrays[k].shape for k in a.arrays)
+    )
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    array=st.sampled_from(DTYPES).flatmap(
+        lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0))
+    ),
+    state=st.dictionaries(st.text(), numbers),
+    round=st.integers(0, 10**6),
+)
+def test_what_is_written_is_read(
+    tmp_path: Path, array: np.ndarray, state: dict[str, object], round: int
+) -> None:
+    kept = Checkpoint(round, {"array": array}, state)
+    write(tmp_path, kept)
+    assert same(read(tmp_path), kept)
+
+
+def test_strided_and_big_endian_arrays_keep_their_values(tmp_path: Path) -> None:
+    grid = np.arange(12, dtype=np.float64).reshape(3, 4)
+    write(tmp_path, Checkpoint(1, {"strided": grid[:, ::2], "big": grid.astype(">f8")}))
+    arrays = read(tmp_path).arrays
+    assert arrays["strided"].tolist() == [[0, 2], [4, 6], [8, 10]]
+    assert arrays["big"].tolist() == grid.tolist()
+
+
+def test_arrays_come_back_writable(tmp_path: Path) -> None:
+    write(tmp_path, KEPT)
+    read(tmp_path).arrays["models"][:] = 0
+
+
+def test_floats_of_the_state_come_back_bit_for_bit(tmp_path: Path) -> None:
+    values = [0.1 + 0.2, 1e-308, float("inf")]
+    write(tmp_path, Checkpoint(1, {}, {"losses": [*values, float("nan")]}))
+    losses = read(tmp_path).state["losses"]
+    assert losses[:3] == values
+    assert np.isnan(losses[3])
+
+
+def test_the_library_reads_our_file(tmp_path: Path) -> None:
+    arrays = load_file(write(tmp_path, KEPT))
+    assert arrays["models"].tolist() == [[1.5, -2.0]]
+    assert arrays["store.ids"].tolist() == [3, 8]
+
+
+def test_missing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no checkpoint .*nowhere"):
+        read(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_truncated_is_refused(tmp_path: Path, share: float) -> None:
+    path = write(tmp_path, Checkpoint(1, {"models": np.ones((4, 500), np.float32)}))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(CheckpointError, match="truncated"):
+        read(tmp_path)
+
+
+def test_any_flipped_bit_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, KEPT)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << (position % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(CheckpointError):
+            read(tmp_path)
+
+
+def test_a_flipped_bit_in_the_arrays_is_called_damage(tmp_path: Path) -> None:
+    path = write(tmp_path, KEPT)
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(CheckpointError, match=r"damaged.*digest"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04" * 99, bytes(64)])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(CheckpointError, match="no checkpoint of fl-app"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
+def test_a_safetensors_file_of_another_program_is_refused(
+    tmp_path: Path, metadata: dict[str, str] | None
+) -> None:
+    save_file({"weight": np.ones(3)}, tmp_path / FILE, metadata)
+    with pytest.raises(CheckpointError, match="no checkpoint of fl-app"):
+        read(tmp_path)
+
+
+def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    write(tmp_path, KEPT)
+    monkeypatch.undo()
+    with pytest.raises(CheckpointError, match="has version 2, this program reads version 1"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (Checkpoint(8, {"names": np.array(["a"])}), "array 'names' has dtype <U1"),
+        (Checkpoint(8, {"things": np.array([None])}), "array 'things' has dtype object"),
+        (Checkpoint(8, {"state.json": np.ones(1)}), "taken"),
+        (Checkpoint(8, {"__metadata__": np.ones(1)}), "taken"),
+        (Checkpoint(8, {}, {"members": {3: 0}}), "key 3 of the state is not a string"),
+        (Checkpoint(8, {}, {"list": [({3: 0},)]}), "key 3 of the state is not a string"),
+        (Checkpoint(8, {}, {"loss": np.ones(1)}), "the state is not JSON"),
+    ],
+)
+def test_what_would_not_come_back_is_refused_and_the_former_stays(
+    tmp_path: Path, bad: Checkpoint, reason: str
+) -> None:
+    write(tmp_path, KEPT)
+    with pytest.raises(CheckpointError, match=reason):
+        write(tmp_path, bad)
+    assert same(read(tmp_path), KEPT)
+
+
+def test_a_full_disk_leaves_the_former(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    write(tmp_path, KEPT)
+    monkeypatch.setattr(checkpoint, "save", refuse)
+    with pytest.raises(OSError, match="No space"):
+        write(tmp_path, Checkpoint(8, {}))
+    assert same(read(tmp_path), KEPT)
+    assert os.listdir(tmp_path) == [FILE]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from fl_app.records import tensors
+from fl_app.records.checkpoint import Checkpoint, write
+
+calls = 0
+def die(array, raw=tensors.raw):
+    global calls
+    calls += 1
+    if calls == 2:  # the first array is in the file, the second is not
+        os.kill(os.getpid(), signal.SIGKILL)
+    return raw(array)
+
+tensors.raw = die
+big = np.ones(1_000_000, np.float32)
+write(Path(sys.argv[1]), Checkpoint(8, {"a": big, "b": big}))
+"""
+
+
+def test_a_killed_write_leaves_the_former_and_is_cleaned_by_the_next(tmp_path: Path) -> None:
+    write(tmp_path, KEPT)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    left = tmp_path / f"{FILE}.tmp"
+    assert left.stat().st_size >= 4_000_000
+    assert same(read(tmp_path), KEPT)
+    write(tmp_path, Checkpoint(9, {}))
+    assert os.listdir(tmp_path) == [FILE]
+    assert read(tmp_path).round == 9

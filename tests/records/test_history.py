@@ -1,0 +1,99 @@
+"""rounds.jsonl: a line a round, rewritten on resume, and strict JSON always."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fl_app.records.history import FIELDS, FILE, History, read_rounds
+
+
+def record(round: int, **changed: Any) -> dict[str, Any]:
+    return dict.fromkeys(FIELDS) | {"round": round} | changed
+
+
+def refuse(word: str) -> None:
+    raise AssertionError(f"{word} is not JSON")
+
+
+def test_each_round_is_on_disk_when_append_returns(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    assert (tmp_path / FILE).read_text() == ""
+    for round in (1, 2):
+        history.append(record(round, phase="federated"))
+        assert read_rounds(tmp_path) == history.rounds
+    assert [r["round"] for r in history.rounds] == [1, 2]
+
+
+def test_resuming_drops_the_rounds_after_the_checkpoint(tmp_path: Path) -> None:
+    lost = History(tmp_path)
+    for round in (1, 2, 3):
+        lost.append(record(round))
+    resumed = History(tmp_path, lost.rounds[:1])
+    resumed.append(record(2, train_loss=0.5))
+    assert [r["train_loss"] for r in read_rounds(tmp_path)] == [None, 0.5]
+    assert resumed.rounds == read_rounds(tmp_path)
+    assert len(lost.rounds) == 3
+
+
+def test_a_fresh_history_starts_from_nothing(tmp_path: Path) -> None:
+    History(tmp_path).append(record(1))
+    History(tmp_path)
+    assert read_rounds(tmp_path) == []
+
+
+def test_what_is_not_a_number_becomes_null(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    values = {"a": float("nan"), "b": np.float32("inf"), "c": np.array([1.0, -np.inf])}
+    history.append(record(1, train_loss=float("nan"), time=values))
+    kept = json.loads((tmp_path / FILE).read_text(), parse_constant=refuse)
+    assert kept["train_loss"] is None
+    assert kept["time"] == {"a": None, "b": None, "c": [1.0, None]}
+
+
+def test_numpy_and_client_ids_become_json(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.append(
+        record(1, sampled=np.array([2, 5]), failed={np.int64(5): "gone"}, step=np.bool_(1))
+    )
+    kept = read_rounds(tmp_path)[0]
+    assert (kept["sampled"], kept["failed"], kept["step"]) == ([2, 5], {"5": "gone"}, True)
+
+
+def test_a_reason_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
+    reason = "first\nsecond\u2028third\x85"
+    History(tmp_path).append(record(1, failed={"3": reason}))
+    assert read_rounds(tmp_path)[0]["failed"] == {"3": reason}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "reason"),
+    [
+        ({"round": 2}, ValueError, "round 2 lacks phase, sampled"),
+        (record(2, events={1}), TypeError, r"got \{1\} \(set\)"),
+    ],
+)
+def test_a_bad_record_changes_nothing(
+    tmp_path: Path, bad: dict[str, Any], error: type[Exception], reason: str
+) -> None:
+    history = History(tmp_path)
+    history.append(record(1))
+    with pytest.raises(error, match=reason):
+        history.append(bad)
+    assert history.rounds == read_rounds(tmp_path) == [record(1)]
+
+
+def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
+    History(tmp_path).append(record(1))
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"round": 2, "pha')
+    assert read_rounds(tmp_path) == [record(1)]
+
+
+@pytest.mark.parametrize("line", ["{nothing}", "[1]"])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / FILE).write_text(f"{json.dumps(record(1))}\n{line}\n")
+    with pytest.raises(ValueError, match="line 2 of"):
+        read_rounds(tmp_path)
