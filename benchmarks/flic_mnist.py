@@ -110,8 +110,12 @@ def main() -> None:
     runs: list[tuple[str, Path]] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         futures = [
-            (name, pool.submit(job, name, seed, options.data.resolve(), options.out,
-                               options.precision))
+            (
+                name,
+                pool.submit(
+                    job, name, seed, options.data.resolve(), options.out, options.precision
+                ),
+            )
             for name, seed in wanted
         ]
         for name, future in futures:

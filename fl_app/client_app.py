@@ -12,6 +12,7 @@ from flwr.common import (
     GetPropertiesIns,
     GetPropertiesRes,
     Parameters,
+    Scalar,
     Status,
 )
 
@@ -33,7 +34,11 @@ class FederatedClient(Client):
         """Say who this client is."""
         local = self.local
         samples = len(local.data.train_labels)
-        properties = {"client_id": local.client_id, "group": local.group, "samples": samples}
+        properties: dict[str, Scalar] = {
+            "client_id": local.client_id,
+            "group": local.group,
+            "samples": samples,
+        }
         return GetPropertiesRes(_OK, properties)
 
     def fit(self, ins: FitIns) -> FitRes:
@@ -41,7 +46,7 @@ class FederatedClient(Client):
         start = from_bytes(ins.parameters.tensors[0])
         done = self.local.fit(start, server_round=int(ins.config["round"]))
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
-        metrics = {"loss": done.loss, "train_s": done.seconds}
+        metrics: dict[str, Scalar] = {"loss": done.loss, "train_s": done.seconds}
         return FitRes(_OK, model, done.samples, metrics)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
@@ -49,7 +54,7 @@ class FederatedClient(Client):
         model = from_bytes(ins.parameters.tensors[0])
         score = self.local.score(model, train_data=False)
         choice = self.local.score(model, train_data=True) if ins.config["choose"] else score
-        metrics = {
+        metrics: dict[str, Scalar] = {
             "client_id": self.local.client_id,
             "community": ins.config["community"],
             "accuracy": score.accuracy,

@@ -184,7 +184,7 @@ def check(composed: DictConfig, problems: Sequence[str] = ()) -> Config:
     for key in _TARGETS:
         values[key] = _target(key, tree.get(key), found)
     known = {*_TOP, *_FIXED, *_TARGETS}
-    found += [f"{key} is no setting; remove it" for key in tree if key not in known]
+    found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
     found += _cross_checks(values)
     if found:
         raise ConfigError(found)
@@ -253,13 +253,16 @@ def _target(key: str, node: Any, problems: list[str]) -> Target | None:
     except (ImportError, ValueError) as error:
         problems.append(f"{key}._target_ {node['_target_']} cannot be found: {error}")
         return None
-    options = {name: value for name, value in node.items() if name != "_target_"}
+    options = {str(name): value for name, value in node.items() if name != "_target_"}
     try:
         model = _schema(target)(**options)
+        options = {name: getattr(model, name) for name in options}
     except ValidationError as error:
         problems += _messages(key, error)
-        return None
-    return Target(path=node["_target_"], options={name: getattr(model, name) for name in options})
+        # the sound rest still takes part in the checks between groups
+        bad = {item["loc"][0] for item in error.errors()}
+        options = {name: value for name, value in options.items() if name not in bad}
+    return Target(path=str(node["_target_"]), options=options)
 
 
 def _schema(target: Callable[..., Any]) -> Any:
@@ -276,18 +279,25 @@ def _schema(target: Callable[..., Any]) -> Any:
 
 
 def _messages(key: str, error: ValidationError) -> list[str]:
-    """Turn pydantic's findings into sentences: the key, the rule, the value."""
+    """Turn pydantic's findings into sentences, one a setting: the key, the rule, the value."""
+    rules: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
     lines = []
     for item in error.errors():
-        place = ".".join([key, *(str(part) for part in item["loc"] if "[" not in str(part))])
+        # all groups are flat: what follows the name only tells the members of a union apart
+        place = ".".join([key, *(str(part) for part in item["loc"][:1])])
         if item["type"] == "extra_forbidden":
             lines.append(f"{place} is no setting here; remove it or choose another {key}")
         elif item["type"] == "missing":
             lines.append(f"{place} is missing; give it as {place}=<value>")
         else:
-            rule = item["msg"].removeprefix("Input should be ").removeprefix("a ")
-            lines.append(f"{place} must be {rule}, got {item['input']!r}")
-    return lines
+            rule = item["msg"].removeprefix("Input should be ").removeprefix("a ").split(", ")[0]
+            rules.setdefault(place, []).append(rule)
+            values[place] = repr(item["input"])
+    return lines + [
+        f"{place} must be {' or '.join(found)}, got {values[place]}"
+        for place, found in rules.items()
+    ]
 
 
 def _cross_checks(values: Mapping[str, Any]) -> list[str]:
@@ -310,7 +320,7 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
         )
     if strategy and population and engine:
         clients = population.options.get("clients", 0)
-        if engine.min_success > clients:
+        if isinstance(clients, int) and engine.min_success > clients:
             found.append(
                 f"engine.min_success must be at most population.clients={clients}, "
                 f"got {engine.min_success}; lower it"

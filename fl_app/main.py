@@ -5,6 +5,7 @@ fl-app resume=<output folder>   go on from the last checkpoint
 """
 
 import json
+import logging
 import shlex
 import sys
 from pathlib import Path
@@ -50,7 +51,7 @@ def main() -> None:
     except ConfigError as error:
         console.print(str(error), highlight=False, markup=False)
         sys.exit(USAGE_ERROR)
-    except (RunFailedError, TimeoutError, TooFewRepliesError) as error:
+    except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
         console.print(f"the run failed: {error}", highlight=False, markup=False)
         sys.exit(1)
     except KeyboardInterrupt:
@@ -77,6 +78,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     """Run one configuration on its engine and show the result; exits 1 when it failed."""
     console = Console()
     folder.mkdir(parents=True, exist_ok=True)
+    _log_to(folder / "run.log")
     (folder / OVERRIDES).write_text(yaml.safe_dump(overrides))
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     config = load([*overrides, *where])
@@ -85,6 +87,18 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         where.append(override("data.root", str(Path(root).expanduser().resolve())))
     launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
+
+
+def _log_to(file: Path) -> None:
+    """Warnings go to the terminal, everything of ours and of Flower into the run's log."""
+    terminal, whole = logging.StreamHandler(), logging.FileHandler(file)
+    terminal.setLevel(logging.WARNING)
+    whole.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[terminal, whole], force=True)
+    logging.getLogger("fl_app").setLevel(logging.INFO)
+    flower = logging.getLogger("flwr")
+    flower.handlers.clear()  # it writes to the terminal by itself, and would tell all twice
+    flower.propagate = True
 
 
 def override(key: str, value: str) -> str:

@@ -69,7 +69,7 @@ class FlatModule:
                 self.module.get_submodule(owner)._buffers[leaf] = view
 
     def _views(self) -> Iterator[torch.Tensor]:
-        parts = self.flat.split(list(self.layout.sizes))
+        parts = torch.split(self.flat, list(self.layout.sizes))
         return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))
 
     def load(self, vector: Vector) -> None:

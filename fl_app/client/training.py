@@ -50,11 +50,11 @@ def train(
     for _ in range(epochs):
         total.zero_()
         order = torch.randperm(len(labels), generator=generator).to(labels.device)
-        for batch in order.split(batch_size):
+        for batch in torch.split(order, batch_size):
             optimiser.zero_grad()
             with torch.autocast(labels.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 loss = functional.cross_entropy(module(images[batch]), labels[batch])
-            loss.backward()
+            torch.autograd.backward(loss)
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
@@ -62,13 +62,18 @@ def train(
 
 @torch.no_grad()
 def evaluate(
-    module: nn.Module, images: Tensor, labels: Tensor, *, precision: Precision, batch_size: int = 500
+    module: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    precision: Precision,
+    batch_size: int = 500,
 ) -> Score:
     """Return the score of `module` on `images` (s, C, H, W) and `labels` (s,), s >= 1."""
     module.eval()
     loss = torch.zeros((), device=labels.device)
     right = torch.zeros((), device=labels.device, dtype=torch.long)
-    for x, y in zip(images.split(batch_size), labels.split(batch_size), strict=True):
+    for x, y in zip(*(torch.split(part, batch_size) for part in (images, labels)), strict=True):
         with torch.autocast(y.device.type, torch.bfloat16, enabled=precision == "bf16"):
             logits = module(x)
         loss += functional.cross_entropy(logits.float(), y, reduction="sum")

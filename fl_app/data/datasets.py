@@ -138,9 +138,7 @@ def _torchvision(name: str, root: str, download: bool, standardise: bool) -> Dat
     return _dataset(name.lower(), whole, len(train.classes), standardise)
 
 
-def _dataset(
-    name: str, arrays: tuple[np.ndarray, ...], classes: int, standardise: bool
-) -> Dataset:
+def _dataset(name: str, arrays: tuple[np.ndarray, ...], classes: int, standardise: bool) -> Dataset:
     images = arrays[0]
     moments = _moments(images) if standardise else None
     return Dataset(name, classes, images, arrays[1], arrays[2], arrays[3], moments)

@@ -43,8 +43,10 @@ def by_distribution(
     distribution, and, when those are out too, from whatever is left: sizes always hold.
     """
     each = samples_each(len(labels), len(distributions), samples)
-    piles = [list(generator.permutation(np.flatnonzero(labels == c)))
-             for c in range(distributions.shape[1])]
+    piles = [
+        list(generator.permutation(np.flatnonzero(labels == c)))
+        for c in range(distributions.shape[1])
+    ]
     taken: list[list[int]] = [[] for _ in distributions]
     wishes = [generator.choice(len(piles), each, p=row) for row in distributions]
     for turn in range(each):

@@ -90,7 +90,7 @@ class Exchange:
             node = reply.metadata.src_node_id
             silent.pop(node, None)
             if reply.has_error():
-                failures.append(ClientFailure(self._client(proxies[node]), reply.error.reason))
+                failures.append(ClientFailure(self._client(proxies[node]), str(reply.error.reason)))
                 continue
             try:
                 results.append((proxies[node], parse(reply.content)))

@@ -113,7 +113,7 @@ class InProcessGrid(Grid):
         received = copy.deepcopy(message)
         try:
             return self._app(received, self._contexts[node])
-        except Exception as error:  # noqa: BLE001  (any client bug becomes a failed reply)
+        except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
 

@@ -1,6 +1,6 @@
 """Communities of a similarity graph: (n, n) in, labels (n,) out."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import community as python_louvain
 import networkx as nx
@@ -44,7 +44,7 @@ def canonical(labels: Labels) -> Labels:
 
 def _python_louvain(weights: np.ndarray, resolution: float, seed: int) -> Labels:
     rows, columns = np.nonzero(np.triu(weights))
-    graph = nx.Graph()
+    graph: Any = nx.Graph()
     graph.add_nodes_from(range(len(weights)))
     edges = zip(rows.tolist(), columns.tolist(), weights[rows, columns].tolist(), strict=True)
     graph.add_weighted_edges_from(edges)
@@ -57,9 +57,7 @@ def _python_louvain(weights: np.ndarray, resolution: float, seed: int) -> Labels
 def _fast(weights: np.ndarray, resolution: float, seed: int) -> Labels:
     from sknetwork.clustering import Louvain
 
-    method = Louvain(
-        resolution, modularity="newman", shuffle_nodes=True, random_state=seed % 2**32
-    )
+    method = Louvain(resolution, modularity="newman", shuffle_nodes=True, random_state=seed % 2**32)
     return np.asarray(method.fit_predict(sparse.csr_matrix(weights)), int)
 
 

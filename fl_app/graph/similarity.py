@@ -11,8 +11,8 @@ def flic_similarity(updates: Vectors) -> Matrix:
     A client that did not move has no direction: its cosine to all others counts as 0.
     Espinoza Castellon et al., IJCNN 2022, section 3.2.
     """
-    matrix = flic_rows(updates, updates)
-    matrix = (matrix + matrix.T) / 2
+    rows = flic_rows(updates, updates)
+    matrix: Matrix = (rows + rows.T) / 2
     np.fill_diagonal(matrix, 0.0)
     return matrix
 
@@ -25,7 +25,8 @@ def flic_rows(updates: Vectors, against: Vectors) -> np.ndarray:
     products = (updates @ against.T).astype(np.float64)
     scale = np.outer(_lengths(updates), _lengths(against))
     cosine = np.divide(products, scale, out=np.zeros_like(products), where=scale > 0)
-    return np.asarray(1.0 + np.clip(cosine, -1.0, 1.0))
+    rows: np.ndarray = 1.0 + np.clip(cosine, -1.0, 1.0)
+    return rows
 
 
 def _lengths(updates: Vectors) -> np.ndarray:

@@ -69,7 +69,8 @@ class UpdateStore:
 
     def rounds(self) -> Labels:
         """Return the round of each client's update (n,), in the order of the ids."""
-        return np.array(self._rounds, int)[self._sorted()[1]]
+        rounds: Labels = np.array(self._rounds, int)[self._sorted()[1]]
+        return rounds
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state for a checkpoint, in the order of the rows."""

@@ -15,6 +15,7 @@ from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
 from fl_app.types import Labels, Matrix, Vectors
 
+
 class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 

@@ -87,10 +87,10 @@ def _count_panel(run: Run, axes: Axes, rounds: list[int], count: list[float]) ->
     planted = planted_count(run)
     if planted is not None:
         axes.axhline(planted, color=RED, linestyle=":", label=f"planted groups: {planted}")
-    axes.set_ylim(0, max(count + [planted or 0]) * 1.15 + 0.5)
+    axes.set_ylim(0, max([*count, planted or 0]) * 1.15 + 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_ylabel("communities")
-    axes.legend(loc="upper right")
+    axes.legend(loc="lower right")
 
 
 def _mark_communities(run: Run, panels: list[Axes]) -> None:
@@ -122,8 +122,9 @@ def stabilisation(run: Run) -> Figure | None:
         mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
     if steps:
         panels[1].plot(steps, criterion, color=ORANGE, label="relative fall of the loss")
-        tolerance = (run.config.get("strategy") or {}).get("stability_tolerance")
-        if tolerance is not None:
+        strategy = run.config.get("strategy") or {}
+        if strategy.get("cluster_round") == "auto":  # with a fixed round it decides nothing
+            tolerance = strategy["stability_tolerance"]
             text = f"tolerance {tolerance:g}"
             panels[1].axhline(tolerance, color=RED, linestyle=":", label=text)
         panels[1].axhline(0, color=GREY, linewidth=0.8)

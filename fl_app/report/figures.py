@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from fl_app.report.curves import accuracy, communities, stabilisation
 from fl_app.report.matrix import similarity
@@ -18,17 +19,29 @@ FIGURES = (accuracy, communities, similarity, graph, stabilisation)
 def write_figures(folder: Path) -> list[Path]:
     """Write the figures of the run in `folder` under figures/; return their paths.
 
-    A figure whose data the run has not written is not made.
+    A figure whose data the run has not written is not made. Raises ValueError for records
+    that cannot be read and, once all others are written, an ExceptionGroup of those that failed.
     """
-    run, written = read_run(folder), []
+    run = read_run(folder)
+    written: list[Path] = []
+    failed: list[Exception] = []
     with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
         for make in FIGURES:
-            figure = make(run)
-            if figure is None:
-                continue
-            (folder / FOLDER).mkdir(exist_ok=True)
-            for kind in ("png", "pdf"):
-                path = folder / FOLDER / f"{make.__name__}.{kind}"
-                figure.savefig(path)
-                written.append(path)
+            try:
+                figure = make(run)
+                written += _save(figure, folder / FOLDER, make.__name__) if figure else []
+            except Exception as error:  # one figure must not cost the others
+                error.add_note(f"while drawing the figure {make.__name__}")
+                failed.append(error)
+    if failed:
+        raise ExceptionGroup(f"{len(failed)} of {len(FIGURES)} figures failed", failed)
     return written
+
+
+def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write PNG and PDF; the same records give the same bytes, hence no date in the PDF."""
+    folder.mkdir(exist_ok=True)
+    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    figure.savefig(png)
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    return [png, pdf]

@@ -10,7 +10,7 @@ from matplotlib.image import AxesImage
 
 from fl_app.records.snapshot import Snapshot
 from fl_app.report.run import Run
-from fl_app.report.style import colours, legend_dots
+from fl_app.report.style import colours, counted, legend_dots
 
 MOST_PANELS = 6
 COLUMNS = 3
@@ -23,7 +23,8 @@ def similarity(run: Run) -> Figure | None:
     shown = _spread([s for s in run.snapshots if len(s.ids) > 1])
     if not shown:
         return None
-    columns = min(COLUMNS, len(shown))
+    # Four make a square, not three and a leftover.
+    columns = 2 if len(shown) == COLUMNS + 1 else min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
     size = (columns * PANEL_INCHES + 1.2, rows * (PANEL_INCHES + 0.3) + 0.4)
     figure = Figure(figsize=size, layout="constrained")
@@ -72,8 +73,8 @@ def _panel(axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: 
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    count = len(np.unique(labels))
-    axes.set_title(f"round {snapshot.round}: {count} communities, {len(labels)} clients", size=9)
+    communities = counted(len(np.unique(labels)), "community", "communities")
+    axes.set_title(f"round {snapshot.round}: {communities}, {len(labels)} clients", size=9)
     if groups > 0:
         _strip(axes, snapshot.groups[order], groups)
     return image
@@ -85,7 +86,7 @@ def _strip(axes: Axes, groups: np.ndarray, count: int) -> None:
     shown = np.ma.masked_less(groups, 0)[:, None]
     strip.imshow(
         shown,
-        cmap=ListedColormap(list(colours(count))),
+        cmap=ListedColormap(colours(count)),
         vmin=-0.5,
         vmax=count - 0.5,
         aspect="auto",

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from fl_app.records.snapshot import Snapshot
 from fl_app.report.run import Run, clustering_rounds
-from fl_app.report.style import MARKERS, colours, legend_dots
+from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
 
 NEIGHBOURS = 5
 NAMED_CLIENTS = 150
@@ -25,7 +25,7 @@ def graph(run: Run) -> Figure | None:
     edges = strong_edges(snapshot.similarity)
     places = _layout(snapshot, edges)
     alike = snapshot.labels[edges[:, 0]] == snapshot.labels[edges[:, 1]]
-    for within, colour in ((True, "#BBBBBB"), (False, "#444444")):
+    for within, colour in ((True, "#BBBBBB"), (False, "#777777")):
         lines = places[edges[alike == within]]
         axes.add_collection(LineCollection(list(lines), colors=colour, linewidths=0.5, zorder=1))
     _clients(axes, snapshot, places)
@@ -50,8 +50,8 @@ def _chosen(run: Run) -> Snapshot | None:
     """Return the snapshot at the clustering, else the last one."""
     usable = [s for s in run.snapshots if len(s.ids) > 1]
     clustered = clustering_rounds(run.rounds)
-    at = [s for s in usable if s.round in clustered]
-    return (at or usable or [None])[-1]
+    at = [s for s in usable if s.round in clustered] or usable
+    return at[-1] if at else None
 
 
 def _layout(snapshot: Snapshot, edges: np.ndarray) -> np.ndarray:
@@ -74,7 +74,8 @@ def _clients(axes: Axes, snapshot: Snapshot, places: np.ndarray) -> None:
     for group in np.unique(snapshot.groups).tolist():
         mine = snapshot.groups == group
         axes.scatter(
-            *places[mine].T,
+            places[mine, 0],
+            places[mine, 1],
             c=[shades[label] for label in snapshot.labels[mine].tolist()],
             marker=_marker(group),
             s=max(25.0, min(110.0, 9000 / len(snapshot.ids))),
@@ -83,8 +84,9 @@ def _clients(axes: Axes, snapshot: Snapshot, places: np.ndarray) -> None:
             zorder=2,
         )
     if len(snapshot.ids) <= NAMED_CLIENTS:
-        for client, (x, y) in zip(snapshot.ids.tolist(), places, strict=True):
-            axes.text(x, y, str(client), size=4.5, ha="center", va="center", color="black")
+        inks = [ink(shade) for shade in shades]
+        for client, label, (x, y) in zip(snapshot.ids, snapshot.labels, places, strict=True):
+            axes.text(x, y, str(client), size=4.5, ha="center", va="center", color=inks[label])
 
 
 def _legend(figure: Figure, snapshot: Snapshot) -> None:
@@ -92,7 +94,10 @@ def _legend(figure: Figure, snapshot: Snapshot) -> None:
     sizes = np.bincount(snapshot.labels, minlength=count).tolist()
     dots = []
     if count <= LONGEST_LEGEND:
-        names = [f"community {label} ({size} clients)" for label, size in enumerate(sizes)]
+        names = [
+            f"community {label} ({counted(size, 'client', 'clients')})"
+            for label, size in enumerate(sizes)
+        ]
         dots += legend_dots(colours(count), names, "o" * count)
     groups = [group for group in np.unique(snapshot.groups).tolist() if group >= 0]
     if 1 < len(groups) <= len(MARKERS):

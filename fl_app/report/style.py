@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -50,11 +51,22 @@ def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure,
     return figure, panels
 
 
-def colours(count: int) -> list[str] | list[tuple[float, ...]]:
+def colours(count: int) -> list[str]:
     """Return a colour for each of `count` things, told apart as well as can be."""
     if count <= len(PALETTE):
         return list(PALETTE[:count])
-    return [tuple(colour) for colour in colormaps["viridis"](np.linspace(0, 1, count))]
+    return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 1, count))]
+
+
+def ink(colour: str) -> str:
+    """Return black or white, whichever is read better on `colour`."""
+    luminance = np.dot(to_rgb(colour), (0.299, 0.587, 0.114))
+    return "black" if luminance > 0.5 else "white"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """Return the number with its noun."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def percent(axes: Axes) -> None:
@@ -72,9 +84,9 @@ def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) ->
         axes.text(rounds[0], 1.02, text, color=colour, transform=above, ha="center", fontsize=9)
 
 
-def legend_dots(colour: Sequence[object], names: Sequence[str], markers: str) -> list[Line2D]:
+def legend_dots(colour: Sequence[str], names: Sequence[str], markers: str) -> list[Line2D]:
     """Return legend entries: one dot per name, in its colour and marker."""
     return [
-        Line2D([], [], linestyle="", marker=marker, color=shade, label=name, markersize=7)  # type: ignore[arg-type]
+        Line2D([], [], linestyle="", marker=marker, color=shade, label=name, markersize=7)
         for shade, name, marker in zip(colour, names, markers, strict=True)
     ]

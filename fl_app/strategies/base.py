@@ -187,10 +187,12 @@ class CommunityStrategy(Strategy, ABC):
         for _, reply in results:
             score = _score(reply)
             if score is None:
-                log.warning("round %d: an evaluation without finite metrics is left out", server_round)
+                log.warning(
+                    "round %d: an evaluation without finite metrics is left out", server_round
+                )
                 continue
-            client_id, *rest = score
-            scores.setdefault(client_id, []).append((rest[0], rest[1], rest[2]))
+            client_id, loss, community, accuracy = score
+            scores.setdefault(client_id, []).append((loss, community, accuracy))
         best = {client_id: min(found) for client_id, found in sorted(scores.items())}
         self.accuracy = {client_id: accuracy for client_id, (_, _, accuracy) in best.items()}
         strangers = set(best) - set(self.communities.members)
@@ -330,4 +332,3 @@ def _score(reply: EvaluateRes) -> tuple[int, float, int, float] | None:
     if not all(map(isfinite, numbers)):
         return None
     return client_id, numbers[0], community, numbers[1]
-

@@ -4,7 +4,7 @@ from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.aggregation import Rule, median, weighted_mean
+from fl_app.aggregation import median, weighted_mean
 from fl_app.strategies.base import (
     CommunityStrategy,
     FitReplies,
@@ -54,4 +54,3 @@ class FedMedian(_SingleModel):
 
     def __init__(self, setting: Setting, *, participation: Participation) -> None:
         super().__init__(setting, participation=participation, rule=median)
-

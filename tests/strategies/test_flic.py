@@ -27,9 +27,7 @@ def test_planted_groups_are_found_and_each_gets_its_own_model() -> None:
         frozenset(range(group, 12, 3)) for group in range(3)
     }
     for client, row in members.items():
-        np.testing.assert_allclose(
-            strategy.communities.models[row], TARGETS[client % 3], atol=0.35
-        )
+        np.testing.assert_allclose(strategy.communities.models[row], TARGETS[client % 3], atol=0.35)
 
 
 def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead() -> None:

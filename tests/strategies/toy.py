@@ -75,7 +75,10 @@ def play(
             server_round, parameters, known
         )
         results = [
-            (proxy, client(known.client_id(proxy), from_bytes(ins.parameters.tensors[0]), server_round))
+            (
+                proxy,
+                client(known.client_id(proxy), from_bytes(ins.parameters.tensors[0]), server_round),
+            )
             for proxy, ins in instructions
         ]
         parameters, _ = strategy.aggregate_fit(

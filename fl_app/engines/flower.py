@@ -1,0 +1,216 @@
+"""Flower's command line as both engines use it: submit, follow, report the true outcome.
+
+`flwr run` exits with 0 also when the run fails, so the outcome is read from `flwr ls`.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fl_app.engines.processes import ProcessError, Supervisor, tail
+
+COMPLETED = "finished:completed"
+_TICK_S = 0.2
+_POLL_STREAMING_S = 30.0  # each look is a process of a second; the log's end tells earlier
+_POLL_S = 1.0
+_COMMAND_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 15.0
+_LOOKS_WITHOUT_ANSWER = 5
+_SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class FlowerError(RuntimeError):
+    """A Flower command was refused; the message is Flower's own."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: `status` is Flower's word, such as finished:completed."""
+
+    status: str
+    detail: str
+    run_id: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run completed."""
+        return self.status == COMPLETED
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A SuperLink by its name in the config.toml of a Flower home folder.
+
+    With `home` None it is the user's own: $FLWR_HOME, or Flower's default.
+    """
+
+    name: str
+    home: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's environment with Flower made quiet, offline and ours."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        found = {**os.environ, **_SETTINGS, "PATH": path}
+        return found if self.home is None else {**found, "FLWR_HOME": str(self.home)}
+
+    def write(self, *, address: str, root_certificates: Path | None) -> None:
+        """Make this the default connection of its home; no certificate means plain HTTP."""
+        assert self.home is not None
+        self.home.mkdir(parents=True, exist_ok=True)
+        trust = (
+            "insecure = true"
+            if root_certificates is None
+            else f"root-certificates = {json.dumps(str(root_certificates.resolve()))}"
+        )
+        (self.home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{self.name}"\n\n'
+            f'[superlink.{self.name}]\naddress = "{address}"\n{trust}\n'
+        )
+
+
+def executable(name: str) -> str:
+    """Return the path of a Flower command: of this Python's installation, else of the PATH."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FlowerError(f"{name} must be installed beside {sys.executable}; run scripts/setup")
+    return found
+
+
+def command(
+    connection: Connection, *arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S
+) -> dict[str, object]:
+    """Run `flwr ARGUMENTS --format json` and return what it prints; raises FlowerError."""
+    try:
+        done = subprocess.run(
+            [executable("flwr"), *arguments, "--format", "json"],
+            env=connection.environment(),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            start_new_session=True,  # a Ctrl-C is ours to handle, not this command's
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FlowerError(f"flwr {arguments[0]} gave no answer in {timeout_s:g} s") from error
+    answer = _last_object(done.stdout)
+    if answer is None or not answer.get("success", False):
+        reason = (answer or {}).get("error-message") or done.stderr or done.stdout
+        raise FlowerError(f"flwr {arguments[0]}: {str(reason).strip()}")
+    return answer
+
+
+def _last_object(text: str) -> dict[str, object] | None:
+    """Return the JSON object that a command printed, whatever notes stand before it."""
+    for start in (at for at, sign in enumerate(text) if sign == "{"):
+        try:
+            found, _ = json.JSONDecoder().raw_decode(text[start:])
+        except json.JSONDecodeError:
+            continue
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def submit(
+    connection: Connection, app: Path, *, overrides: str, federation: Mapping[str, object]
+) -> int:
+    """Send the app to a SuperLink and return the run's id; raises FlowerError."""
+    with tempfile.TemporaryDirectory(prefix="fl-app-") as folder:
+        settings = Path(folder) / "run.toml"  # a file: on the command line quotes are lost
+        settings.write_text(f"overrides = {json.dumps(overrides)}\n")
+        given = " ".join(f"{key}={json.dumps(value)}" for key, value in federation.items())
+        options = ["--federation-config", given] if given else []
+        answer = command(
+            connection, "run", str(app), connection.name, "--run-config", str(settings), *options
+        )
+    return int(str(answer["run-id"]))
+
+
+def status(connection: Connection, run_id: int) -> str:
+    """Return the status of a run: pending, starting, running or finished:*."""
+    answer = command(connection, "ls", connection.name, "--run-id", str(run_id))
+    runs = answer["runs"]
+    assert isinstance(runs, list)
+    return str(runs[0]["status"])
+
+
+def stop(connection: Connection, run_id: int) -> None:
+    """Stop a run; raises FlowerError when it has ended already."""
+    command(connection, "stop", str(run_id), connection.name, timeout_s=_STOP_TIMEOUT_S)
+
+
+def follow(
+    connection: Connection,
+    run_id: int,
+    *,
+    log: Path,
+    on_tick: Callable[[], None],
+    supervisor: Supervisor,
+) -> Outcome:
+    """Copy the run's log to `log` until the run ends, and return its outcome.
+
+    `on_tick` is called several times a second. An exception, Ctrl-C included, stops the run.
+    """
+    words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
+    stream = supervisor.start("flwr log", words, log=log, cwd=log.parent)
+    try:
+        state = _until_finished(connection, run_id, lambda: stream.alive, on_tick)
+    except BaseException:
+        _stop_quietly(connection, run_id)
+        raise
+    finally:
+        supervisor.end(stream, grace_s=2.0)
+    return Outcome(state, "" if state == COMPLETED else reason_in(log), run_id)
+
+
+def _until_finished(
+    connection: Connection,
+    run_id: int,
+    streaming: Callable[[], bool],
+    on_tick: Callable[[], None],
+) -> str:
+    """Look rarely while the log streams and often once it has ended."""
+    state, unanswered, looked = "", 0, time.monotonic()
+    while not state.startswith("finished"):
+        on_tick()
+        time.sleep(_TICK_S)
+        if time.monotonic() - looked < (_POLL_STREAMING_S if streaming() else _POLL_S):
+            continue
+        try:
+            state, unanswered = status(connection, run_id), 0
+        except FlowerError as error:
+            unanswered += 1
+            if unanswered == _LOOKS_WITHOUT_ANSWER:
+                raise ProcessError(f"the SuperLink must answer and does not: {error}") from error
+        looked = time.monotonic()
+    on_tick()
+    return state
+
+
+def _stop_quietly(connection: Connection, run_id: int) -> None:
+    try:
+        stop(connection, run_id)
+    except FlowerError:
+        return  # it ended by itself, or the SuperLink is gone and the run with it
+
+
+def reason_in(log: Path) -> str:
+    """Return the last line of a log that names an error, to say why a run failed."""
+    lines = [line.strip() for line in tail(log, lines=200).splitlines() if line.strip()]
+    named = [line for line in lines if "Error" in line or "ERROR" in line]
+    return (named or lines or ["the log is empty"])[-1]

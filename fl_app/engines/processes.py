@@ -1,0 +1,167 @@
+"""Starts processes with a log each, waits until they are ready, and leaves none behind.
+
+What holds: leaving the context stops everything, Ctrl-C and errors included, because each
+process has a session of its own and whatever it starts inherits a mark. A killed parent
+(`kill -9`) is noticed by a watchdog process that ends all that carries the mark. Only killing
+the watchdog as well leaves processes running. Without /proc (not Linux) the mark cannot be
+read and only the process groups of the direct children are stopped.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fl_app.engines import watchdog
+
+PORTS = range(20_000, 32_000)
+"""Below the ports that Linux gives to outgoing connections, so none is taken meanwhile."""
+_POLL_S = 0.1
+_TAIL_LINES = 15
+
+
+class ProcessError(RuntimeError):
+    """A process ended or did not become ready; the message holds the end of its log."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A started process and the file that its output goes to."""
+
+    name: str
+    popen: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.popen.poll() is None
+
+    def must_be_alive(self) -> None:
+        """Raise ProcessError with the end of the log when the process has ended."""
+        if not self.alive:
+            raise ProcessError(
+                f"{self.name} must keep running, ended with code {self.popen.returncode}; "
+                f"the end of {self.log}:\n{tail(self.log)}"
+            )
+
+
+class Supervisor:
+    """A context that owns processes: leaving it stops them and everything they started."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.token = uuid.uuid4().hex
+        self.environment = {**environment, watchdog.MARK: self.token}
+        self._processes: list[Process] = []
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        program = [sys.executable, "-I", "-S", watchdog.__file__, self.token]
+        self._watchdog = subprocess.Popen(
+            program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, name: str, command: Sequence[str], *, log: Path, cwd: Path) -> Process:
+        """Start a process in a session of its own; its output is appended to `log`."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=self.environment,
+                start_new_session=True,
+            )
+        process = Process(name, popen, log)
+        self._processes.append(process)
+        return process
+
+    def end(self, process: Process, *, grace_s: float = watchdog.GRACE_S) -> None:
+        """Stop one process: SIGTERM, then after `grace_s` SIGKILL to its whole group."""
+        if process.alive:
+            process.popen.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.popen.wait(grace_s)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.popen.pid, signal.SIGKILL)
+        process.popen.wait()
+
+    def stop(self) -> None:
+        """Stop everything, last started first, and wait until nothing is left."""
+        for process in reversed(self._processes):
+            if process.alive:
+                process.popen.terminate()
+        for process in reversed(self._processes):
+            self.end(process)
+        self._processes.clear()
+        watchdog.sweep(self.token)
+        if self._watchdog is not None:
+            self._watchdog.communicate()  # closes its input: it sweeps once more and ends
+            self._watchdog = None
+
+
+def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:
+    """Return once `text` is in the log; raises ProcessError on its end or after the timeout."""
+    deadline = time.monotonic() + timeout_s
+    while text not in process.log.read_text(errors="replace"):
+        process.must_be_alive()
+        _before(deadline, process, f"write {text!r}", timeout_s)
+
+
+def wait_for_port(process: Process, port: int, *, timeout_s: float) -> None:
+    """Return once 127.0.0.1:`port` accepts connections; raises ProcessError like above."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        process.must_be_alive()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            return
+        _before(deadline, process, f"listen on port {port}", timeout_s)
+
+
+def _before(deadline: float, process: Process, aim: str, timeout_s: float) -> None:
+    if time.monotonic() > deadline:
+        raise ProcessError(
+            f"{process.name} must {aim} within {timeout_s:g} s and did not; "
+            f"the end of {process.log}:\n{tail(process.log)}"
+        )
+    time.sleep(_POLL_S)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return `count` different ports of 127.0.0.1 that nothing listens on."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, k=len(PORTS)):
+        if len(found) == count:
+            break
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+def tail(log: Path, *, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a log; empty when there is none."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,0 +1,59 @@
+"""Flower's own simulation: a private SuperLink in a neutral folder, for one run."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fl_app.engines import flower
+from fl_app.engines.flower import Connection, Outcome
+from fl_app.engines.processes import Supervisor, free_ports, wait_for_port
+
+_START_TIMEOUT_S = 120.0
+
+
+def run_simulation(
+    app: Path,
+    *,
+    overrides: str,
+    nodes: int,
+    cpus_per_client: float,
+    gpus_per_client: float,
+    log: Path,
+    on_tick: Callable[[], None],
+) -> Outcome:
+    """Run the app in `app` on `nodes` simulated nodes and return how it ended.
+
+    The SuperLink runs in a temporary folder, so that Ray's workers import the bundle and not
+    what lies in the working directory. Nothing is left running or on disk but `log`.
+    `gpus_per_client` 0 hides CUDA from clients.
+    """
+    log = log.resolve()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="fl-app-"))
+    connection = Connection("simulation", folder / "home")
+    try:
+        with Supervisor({**connection.environment(), "RAY_TMPDIR": str(folder)}) as supervisor:
+            port = _start_superlink(supervisor, folder, log.with_suffix(".superlink.log"))
+            connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
+            resources = {
+                "num-supernodes": nodes,
+                "client-resources-num-cpus": cpus_per_client,
+                "client-resources-num-gpus": gpus_per_client,
+            }
+            run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
+            return flower.follow(
+                connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor
+            )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start_superlink(supervisor: Supervisor, folder: Path, log: Path) -> int:
+    (port,) = free_ports(1)
+    words = [flower.executable("flower-superlink"), "--insecure", "--simulation"]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    words += ["--disable-runtime-dependency-installation"]
+    superlink = supervisor.start("the SuperLink", words, log=log, cwd=folder)
+    wait_for_port(superlink, port, timeout_s=_START_TIMEOUT_S)
+    return port
