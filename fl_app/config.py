@@ -64,7 +64,7 @@ class EngineConfig:
     min_success: PositiveInt
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
-    cpus_per_client: PositiveFloat
+    cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
     connection: str | None
     folder: str | None

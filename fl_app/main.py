@@ -8,6 +8,8 @@ import json
 import logging
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,20 +41,28 @@ class RunFailedError(RuntimeError):
 def main() -> None:
     """Run the command line; the exit status is 0 only for a completed run."""
     arguments = sys.argv[1:]
-    console = Console(stderr=True, soft_wrap=True)
-    try:
-        resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
-        if resumed:
+    resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
+    if resumed:
+        with _errors_told():
             _resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
-        else:
-            if not any(argument.startswith("-") for argument in arguments):
-                load(arguments)  # all errors at once, before Hydra stops at the first
-            _hydra_main()
+        return
+    if not any(argument.startswith("-") for argument in arguments):
+        with _errors_told():
+            load(arguments)  # all errors at once, before Hydra stops at the first
+    _hydra_main()
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """Turn what a user can mend into a sentence and an exit status; bugs keep their trace."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+    try:
+        yield
     except ConfigError as error:
-        console.print(str(error), highlight=False, markup=False)
+        console.print(str(error))
         sys.exit(USAGE_ERROR)
     except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
-        console.print(f"the run failed: {error}", highlight=False, markup=False)
+        console.print(f"the run failed: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; go on with fl-app resume=<output folder>")
@@ -63,7 +73,8 @@ def main() -> None:
 def _hydra_main(composed: DictConfig) -> None:
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
-    run(list(runtime.overrides.task), folder)
+    with _errors_told():
+        run(list(runtime.overrides.task), folder)
 
 
 def _resume(folder: Path, changes: list[str]) -> None:

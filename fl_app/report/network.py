@@ -12,6 +12,8 @@ from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
 
 NEIGHBOURS = 5
 NAMED_CLIENTS = 150
+GAP = 0.6
+"""Free space around a disc, in units in which a client takes an area of pi."""
 LONGEST_LEGEND = 10
 
 
@@ -31,6 +33,7 @@ def graph(run: Run) -> Figure | None:
     _clients(axes, snapshot, places)
     axes.set_title(f"round {snapshot.round}: each client with its {NEIGHBOURS} most alike")
     axes.set_axis_off()
+    axes.set_aspect("equal")
     axes.margins(0.06)
     _legend(figure, snapshot)
     return figure
@@ -55,14 +58,38 @@ def _chosen(run: Run) -> Snapshot | None:
 
 
 def _layout(snapshot: Snapshot, edges: np.ndarray) -> np.ndarray:
-    """Return (n, 2) places: springs along the strong edges, from a fixed start."""
-    network = nx.Graph()
+    """Return (n, 2) places: springs along the strong edges, from a fixed start.
+
+    Parts without an edge between them would repel each other out of sight, so each is laid
+    out on a disc whose area goes with its clients, and the discs are set in rows.
+    """
+    network: nx.Graph[int] = nx.Graph()
     network.add_nodes_from(range(len(snapshot.ids)))
     network.add_edges_from(edges.tolist())
-    # Longer springs than the default: clients must not hide each other.
-    length = 2.5 / np.sqrt(len(snapshot.ids))
-    places = nx.spring_layout(network, k=length, iterations=100, seed=0)
-    return np.array([places[i] for i in range(len(snapshot.ids))])
+    parts = sorted(nx.connected_components(network), key=lambda part: (-len(part), min(part)))
+    radii = [len(part) ** 0.5 for part in parts]
+    places = np.zeros((len(snapshot.ids), 2))
+    for part, radius, centre in zip(parts, radii, _centres(radii), strict=True):
+        inside = network.subgraph(sorted(part))
+        found = nx.spring_layout(inside, iterations=200, seed=0, scale=radius, center=centre)
+        for node, place in found.items():
+            places[node] = place
+    return places
+
+
+def _centres(radii: list[float]) -> list[tuple[float, float]]:
+    """Return the centre of each disc, set in rows of about the same width; largest first."""
+    width = 2.4 * sum((radius + GAP) ** 2 for radius in radii) ** 0.5
+    x = y = 0.0
+    height = 2 * (radii[0] + GAP)
+    centres = []
+    for radius in radii:
+        step = 2 * (radius + GAP)
+        if x > 0 and x + step > width:
+            x, y, height = 0.0, y - height, step
+        centres.append((x + step / 2, y - height / 2))
+        x += step
+    return centres
 
 
 def _marker(group: int) -> str:
