@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_app.engines.processes import ProcessError, Supervisor, tail
+from fl_app.engines.processes import Process, ProcessError, Supervisor, tail
 
 COMPLETED = "finished:completed"
 _TICK_S = 0.2
@@ -22,7 +23,10 @@ _POLL_STREAMING_S = 30.0  # each look is a process of a second; the log's end te
 _POLL_S = 1.0
 _COMMAND_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 15.0
-_LOOKS_WITHOUT_ANSWER = 5
+_LOOKS_WITHOUT_ANSWER = 15
+_LOOKS_WITHOUT_STREAM = 3
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -167,37 +171,42 @@ def follow(
     `on_tick` is called several times a second. An exception, Ctrl-C included, stops the run.
     """
     words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
-    stream = supervisor.start("flwr log", words, log=log, cwd=log.parent)
+
+    def stream() -> Process:
+        log.write_bytes(b"")  # Flower sends the log from its beginning
+        return supervisor.start("flwr log", words, log=log, cwd=log.parent)
+
     try:
-        state = _until_finished(connection, run_id, lambda: stream.alive, on_tick)
+        state = _until_finished(lambda: status(connection, run_id), stream, on_tick)
     except BaseException:
         _stop_quietly(connection, run_id)
         raise
-    finally:
-        supervisor.end(stream, grace_s=2.0)
     return Outcome(state, "" if state == COMPLETED else reason_in(log), run_id)
 
 
 def _until_finished(
-    connection: Connection,
-    run_id: int,
-    streaming: Callable[[], bool],
-    on_tick: Callable[[], None],
+    look: Callable[[], str], stream: Callable[[], Process], on_tick: Callable[[], None]
 ) -> str:
-    """Look rarely while the log streams and often once it has ended."""
-    state, unanswered, looked = "", 0, time.monotonic()
+    """Look rarely while the log streams and often once it has ended.
+
+    A stream that ends before its run (the SuperLink was started again) is taken up anew.
+    """
+    state, unanswered, looks = "", 0, 0
+    streaming, looked = stream(), time.monotonic()
     while not state.startswith("finished"):
         on_tick()
         time.sleep(_TICK_S)
-        if time.monotonic() - looked < (_POLL_STREAMING_S if streaming() else _POLL_S):
+        if time.monotonic() - looked < (_POLL_STREAMING_S if streaming.alive else _POLL_S):
             continue
         try:
-            state, unanswered = status(connection, run_id), 0
+            state, unanswered = look(), 0
         except FlowerError as error:
             unanswered += 1
             if unanswered == _LOOKS_WITHOUT_ANSWER:
                 raise ProcessError(f"the SuperLink must answer and does not: {error}") from error
-        looked = time.monotonic()
+        looks, looked = 0 if streaming.alive else looks + 1, time.monotonic()
+        if looks == _LOOKS_WITHOUT_STREAM and not unanswered:
+            streaming, looks = stream(), 0
     on_tick()
     return state
 
@@ -210,7 +219,9 @@ def _stop_quietly(connection: Connection, run_id: int) -> None:
 
 
 def reason_in(log: Path) -> str:
-    """Return the last line of a log that names an error, to say why a run failed."""
-    lines = [line.strip() for line in tail(log, lines=200).splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line or "ERROR" in line]
-    return (named or lines or ["the log is empty"])[-1]
+    """Return the line of a log that says why a run failed: the last exception's own."""
+    lines = [_COLOUR.sub("", line).rstrip() for line in tail(log, lines=400).splitlines()]
+    filled = [line for line in lines if line]
+    raised = [line for line in filled if _EXCEPTION.match(line)]
+    named = [line for line in filled if line.startswith("ERROR")]
+    return (raised or named or filled or ["the log is empty"])[-1]

@@ -36,11 +36,17 @@ class ProcessError(RuntimeError):
 
 @dataclass(frozen=True)
 class Process:
-    """A started process and the file that its output goes to."""
+    """A started process and the file that its output goes to, from byte `start` on."""
 
     name: str
     popen: "subprocess.Popen[bytes]"
     log: Path
+    start: int
+
+    @property
+    def output(self) -> str:
+        """What it wrote so far."""
+        return self.log.read_bytes()[self.start :].decode(errors="replace")
 
     @property
     def alive(self) -> bool:
@@ -57,16 +63,21 @@ class Process:
 
 
 class Supervisor:
-    """A context that owns processes: leaving it stops them and everything they started."""
+    """A context that owns processes: leaving it stops them and everything they started.
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    `scratch` is a folder of temporary files that goes with them.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, scratch: Path | None = None) -> None:
         self.token = uuid.uuid4().hex
+        self.scratch = scratch
         self.environment = {**environment, watchdog.MARK: self.token}
         self._processes: list[Process] = []
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         program = [sys.executable, "-I", "-S", watchdog.__file__, self.token]
+        program += [] if self.scratch is None else [str(self.scratch)]
         self._watchdog = subprocess.Popen(
             program, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
         )
@@ -80,20 +91,32 @@ class Supervisor:
     ) -> None:
         self.stop()
 
-    def start(self, name: str, command: Sequence[str], *, log: Path, cwd: Path) -> Process:
-        """Start a process in a session of its own; its output is appended to `log`."""
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        cwd: Path,
+        extra: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start a process in a session of its own; its output is appended to `log`.
+
+        `extra` is added to the environment that all share.
+        """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
+            start = output.tell()
             popen = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=self.environment,
+                env={**self.environment, **(extra or {})},
                 start_new_session=True,
             )
-        process = Process(name, popen, log)
+        process = Process(name, popen, log, start)
         self._processes.append(process)
         return process
 
@@ -124,7 +147,7 @@ class Supervisor:
 def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:
     """Return once `text` is in the log; raises ProcessError on its end or after the timeout."""
     deadline = time.monotonic() + timeout_s
-    while text not in process.log.read_text(errors="replace"):
+    while text not in process.output:
         process.must_be_alive()
         _before(deadline, process, f"write {text!r}", timeout_s)
 

@@ -1,6 +1,5 @@
 """Flower's own simulation: a private SuperLink in a neutral folder, for one run."""
 
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from fl_app.engines.flower import Connection, Outcome
 from fl_app.engines.processes import Supervisor, free_ports, wait_for_port
 
 _START_TIMEOUT_S = 120.0
+_TEMPORARY_LENGTH = 18
 
 
 def run_simulation(
@@ -30,23 +30,25 @@ def run_simulation(
     """
     log = log.resolve()
     log.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="fl-app-"))
+    folder = Path(tempfile.mkdtemp(prefix="fl-app-", dir=_short_temporary_folder()))
     connection = Connection("simulation", folder / "home")
-    try:
-        with Supervisor({**connection.environment(), "RAY_TMPDIR": str(folder)}) as supervisor:
-            port = _start_superlink(supervisor, folder, log.with_suffix(".superlink.log"))
-            connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
-            resources = {
-                "num-supernodes": nodes,
-                "client-resources-num-cpus": cpus_per_client,
-                "client-resources-num-gpus": gpus_per_client,
-            }
-            run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
-            return flower.follow(
-                connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor
-            )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    environment = {**connection.environment(), "RAY_TMPDIR": str(folder)}
+    with Supervisor(environment, scratch=folder) as supervisor:
+        port = _start_superlink(supervisor, folder, log.with_suffix(".superlink.log"))
+        connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
+        resources = {
+            "num-supernodes": nodes,
+            "client-resources-num-cpus": cpus_per_client,
+            "client-resources-num-gpus": gpus_per_client,
+        }
+        run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
+        return flower.follow(connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+
+
+def _short_temporary_folder() -> str:
+    """Return where Ray's sockets fit: their paths end at 107 characters, 70 are Ray's own."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= _TEMPORARY_LENGTH else "/tmp"
 
 
 def _start_superlink(supervisor: Supervisor, folder: Path, log: Path) -> int:

@@ -6,6 +6,7 @@ parent whatever ended it, and then sweeps. Standard library only: it starts in m
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 MARK = "FL_APP_SUPERVISOR"
 """Environment variable that descendants inherit, through new sessions and daemons too."""
-GRACE_S = 8.0
+GRACE_S = 5.0
 _POLL_S = 0.05
 
 
@@ -48,12 +49,15 @@ def _signal_all(token: str, number: signal.Signals) -> None:
 
 
 def main() -> None:
-    """Wait for the end of the parent, then sweep."""
+    """Wait for the end of the parent, then sweep, and remove its scratch folder."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while sys.stdin.buffer.read(1):
         pass
-    sweep(sys.argv[1])
+    token, *scratch = sys.argv[1:]
+    sweep(token)
+    for folder in scratch:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

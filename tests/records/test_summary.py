@@ -111,5 +111,5 @@ def test_the_versions_name_python_and_mark_what_is_not_there(
 ) -> None:
     monkeypatch.setattr("fl_app.records.environment.PACKAGES", ("numpy", "no-such-package-here"))
     found = versions()
-    assert found["python"].startswith("3.")
+    assert str(found["python"]).startswith("3.")
     assert found["no-such-package-here"] is None

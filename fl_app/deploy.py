@@ -1,0 +1,200 @@
+"""The `scripts/deploy` command: a federation of three nodes on this machine, to try it out.
+
+deploy                      up, a short demo run, down
+deploy up | status | down   start it in the background, look at it, stop it
+deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fl_app.engines import deployment, flower, watchdog
+from fl_app.engines.deployment import Federation
+from fl_app.engines.processes import tail
+
+_REPO = Path(__file__).resolve().parent.parent
+_DEMO = ["+experiment=federation_demo"]
+_UP_TIMEOUT_S = 300.0
+_DOWN_TIMEOUT_S = 60.0
+_POLL_S = 0.2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    options, overrides = _parser().parse_known_args(arguments)
+    folder: Path = options.folder.resolve()
+    try:
+        match options.action:
+            case "up":
+                return up(folder, nodes=options.nodes, data_root=options.data_root)
+            case "run":
+                return run(folder, overrides)
+            case "status":
+                return show_status(folder)
+            case "down":
+                return down(folder)
+            case "keep":
+                return keep(folder, nodes=options.nodes, data_root=options.data_root)
+            case _:
+                return demo(folder, nodes=options.nodes, data_root=options.data_root)
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = ["up", "run", "status", "down", "demo", "keep"]
+    parser.add_argument("action", nargs="?", choices=actions, default="demo")
+    parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
+    parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
+    parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
+    return parser
+
+
+def demo(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+    """Start a federation, run the demo on it, stop it; returns the status of the run."""
+    started = up(folder, nodes=nodes, data_root=data_root)
+    if started != 0:
+        return started
+    try:
+        return run(folder, _DEMO)
+    finally:
+        down(folder)
+
+
+def up(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+    """Start a federation in the background and return when its nodes are online."""
+    if keeper(folder) is not None:
+        print(f"a federation already runs in {folder}; stop it with scripts/deploy down")
+        return 1
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
+    words += ["--nodes", str(nodes)]
+    words += [] if data_root is None else ["--data-root", str(data_root.resolve())]
+    log = folder / "keeper.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            words,
+            cwd=_REPO,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        return _wait_until_up(folder, child, log)
+    except BaseException:
+        child.terminate()
+        child.wait(_DOWN_TIMEOUT_S)
+        raise
+
+
+def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) -> int:
+    deadline = time.monotonic() + _UP_TIMEOUT_S
+    while keeper(folder) is None:
+        if child.poll() is not None:
+            print(f"the federation did not start; the end of {log}:\n{tail(log)}")
+            return 1
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log}")
+        time.sleep(_POLL_S)
+    print(f"the federation runs; keys, logs and Flower's home are in {folder}")
+    print(f"run on it: scripts/deploy run; or FLWR_HOME={folder}/home flwr run . {deployment.NAME}")
+    return 0
+
+
+def keep(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+    """Hold a federation until SIGTERM: what runs in the background."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with _pid_file(folder).open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process, however
+        held.truncate(0)
+        with Federation(folder, nodes=nodes, data_root=data_root) as federation:
+            state = {"pid": os.getpid(), "nodes": nodes, "mark": federation.supervisor.token}
+            held.write(json.dumps(state))
+            held.flush()
+            with contextlib.suppress(KeyboardInterrupt):
+                while True:
+                    federation.check()
+                    time.sleep(1.0)
+        held.truncate(0)
+    return 0
+
+
+def keeper(folder: Path) -> dict[str, object] | None:
+    """Return what the running keeper wrote, or None when none holds the folder."""
+    with contextlib.suppress(FileNotFoundError), _pid_file(folder).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(json.JSONDecodeError):  # empty: it is starting or stopping
+                state: dict[str, object] = json.loads(file.read())
+                return state
+    return None
+
+
+def run(folder: Path, overrides: Sequence[str]) -> int:
+    """Run fl-app on the running federation; returns its exit status."""
+    state = keeper(folder)
+    if state is None:
+        print(f"no federation runs in {folder}; start one with scripts/deploy up")
+        return 1
+    words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
+    words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
+    words += [f"engine.folder='{folder}'", f"population.clients={state['nodes']}"]
+    with subprocess.Popen(words) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue  # the child was interrupted too and stops the run itself
+
+
+def show_status(folder: Path) -> int:
+    """Print whether a federation runs and how many nodes are online; 0 when all are."""
+    state = keeper(folder)
+    if state is None:
+        print(f"no federation runs in {folder}")
+        return 3
+    connection = flower.Connection(deployment.NAME, folder / "home")
+    online = deployment.nodes_online(connection)
+    print(f"running, keeper {state['pid']}: {online} of {state['nodes']} nodes online")
+    return 0 if online == state["nodes"] else 1
+
+
+def down(folder: Path) -> int:
+    """Stop the federation and everything it started; nothing to stop is success too."""
+    state = keeper(folder)
+    if state is None:
+        print(f"no federation runs in {folder}")
+        return 0
+    pid = int(str(state["pid"]))
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _DOWN_TIMEOUT_S
+    while keeper(folder) is not None:
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            break
+        time.sleep(_POLL_S)
+    watchdog.sweep(str(state["mark"]))
+    print("the federation is stopped")
+    return 0
+
+
+def _pid_file(folder: Path) -> Path:
+    return folder / "federation.pid"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

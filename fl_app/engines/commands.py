@@ -1,0 +1,58 @@
+"""Flower's command lines for a federation; docker-compose.yml is tested against these."""
+
+from fl_app.engines.credentials import Credentials
+
+
+def superlink(keys: Credentials, *, host: str, port: int, fleet_port: int, state: str) -> list[str]:
+    """Return the SuperLink's command: TLS, node authentication, a database, no apps inside."""
+    return [
+        "flower-superlink",
+        *("--host", host, "--port", str(port)),
+        *("--fleet-api-address", f"{host}:{fleet_port}"),
+        *("--ssl-ca-certfile", str(keys.authority)),
+        *("--ssl-certfile", str(keys.certificate)),
+        *("--ssl-keyfile", str(keys.key)),
+        "--enable-supernode-auth",
+        *("--isolation", "process"),
+        *("--superexec-auth-secret-file", str(keys.secret)),
+        *("--database", state),
+        "--disable-runtime-dependency-installation",
+    ]
+
+
+def superexec(keys: Credentials, *, address: str) -> list[str]:
+    """Return the command of the SuperExec that runs the ServerApp of each run."""
+    return [
+        "flower-superexec",
+        *("--runtime-api-address", address),
+        *("--root-certificates", str(keys.authority)),
+        *("--superexec-auth-secret-file", str(keys.secret)),
+    ]
+
+
+def supernode(
+    keys: Credentials, *, node: int, nodes: int, superlink: str, port: int, data_root: str | None
+) -> list[str]:
+    """Return a SuperNode's command; it starts its own SuperExec for the ClientApp."""
+    return [
+        "flower-supernode",
+        *("--superlink", superlink),
+        *("--root-certificates", str(keys.authority)),
+        *("--auth-supernode-private-key", str(keys.node_key(node))),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", node_config(node=node, nodes=nodes, data_root=data_root)),
+    ]
+
+
+def node_config(*, node: int, nodes: int, data_root: str | None) -> str:
+    """Return what a client learns from its node: who it is, and where its data lie.
+
+    Raises ValueError for a folder whose name Flower's parser cannot carry.
+    """
+    if data_root is None:
+        return f"partition-id={node} num-partitions={nodes}"
+    if any(sign in data_root for sign in "'\n"):
+        raise ValueError(
+            f"data root must have no quote or line break, got {data_root!r}; use a link to it"
+        )
+    return f"partition-id={node} num-partitions={nodes} data-root='{data_root}'"

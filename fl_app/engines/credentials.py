@@ -1,0 +1,189 @@
+"""A local certificate authority, the SuperLink's certificate and the nodes' keys.
+
+For one machine or one private network; a company's own authority replaces it file by file.
+What exists and is still valid is kept, so a federation can be started again.
+"""
+
+import ipaddress
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_CURVE = ec.SECP384R1()  # the curve of `ssh-keygen -t ecdsa -b 384`, which Flower documents
+_AUTHORITY_DAYS = 3650
+_SERVER_DAYS = 825
+_RENEW_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Where each file lies in `folder`; names are the same on a host and in a container."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        """Certificate of the authority: what everyone trusts."""
+        return self.folder / "ca.crt"
+
+    @property
+    def authority_key(self) -> Path:
+        """Key of the authority: signs certificates, no process reads it."""
+        return self.folder / "ca.key"
+
+    @property
+    def certificate(self) -> Path:
+        """The SuperLink's certificate."""
+        return self.folder / "server.pem"
+
+    @property
+    def key(self) -> Path:
+        """The SuperLink's key."""
+        return self.folder / "server.key"
+
+    @property
+    def secret(self) -> Path:
+        """What a SuperExec shows to the SuperLink to be given tasks."""
+        return self.folder / "superexec.secret"
+
+    def node_key(self, node: int) -> Path:
+        """Private key of a SuperNode: its identity over restarts."""
+        return self.folder / f"node{node}"
+
+    def node_public_key(self, node: int) -> Path:
+        """Public key of a SuperNode, in OpenSSH's format, to register it."""
+        return self.folder / f"node{node}.pub"
+
+
+def ensure(
+    folder: Path,
+    *,
+    nodes: int,
+    names: Sequence[str] = ("localhost", "superlink"),
+    addresses: Sequence[str] = ("127.0.0.1",),
+) -> Credentials:
+    """Make what is missing or about to expire; the folder is 0700 and every file 0600."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    found = Credentials(folder.resolve())
+    if _stale(found.authority) or not found.authority_key.exists():
+        _make_authority(found)
+        found.certificate.unlink(missing_ok=True)  # signed by the former authority
+    if _stale(found.certificate) or not found.key.exists():
+        _make_server(found, names, addresses)
+    if not found.secret.exists():
+        _write(found.secret, secrets.token_bytes(32))
+    for node in range(nodes):
+        if not (found.node_key(node).exists() and found.node_public_key(node).exists()):
+            _make_node(found, node)
+    return found
+
+
+def _stale(certificate: Path) -> bool:
+    if not certificate.exists():
+        return True
+    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    return end < datetime.now(UTC) + timedelta(days=_RENEW_DAYS)
+
+
+def _make_authority(to: Credentials) -> None:
+    key = ec.generate_private_key(_CURVE)
+    name = _name("fl-app local authority")
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        _builder(name, name, key.public_key(), days=_AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write(to.authority_key, _pem(key))
+    _write(to.authority, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _make_server(to: Credentials, names: Sequence[str], addresses: Sequence[str]) -> None:
+    authority = x509.load_pem_x509_certificate(to.authority.read_bytes())
+    signer = serialization.load_pem_private_key(to.authority_key.read_bytes(), password=None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(_CURVE)
+    known_as: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
+    known_as += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    certificate = (
+        _builder(_name("superlink"), authority.subject, key.public_key(), days=_SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName(known_as), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(issuer_key, critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    _write(to.key, _pem(key))
+    _write(to.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _make_node(to: Credentials, node: int) -> None:
+    key = ec.generate_private_key(_CURVE)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    _write(to.node_key(node), private)
+    _write(to.node_public_key(node), public + b"\n")
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))  # clocks of other machines differ
+        .not_valid_after(now + timedelta(days=days))
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that only its owner could ever read."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    part.replace(path)

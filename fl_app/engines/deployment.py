@@ -1,0 +1,206 @@
+"""A federation over gRPC: SuperLink, SuperExec and SuperNodes as processes of their own.
+
+TLS, node authentication, a database behind the SuperLink, and processes that end are started
+again with back-off. Here all of it runs on loopback; docker-compose.yml spreads the same.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fl_app.engines import commands, credentials, flower
+from fl_app.engines.flower import Connection, FlowerError, Outcome
+from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
+
+NAME = "fl-app"
+"""Name of a private federation's connection in its own Flower home."""
+MAX_NODES = 16
+_START_TIMEOUT_S = 120.0
+_ONLINE_TIMEOUT_S = 120.0
+_BACK_OFF_S = 1.0
+_BACK_OFF_MAX_S = 30.0
+_SOUND_AFTER_S = 60.0
+_FLEET_READY = "Starting Fleet API"
+
+
+@dataclass
+class Member:
+    """A process of the federation and what is needed to start it again."""
+
+    name: str
+    command: list[str]
+    home: Path
+    process: Process
+    started: float = field(default_factory=time.monotonic)
+    wait_s: float = _BACK_OFF_S
+    due: float | None = None
+
+
+class Federation:
+    """A context: inside it the federation runs, outside nothing does.
+
+    `folder` keeps keys, database, Flower homes and logs, so that a later one continues.
+    """
+
+    def __init__(self, folder: Path, *, nodes: int, data_root: Path | None = None) -> None:
+        if not 1 <= nodes <= MAX_NODES:
+            raise ValueError(
+                f"nodes must be 1 to {MAX_NODES} on one machine, got {nodes}; lower "
+                "population.clients, or name a larger federation by engine.connection"
+            )
+        self.folder = folder.resolve()
+        self.nodes = nodes
+        self.data_root = data_root
+        self.connection = Connection(NAME, self.folder / "home")
+        self.members: list[Member] = []
+        self.restarts = 0
+        self._supervisor = Supervisor(self.connection.environment())
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
+        keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
+        self._supervisor.__enter__()
+        try:
+            self._start(keys)
+        except BaseException:
+            self._supervisor.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._supervisor.stop()
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The owner of the federation's processes."""
+        return self._supervisor
+
+    def check(self) -> None:
+        """Start members that ended again, waiting 1 s, 2 s, ... up to 30 s before each try.
+
+        A SuperNode that was killed is refused (code 305) until the SuperLink has noticed its
+        absence, about a minute later: hence the growing waits.
+        """
+        now = time.monotonic()
+        for member in self.members:
+            if member.process.alive:
+                if now - member.started > _SOUND_AFTER_S:
+                    member.wait_s = _BACK_OFF_S
+            elif member.due is None:
+                member.due = now + member.wait_s
+                member.wait_s = min(2 * member.wait_s, _BACK_OFF_MAX_S)
+            elif now >= member.due:
+                member.process = self._launch(member.name, member.command, member.home)
+                member.started, member.due = now, None
+                self.restarts += 1
+
+    def _start(self, keys: credentials.Credentials) -> None:
+        port, fleet_port, *node_ports = free_ports(2 + self.nodes)
+        address = f"127.0.0.1:{port}"
+        state = str(self.folder / "state.db")
+        words = commands.superlink(
+            keys, host="127.0.0.1", port=port, fleet_port=fleet_port, state=state
+        )
+        superlink = self._add("superlink", words)
+        wait_for_line(superlink, _FLEET_READY, timeout_s=_START_TIMEOUT_S)
+        wait_for_port(superlink, port, timeout_s=_START_TIMEOUT_S)
+        self._add("superexec", commands.superexec(keys, address=address))
+        self.connection.write(address=address, root_certificates=keys.authority)
+        for node, node_port in enumerate(node_ports):
+            register(self.connection, keys.node_public_key(node))
+            words = commands.supernode(
+                keys,
+                node=node,
+                nodes=self.nodes,
+                superlink=f"127.0.0.1:{fleet_port}",
+                port=node_port,
+                data_root=None if self.data_root is None else str(self.data_root.resolve()),
+            )
+            self._add(f"supernode-{node}", words)
+        self._wait_until_online()
+
+    def _wait_until_online(self) -> None:
+        deadline = time.monotonic() + _ONLINE_TIMEOUT_S
+        while (online := nodes_online(self.connection)) < self.nodes:
+            self.check()
+            if time.monotonic() > deadline:
+                raise FlowerError(
+                    f"{self.nodes} SuperNodes must be online within {_ONLINE_TIMEOUT_S:g} s, "
+                    f"got {online}; see {self.folder / 'logs'}"
+                )
+
+    def _add(self, name: str, words: list[str]) -> Process:
+        words = [flower.executable(words[0]), *words[1:]]
+        home = self.folder / "homes" / name
+        process = self._launch(name, words, home)
+        self.members.append(Member(name, words, home, process))
+        return process
+
+    def _launch(self, name: str, words: list[str], home: Path) -> Process:
+        home.mkdir(parents=True, exist_ok=True)
+        log = self.folder / "logs" / f"{name}.log"
+        own = {"FLWR_HOME": str(home)}  # two that install one bundle in one home collide
+        return self._supervisor.start(name, words, log=log, cwd=home, extra=own)
+
+
+def register(connection: Connection, public_key: Path) -> None:
+    """Let the holder of a key join; a key that is registered already stays so."""
+    try:
+        flower.command(connection, "supernode", "register", str(public_key), connection.name)
+    except FlowerError as error:
+        if "already" not in str(error):
+            raise
+
+
+def nodes_online(connection: Connection) -> int:
+    """Return how many registered SuperNodes are connected."""
+    nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
+    assert isinstance(nodes, list)
+    return sum(isinstance(node, Mapping) and node["status"] == "online" for node in nodes)
+
+
+def run_deployment(
+    app: Path,
+    *,
+    overrides: str,
+    nodes: int,
+    folder: Path,
+    connection: str | None = None,
+    data_root: Path | None = None,
+    log: Path,
+    on_tick: Callable[[], None],
+) -> Outcome:
+    """Run the app over gRPC and return how it ended.
+
+    With `connection`, on a federation that is running: one that `scripts/deploy up` keeps in
+    `folder`, else one of the user's own Flower home. Without, on a private one of `nodes`
+    SuperNodes that ends with the run.
+    """
+    log = log.resolve()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if connection is not None:
+        home = folder.resolve() / "home"
+        known = (home / "config.toml").exists()
+        target = Connection(connection, home if known else None)
+        with Supervisor(target.environment()) as supervisor:
+            run_id = flower.submit(target, app, overrides=overrides, federation={})
+            return flower.follow(target, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+    with Federation(folder, nodes=nodes, data_root=data_root) as federation:
+
+        def tick() -> None:
+            federation.check()
+            on_tick()
+
+        target = federation.connection
+        run_id = flower.submit(target, app, overrides=overrides, federation={})
+        return flower.follow(
+            target, run_id, log=log, on_tick=tick, supervisor=federation.supervisor
+        )

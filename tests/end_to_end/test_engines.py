@@ -1,0 +1,66 @@
+"""The same configuration and seed on every engine: same communities, same model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fl_app.records.models import read_models
+
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    top = tmp_path_factory.mktemp("engines")
+    found = {}
+    for engine in ("inprocess", "simulation", "deployment"):
+        folder = top / engine
+        command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo"]
+        command += [f"engine={engine}", f"hydra.run.dir={folder}"]
+        done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
+        found[engine] = folder
+    return found
+
+
+@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+def test_communities_and_models_equal_those_of_the_inprocess_engine(
+    folders: dict[str, Path], engine: str
+) -> None:
+    ours, theirs = (
+        json.loads((folders[name] / "summary.json").read_text()) for name in ("inprocess", engine)
+    )
+    assert theirs["status"] == "completed"
+    assert theirs["engine"] == engine
+    assert ours["communities"] == theirs["communities"]
+    assert ours["communities"]["assignment"] == {"0": 0, "1": 1, "2": 0}
+    largest = max(
+        float(np.abs(first[name] - second[name]).max())
+        for first, second in zip(
+            read_models(folders["inprocess"]), read_models(folders[engine]), strict=True
+        )
+        for name in first
+    )
+    print(f"{engine}: largest parameter difference {largest:.3g}")
+    assert largest <= TOLERANCE
+
+
+@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+def test_every_round_samples_the_same_clients_and_nobody_fails(
+    folders: dict[str, Path], engine: str
+) -> None:
+    lines = {
+        name: [
+            json.loads(line)
+            for line in (folders[name] / "rounds.jsonl").read_text().split("\n")[:-1]
+        ]
+        for name in ("inprocess", engine)
+    }
+    for ours, theirs in zip(lines["inprocess"], lines[engine], strict=True):
+        assert ours["sampled"] == theirs["sampled"]
+        assert theirs["failed"] == theirs["rejected"] == {}
+        assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)

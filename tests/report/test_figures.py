@@ -1,0 +1,250 @@
+"""Figures come from whatever a run has written, and only where there is something to show."""
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from fl_app.records.history import FIELDS, History
+from fl_app.records.snapshot import write_snapshot
+from fl_app.report import figures, first_right_round, read_run, write_figures
+from fl_app.report.curves import accuracy, communities, stabilisation
+from fl_app.report.matrix import similarity
+from fl_app.report.network import _centres, graph, strong_edges
+from fl_app.report.style import ink
+
+CLUSTERED = 6
+ALL = {"accuracy", "communities", "similarity", "graph", "stabilisation"}
+
+
+def found(right: bool | None, count: int = 2, nodes: int = 12) -> dict[str, Any]:
+    agreement = None if right is None else (1.0 if right else 0.4)
+    names = ("ari", "pure_share", "majority_purity", "v_measure", "silhouette", "modularity")
+    sizes = {"count": count, "sizes": [nodes // count] * count, "nodes": nodes, "right": right}
+    return sizes | dict.fromkeys(names, agreement)
+
+
+def rounds(
+    last: int, *, clustered: int | None = CLUSTERED, count: int = 2, known: bool = True
+) -> list[dict[str, Any]]:
+    records = []
+    for number in range(1, last + 1):
+        right = number > 3 if known else None
+        measured = {"mean": 0.1 * min(number, 9), "std": 0.3, "clients": {}}
+        event = {"kind": "clustered", "detail": ""}
+        changed = {
+            "round": number,
+            "train_loss": 1 / number,
+            "accuracy": measured if number % 2 == 0 else None,
+            "communities": found(right, count) if number > 1 else None,
+            "events": [event] if number == clustered else [],
+            "stability": 1 / number if number > 2 else None,
+        }
+        records.append(dict.fromkeys(FIELDS) | changed)
+    return records
+
+
+def snapshot(folder: Path, number: int, *, n: int = 12, count: int = 2, known: bool = True) -> None:
+    groups = np.arange(n) % count
+    noise = np.random.default_rng(number).uniform(0, 0.1, (n, n))
+    matrix = 1.0 + 0.5 * (groups[:, None] == groups) + noise + noise.T
+    np.fill_diagonal(matrix, 0.0)
+    planted = groups if known else np.full(n, -1)
+    write_snapshot(
+        folder, round=number, ids=np.arange(n), similarity=matrix, labels=groups, groups=planted
+    )
+
+
+def names(paths: Sequence[Path]) -> set[str]:
+    """Return the figures' names, having checked that both files of each are what they say."""
+    for path in paths:
+        start = path.read_bytes()[:5]
+        assert start == (b"%PDF-" if path.suffix == ".pdf" else b"\x89PNG\r")
+        assert path.stat().st_size > 2000
+        assert path.parent.name == "figures"
+    kinds = {(path.stem, path.suffix) for path in paths}
+    stems = {path.stem for path in paths}
+    assert kinds == {(stem, kind) for stem in stems for kind in (".png", ".pdf")}
+    return stems
+
+
+def test_a_whole_run_has_every_figure(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "strategy:\n  cluster_round: auto\n  stability_tolerance: 0.05\n"
+    )
+    History(tmp_path, rounds(10))
+    for number in range(1, 9):
+        snapshot(tmp_path, number)
+    assert names(write_figures(tmp_path)) == ALL
+
+
+def test_an_interrupted_run_needs_no_summary_and_no_whole_last_line(tmp_path: Path) -> None:
+    History(tmp_path, rounds(5))
+    with (tmp_path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 6, "ph')
+    assert names(write_figures(tmp_path)) == {"accuracy", "communities", "stabilisation"}
+
+
+def test_a_run_stopped_after_one_round_is_drawn(tmp_path: Path) -> None:
+    History(tmp_path, rounds(1))
+    assert names(write_figures(tmp_path)) == {"stabilisation"}
+
+
+def test_a_run_without_clustering_has_no_figures_of_communities(tmp_path: Path) -> None:
+    plain = [record | {"communities": None, "stability": None} for record in rounds(6)]
+    History(tmp_path, [record | {"events": []} for record in plain])
+    assert names(write_figures(tmp_path)) == {"accuracy", "stabilisation"}
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("count", [1, 12])
+def test_one_community_singletons_and_unknown_groups(
+    tmp_path: Path, count: int, known: bool
+) -> None:
+    History(tmp_path, rounds(8, count=count, known=known))
+    snapshot(tmp_path, CLUSTERED, count=count, known=known)
+    assert names(write_figures(tmp_path)) == ALL
+
+
+def test_a_graph_of_one_client_is_not_drawn(tmp_path: Path) -> None:
+    snapshot(tmp_path, 1, n=1, count=1)
+    assert write_figures(tmp_path) == []
+    snapshot(tmp_path, 2, n=2, count=1)
+    assert names(write_figures(tmp_path)) == {"similarity", "graph"}
+
+
+def test_an_empty_folder_has_no_figures(tmp_path: Path) -> None:
+    assert write_figures(tmp_path) == []
+    assert not (tmp_path / "figures").exists()
+
+
+def test_accuracy_tells_before_and_end(tmp_path: Path) -> None:
+    History(tmp_path, rounds(10))
+    figure = accuracy(read_run(tmp_path))
+    assert figure is not None
+    texts = {text.get_text() for text in figure.axes[0].texts}
+    assert texts == {"clustering", "before 60.0%", "end 90.0%"}
+
+
+def test_communities_mark_the_first_right_round_and_the_planted_count(tmp_path: Path) -> None:
+    History(tmp_path, rounds(30, clustered=20))
+    figure = communities(read_run(tmp_path))
+    assert figure is not None
+    top, bottom = figure.axes
+    assert {text.get_text() for text in top.texts} == {"clustering", "right from round 4"}
+    legend = bottom.get_legend()
+    assert legend is not None
+    assert [t.get_text() for t in legend.get_texts()] == ["communities found", "planted groups: 2"]
+
+
+@pytest.mark.parametrize(("cluster_round", "lines"), [("auto", 1), ("25", 0)])
+def test_the_tolerance_is_drawn_where_it_decides(
+    tmp_path: Path, cluster_round: str, lines: int
+) -> None:
+    (tmp_path / "config.yaml").write_text(
+        f"strategy:\n  cluster_round: {cluster_round}\n  stability_tolerance: 0.05\n"
+    )
+    History(tmp_path, rounds(10))
+    figure = stabilisation(read_run(tmp_path))
+    assert figure is not None
+    labels = [line.get_label() for line in figure.axes[1].lines]
+    assert labels.count("tolerance 0.05") == lines
+
+
+def test_six_matrices_at_most_from_first_to_last(tmp_path: Path) -> None:
+    for number in range(1, 12):
+        snapshot(tmp_path, number)
+    figure = similarity(read_run(tmp_path))
+    assert figure is not None
+    titles = [t for axes in figure.axes if (t := axes.get_title(loc="center"))]
+    assert [title.split(":")[0] for title in titles] == [
+        f"round {number}" for number in (1, 3, 5, 7, 9, 11)
+    ]
+    assert titles[0].endswith("2 communities, 12 clients")
+
+
+def test_the_graph_is_that_of_the_clustering_round(tmp_path: Path) -> None:
+    History(tmp_path, rounds(10))
+    for number in (2, CLUSTERED, 9):
+        snapshot(tmp_path, number)
+    figure = graph(read_run(tmp_path))
+    assert figure is not None
+    assert figure.axes[0].get_title().startswith(f"round {CLUSTERED}:")
+
+
+def test_strong_edges_join_each_client_to_its_most_alike() -> None:
+    row = np.arange(8)
+    near = 2.0 - np.abs(row[:, None] - row) / 10
+    np.fill_diagonal(near, 0.0)
+    edges = {tuple(edge) for edge in strong_edges(near).tolist()}
+    assert {(0, j) for j in range(1, 6)} <= edges
+    assert (0, 7) not in edges
+    assert all(i < j for i, j in edges)
+    assert strong_edges(np.zeros((1, 1))).shape == (0, 2)
+
+
+def test_discs_of_separate_parts_do_not_overlap() -> None:
+    radii = [5.0, 4.0, 4.0, 2.0, 1.0, 1.0, 1.0]
+    discs = list(zip(radii, _centres(radii), strict=True))
+    for (r, a), (s, b) in itertools.combinations(discs, 2):
+        assert np.hypot(a[0] - b[0], a[1] - b[1]) >= r + s
+
+
+def test_ink_is_read_on_its_colour() -> None:
+    assert [ink(colour) for colour in ("#0072B2", "#F0E442", "#000000")] == [
+        "white",
+        "black",
+        "white",
+    ]
+
+
+def test_the_same_records_give_the_same_bytes_and_leave_matplotlib_alone(tmp_path: Path) -> None:
+    History(tmp_path, rounds(8))
+    snapshot(tmp_path, CLUSTERED)
+    before = dict(mpl.rcParams)
+    first = {path: path.read_bytes() for path in write_figures(tmp_path)}
+    assert {path: path.read_bytes() for path in write_figures(tmp_path)} == first
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_figure_that_fails_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(run: object) -> None:
+        raise ZeroDivisionError("no pen")
+
+    History(tmp_path, rounds(8))
+    monkeypatch.setattr(figures, "FIGURES", (broken, accuracy))
+    with pytest.raises(ExceptionGroup, match="1 of 2 figures failed") as caught:
+        write_figures(tmp_path)
+    assert "while drawing the figure broken" in caught.value.exceptions[0].__notes__
+    assert (tmp_path / "figures" / "accuracy.pdf").exists()
+
+
+@pytest.mark.parametrize(
+    ("right", "expected"),
+    [
+        ([], None),
+        ([None, None], None),
+        ([False, True, True], 2),
+        ([True, True], 1),
+        ([True, False, True, None, True], 3),
+        ([False, None, True, None], 3),
+        ([True, True, False], None),
+    ],
+)
+def test_first_right_round(right: list[bool | None], expected: int | None) -> None:
+    """None stands for a round without communities; the others are right or wrong."""
+    records = [
+        {"round": number, "communities": None if value is None else {"right": value}}
+        for number, value in enumerate(right, start=1)
+    ]
+    assert first_right_round(records) == expected
+
+
+def test_without_planted_groups_no_round_is_right() -> None:
+    assert first_right_round([{"round": 1, "communities": {"right": None}}]) is None
