@@ -3,6 +3,7 @@
 deploy                      up, a short demo run, down
 deploy up | status | down   start it in the background, look at it, stop it
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
+deploy keys                 keys and a Flower home for docker-compose.yml
 """
 
 import argparse
@@ -17,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import deployment, flower, watchdog
+from fl_app.engines import credentials, deployment, flower, watchdog
 from fl_app.engines.deployment import Federation
 from fl_app.engines.processes import tail
 
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return show_status(folder)
             case "down":
                 return down(folder)
+            case "keys":
+                return keys(folder, nodes=options.nodes)
             case "keep":
                 return keep(folder, nodes=options.nodes, data_root=options.data_root)
             case _:
@@ -54,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    actions = ["up", "run", "status", "down", "demo", "keep"]
+    actions = ["up", "run", "status", "down", "keys", "demo", "keep"]
     parser.add_argument("action", nargs="?", choices=actions, default="demo")
     parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
     parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
@@ -189,6 +192,15 @@ def down(folder: Path) -> int:
         time.sleep(_POLL_S)
     watchdog.sweep(str(state["mark"]))
     print("the federation is stopped")
+    return 0
+
+
+def keys(folder: Path, *, nodes: int) -> int:
+    """Make the keys that docker-compose.yml mounts, and a connection `compose` to it."""
+    made = credentials.ensure(folder / "keys", nodes=nodes)
+    connection = flower.Connection("compose", folder / "compose")
+    connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
+    print(f"keys are in {made.folder}; submit with FLWR_HOME={connection.home} flwr run . compose")
     return 0
 
 

@@ -3,6 +3,7 @@
 `flwr run` exits with 0 also when the run fails, so the outcome is read from `flwr ls`.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ _COMMAND_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 15.0
 _LOOKS_WITHOUT_ANSWER = 15
 _LOOKS_WITHOUT_STREAM = 3
+_LAST_LINES_S = 10.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
 _SETTINGS = {
@@ -205,9 +207,11 @@ def _until_finished(
             if unanswered == _LOOKS_WITHOUT_ANSWER:
                 raise ProcessError(f"the SuperLink must answer and does not: {error}") from error
         looks, looked = 0 if streaming.alive else looks + 1, time.monotonic()
-        if looks == _LOOKS_WITHOUT_STREAM and not unanswered:
+        if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not state.startswith("finished"):
             streaming, looks = stream(), 0
     on_tick()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        streaming.popen.wait(_LAST_LINES_S)
     return state
 
 

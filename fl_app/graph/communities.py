@@ -21,8 +21,9 @@ def louvain(
 
     `similarity` (n, n) is symmetric and non-negative; its diagonal does not count.
     `resolution` is the gamma of modularity: higher gives more and smaller communities
-    (python-louvain documents the inverse, and is called with the inverse). Without any
-    edge every client stands alone. Raises ValueError for a matrix that is no such graph.
+    (python-louvain 0.16 documents the inverse; its moves follow gamma, only its test for
+    another pass does not, so away from 1.0 it may stop a pass early). Without any edge
+    every client stands alone. Raises ValueError for a matrix that is no such graph.
     Blondel et al., J. Stat. Mech. 2008; gamma: Reichardt and Bornholdt, Phys. Rev. E 2006.
     """
     _check(similarity, resolution)
@@ -49,7 +50,7 @@ def _python_louvain(weights: np.ndarray, resolution: float, seed: int) -> Labels
     edges = zip(rows.tolist(), columns.tolist(), weights[rows, columns].tolist(), strict=True)
     graph.add_weighted_edges_from(edges)
     partition = python_louvain.best_partition(
-        graph, resolution=1 / resolution, random_state=seed % 2**32
+        graph, resolution=resolution, random_state=seed % 2**32
     )
     return np.array([partition[node] for node in range(len(weights))], int)
 

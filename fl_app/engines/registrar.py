@@ -1,0 +1,36 @@
+"""Registers SuperNode keys with a SuperLink: a step of docker-compose.yml, usable by hand.
+
+python -m fl_app.engines.registrar --address HOST:PORT --root-certificates ca.crt KEY.pub ...
+"""
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fl_app.engines.deployment import NAME, register
+from fl_app.engines.flower import Connection
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Register the named public keys; one that is registered already stays so."""
+    options = parser().parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
+        connection = Connection(NAME, Path(home))
+        connection.write(address=options.address, root_certificates=options.root_certificates)
+        for key in options.keys:
+            register(connection, key)
+            print(f"{key.name} may join", flush=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    found = argparse.ArgumentParser(prog="registrar", description=__doc__)
+    found.add_argument("--address", required=True, help="SuperLink, as host:port")
+    found.add_argument("--root-certificates", type=Path, required=True)
+    found.add_argument("keys", type=Path, nargs="+", metavar="KEY.pub")
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""The supervisor leaves nothing behind: on leaving, on an error, and when it is killed."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fl_app.engines import watchdog
+from fl_app.engines.processes import (
+    ProcessError,
+    Supervisor,
+    free_ports,
+    tail,
+    wait_for_line,
+    wait_for_port,
+)
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="reading marks needs /proc"
+)
+DAEMON = "sleep 300 & setsid sleep 300 & echo started; wait"
+"""A shell whose second child leaves the session, as Flower's SuperExec does."""
+
+
+def start(supervisor, folder, script, name="shell"):
+    return supervisor.start(name, ["bash", "-c", script], log=folder / f"{name}.log", cwd=folder)
+
+
+def until(condition, timeout_s=20.0):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_leaving_stops_also_what_left_the_session(tmp_path):
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, DAEMON)
+        wait_for_line(process, "started", timeout_s=10)
+        until(lambda: len(watchdog.marked(supervisor.token)) == 3)
+    assert watchdog.marked(supervisor.token) == []
+    assert process.popen.returncode is not None
+
+
+def fail_inside(supervisor, folder):
+    with supervisor:
+        wait_for_line(start(supervisor, folder, DAEMON), "started", timeout_s=10)
+        raise ZeroDivisionError
+
+
+def test_an_error_inside_stops_everything_and_is_passed_on(tmp_path):
+    supervisor = Supervisor({"PATH": "/usr/bin:/bin"})
+    with pytest.raises(ZeroDivisionError):
+        fail_inside(supervisor, tmp_path)
+    assert watchdog.marked(supervisor.token) == []
+
+
+def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch):
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        stubborn = start(supervisor, tmp_path, "trap '' TERM; echo started; sleep 300 & wait; wait")
+        wait_for_line(stubborn, "started", timeout_s=10)
+        supervisor.end(stubborn, grace_s=0.3)
+        assert stubborn.popen.returncode == -signal.SIGKILL
+
+
+PARENT = """
+import sys
+from pathlib import Path
+from fl_app.engines.processes import Supervisor, wait_for_line
+folder = Path(sys.argv[1])
+with Supervisor({"PATH": "/usr/bin:/bin"}, scratch=folder / "scratch") as supervisor:
+    words = ["bash", "-c", sys.argv[2]]
+    process = supervisor.start("shell", words, log=folder / "shell.log", cwd=folder)
+    wait_for_line(process, "started", timeout_s=10)
+    print(supervisor.token, flush=True)
+    process.popen.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_to_the_parent_ends_everything(tmp_path, number):
+    (tmp_path / "scratch").mkdir()
+    words = [sys.executable, "-c", PARENT, str(tmp_path), DAEMON]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        token = parent.stdout.readline().strip()
+        assert len(token) == 32
+        assert watchdog.marked(token)
+        parent.send_signal(number)
+    until(lambda: not watchdog.marked(token))
+    until(lambda: not (tmp_path / "scratch").exists())
+
+
+def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path):
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, "echo no such certificate; exit 7")
+        with pytest.raises(ProcessError, match=r"(?s)shell.*code 7.*no such certificate"):
+            wait_for_line(process, "ready", timeout_s=10)
+
+
+def test_waiting_for_a_line_ends_with_the_timeout(tmp_path):
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, "sleep 300")
+        with pytest.raises(ProcessError, match=r"write 'ready' within 0\.3 s"):
+            wait_for_line(process, "ready", timeout_s=0.3)
+
+
+def test_a_line_of_an_earlier_process_in_the_same_log_does_not_count(tmp_path):
+    (tmp_path / "shell.log").write_text("ready\n")
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, "sleep 300")
+        with pytest.raises(ProcessError):
+            wait_for_line(process, "ready", timeout_s=0.3)
+
+
+def test_a_port_is_awaited(tmp_path):
+    (port,) = free_ports(1)
+    server = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
+    with Supervisor({}) as supervisor:
+        process = supervisor.start("web", server, log=tmp_path / "web.log", cwd=tmp_path)
+        wait_for_port(process, port, timeout_s=30)
+        assert process.alive
+
+
+def test_free_ports_differ_and_lie_below_the_ephemeral_ones():
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(20_000 <= port < 32_000 for port in ports)
+
+
+def test_tail_is_the_last_lines_and_empty_without_a_log(tmp_path):
+    log = tmp_path / "log"
+    assert tail(log) == ""
+    log.write_text("a\nb\nc\n")
+    assert tail(log, lines=2) == "b\nc"
