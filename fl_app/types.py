@@ -12,6 +12,7 @@ from pydantic import Field
 
 Vector = Float32[np.ndarray, " d"]
 Vectors = Float32[np.ndarray, "n d"]
+SomeVectors = Float32[np.ndarray, "m d"]
 Weights = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fl_app.types import Matrix, Vectors
+from fl_app.types import Matrix, SomeVectors, Vectors
 
 
 def flic_similarity(updates: Vectors) -> Matrix:
@@ -17,7 +17,7 @@ def flic_similarity(updates: Vectors) -> Matrix:
     return matrix
 
 
-def flic_rows(updates: Vectors, against: Vectors) -> np.ndarray:
+def flic_rows(updates: SomeVectors, against: Vectors) -> np.ndarray:
     """Return `1 + cos` (m, n) of updates (m, d) against others (n, d), in [0, 2].
 
     Raises ValueError naming the first row with a NaN or an infinity.

@@ -1,0 +1,141 @@
+"""Populations: one contract for all, then each by hand."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.data import partition, population
+from fl_app.data.datasets import DataError, Dataset, digits, image_folder, mnist
+from fl_app.rng import generator
+
+OPTIONS = {
+    "iid": {},
+    "label_swap": {"groups": 3},
+    "rotation": {"groups": 4},
+    "dirichlet": {"alpha": 0.3, "groups": 2},
+    "quantity_skew": {"alpha": 0.5},
+}
+
+
+def _build(name: str, *, seed: int = 0, **options: object) -> population.Population:
+    build = getattr(population, name)
+    return build(digits(seed=0), seed=seed, **({"clients": 12} | OPTIONS[name] | options))
+
+
+@pytest.mark.parametrize("name", list(OPTIONS))
+def test_every_population_keeps_the_contract(name: str) -> None:
+    made, same, other = _build(name), _build(name), _build(name, seed=1)
+    assert made.clients == 12
+    groups = int(made.groups.max()) + 1
+    np.testing.assert_array_equal(made.groups, np.arange(12) % groups)
+    for part in (made.train, made.test):
+        together = np.concatenate(part)
+        assert len(np.unique(together)) == len(together)
+        assert min(map(len, part)) >= 1
+    for ours, theirs in zip(made.train, same.train, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert any(list(a) != list(b) for a, b in zip(made.train, other.train, strict=True))
+    data = made.client(5)
+    assert data.train_images.shape == (len(made.train[5]), 1, 8, 8)
+    assert data.train_images.dtype == torch.float32
+    assert data.test_labels.dtype == torch.int64
+
+
+def _tiny() -> Dataset:
+    images = np.zeros((10, 1, 2, 2), np.uint8)
+    images[:, 0, 0, 0] = 255
+    labels = np.arange(10)
+    return Dataset("tiny", 10, images, labels, images, labels)
+
+
+def test_label_swap_exchanges_the_two_labels_of_the_group() -> None:
+    made = population.label_swap(_tiny(), seed=0, clients=1, groups=1)
+    data = made.client(0)
+    for kind, labels in (("train", data.train_labels), ("test", data.test_labels)):
+        true = getattr(made, kind)[0]
+        expected = [{0: 1, 1: 0}.get(int(label), int(label)) for label in true]
+        assert labels.tolist() == expected
+
+
+def test_rotation_turns_by_quarters_exactly() -> None:
+    made = population.rotation(_tiny(), seed=0, clients=4, groups=4)
+    corners = [tuple(np.argwhere(made.client(c).test_images[0, 0].numpy())[0]) for c in range(4)]
+    assert corners == [(0, 0), (1, 0), (1, 1), (0, 1)]
+
+
+def test_dirichlet_groups_share_a_skewed_distribution() -> None:
+    made = _build("dirichlet", alpha=0.1)
+    counts = np.array([np.bincount(made.client(c).train_labels, minlength=10) for c in range(12)])
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    within = np.abs(shares[0] - shares[2]).sum()
+    across = np.abs(shares[0] - shares[1]).sum()
+    assert within < across
+
+
+def test_quantity_skew_is_skewed_and_leaves_nobody_empty() -> None:
+    sizes = [len(part) for part in _build("quantity_skew", alpha=0.1).train]
+    assert min(sizes) >= 1
+    assert max(sizes) > 5 * np.median(sizes)
+
+
+def test_a_class_that_runs_out_is_replaced_and_sizes_hold() -> None:
+    labels = np.array([0, 0, 1, 1, 1, 1])
+    wish = np.array([[1.0, 0.0], [1.0, 0.0]])
+    parts = partition.by_distribution(labels, wish, generator(0, purpose="t"), samples=3)
+    assert [len(part) for part in parts] == [3, 3]
+    assert sorted(np.concatenate(parts)) == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: _build("iid", clients=5000), "5000 clients of 1 samples need 5000 samples"),
+        (lambda: _build("iid", train_samples=500), "lower population.clients"),
+        (lambda: _build("label_swap", groups=6), "at most half of the 10 classes, got 6"),
+        (lambda: _build("iid").client(12), r"must be in 0..11, got 12"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_absent_data_say_what_to_put_where(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"ubyte files there or point data\.root"):
+        mnist(root=str(tmp_path), download=False, seed=0)
+    with pytest.raises(DataError, match=r"expected .*train/<class>/<image>"):
+        image_folder(root=str(tmp_path), seed=0)
+
+
+def test_image_folder_reads_what_is_there(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for split in ("train", "test"):
+        for label, colour in (("blue", (0, 0, 255)), ("red", (255, 0, 0))):
+            folder = tmp_path / split / label
+            folder.mkdir(parents=True)
+            Image.new("RGB", (5, 4), colour).save(folder / "0.png")
+    data = image_folder(root=str(tmp_path), size=4, standardise=False, seed=0)
+    images, labels = data.train(np.array([0, 1]))
+    assert data.shape == (3, 4, 4)
+    assert labels.tolist() == [0, 1]
+    assert images[1, :, 0, 0].tolist() == [1.0, 0.0, 0.0]
+
+
+def _real_root() -> Path | None:
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
+    return root if (root / "MNIST" / "raw").exists() else None
+
+
+@pytest.mark.skipif(_real_root() is None, reason="no MNIST at FL_APP_DATA_ROOT")
+def test_real_mnist_is_standardised() -> None:
+    data = mnist(root=str(_real_root()), download=False, seed=0)
+    assert np.bincount(data.train_labels)[:2].tolist() == [5923, 6742]
+    assert data.test_images.shape == (10000, 1, 28, 28)
+    mean, deviation = data.moments
+    assert float(mean[0]) == pytest.approx(0.1307, abs=1e-4)
+    assert float(deviation[0]) == pytest.approx(0.3081, abs=1e-4)
