@@ -23,7 +23,7 @@ from fl_app.engines.deployment import Federation
 from fl_app.engines.processes import tail
 
 _REPO = Path(__file__).resolve().parent.parent
-_DEMO = ["+experiment=federation_demo"]
+_DEMO = ["experiment=federation_demo"]
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
 _POLL_S = 0.2

@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ _STOP_TIMEOUT_S = 15.0
 _LOOKS_WITHOUT_ANSWER = 15
 _LOOKS_WITHOUT_STREAM = 3
 _LAST_LINES_S = 10.0
+_REASON_LINES = 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
 _SETTINGS = {
@@ -223,9 +225,12 @@ def _stop_quietly(connection: Connection, run_id: int) -> None:
 
 
 def reason_in(log: Path) -> str:
-    """Return the line of a log that says why a run failed: the last exception's own."""
+    """Return what a log says about why a run failed: the last exception's own words."""
     lines = [_COLOUR.sub("", line).rstrip() for line in tail(log, lines=400).splitlines()]
     filled = [line for line in lines if line]
-    raised = [line for line in filled if _EXCEPTION.match(line)]
+    raised = [at for at, line in enumerate(filled) if _EXCEPTION.match(line)]
+    if raised:
+        words = itertools.takewhile(lambda line: "ERROR" not in line, filled[raised[-1] :])
+        return "\n".join(itertools.islice(words, _REASON_LINES))
     named = [line for line in filled if line.startswith("ERROR")]
-    return (raised or named or filled or ["the log is empty"])[-1]
+    return (named or filled or ["the log is empty"])[-1]
