@@ -82,7 +82,8 @@ def write_table(runs: Iterable[tuple[str, Path]], command: str) -> None:
         "The paper gives no learning rate; images are standardised, which it does not say.",
         "`right from` is the round from which the communities are exactly the planted groups",
         "for good; before and after are the mean accuracy over all clients' test data at the",
-        "clustering round and at the end. Minutes are of one worker on one core.",
+        "clustering round and at the end. Minutes are wall time of one worker on a machine shared",
+        "with other work: no measure of speed.",
         "",
         "| population | precision | seed | rounds | communities | ARI | right from | before |"
         " after | paper | minutes |",
