@@ -1,18 +1,16 @@
 """Configuration: Hydra overrides in, one checked and typed `Config` out, or every error at once.
 
-Groups with a fixed form are dataclasses below. A group with a `_target_` (strategy,
-population, data, network) takes the keyword-only parameters of what it names: their
-annotations are its schema, so there is no second list of settings to keep in step.
+The annotations of what a `_target_` names are the schema of its group, so there is no second
+list of settings to keep in step.
 """
 
 import inspect
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -20,136 +18,15 @@ from hydra.errors import HydraException
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import (
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import TypeAdapter, ValidationError, create_model
+
+from fl_app.schema import FIXED, STRICT, TARGETS, TOP, Config, ConfigError, Target
+
+__all__ = ["CONF", "Config", "ConfigError", "check", "compose", "load", "load_text"]
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 """The Hydra tree: beside the package in a checkout and in Flower's bundle alike."""
 
-_STRICT = ConfigDict(extra="forbid", protected_namespaces=())
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientConfig:
-    """Local training: SGD over `epochs` epochs in batches of `batch_size`."""
-
-    __pydantic_config__ = _STRICT
-    epochs: NonNegativeInt
-    batch_size: PositiveInt
-    learning_rate: PositiveFloat
-    momentum: Annotated[float, Field(ge=0, lt=1)]
-    weight_decay: NonNegativeFloat
-    device: str
-    precision: Literal["fp32", "bf16"]
-    threads: PositiveInt
-    cached: PositiveInt
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineConfig:
-    """Who runs the rounds, and how many replies a round needs."""
-
-    __pydantic_config__ = _STRICT
-    name: Literal["inprocess", "simulation", "deployment"]
-    workers: PositiveInt
-    min_success: PositiveInt
-    round_timeout_s: PositiveFloat | None
-    connect_timeout_s: PositiveFloat
-    cpus_per_client: PositiveInt
-    gpus_per_client: NonNegativeFloat
-    connection: str | None
-    folder: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphConfig:
-    """How communities are found on the similarity graph."""
-
-    __pydantic_config__ = _STRICT
-    backend: Literal["python-louvain", "fast"]
-    resolution: PositiveFloat
-    look_ahead_every: NonNegativeInt
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordsConfig:
-    """What a run writes and when; `folder` is where, set by the door that starts the run."""
-
-    __pydantic_config__ = _STRICT
-    folder: str | None
-    checkpoint_every: PositiveInt
-    evaluate_every: PositiveInt
-    snapshot_rounds: list[PositiveInt]
-    figures: bool
-    resume: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A group that names what it builds: the dotted path and its keyword-only options."""
-
-    path: str
-    options: Mapping[str, Any]
-
-    def resolve(self) -> Callable[..., Any]:
-        """Return the class or function that the path names."""
-        found: Callable[..., Any] = get_object(self.path)
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """A whole run, checked."""
-
-    experiment_name: str
-    seed: int
-    rounds: int
-    strategy: Target
-    population: Target
-    data: Target
-    network: Target
-    client: ClientConfig
-    engine: EngineConfig
-    graph: GraphConfig
-    records: RecordsConfig
-    resolved: Mapping[str, Any]
-
-    @cached_property
-    def key(self) -> str:
-        """The whole configuration as text, to tell one run's caches from another's."""
-        return self.yaml()
-
-    def yaml(self) -> str:
-        """Return the resolved configuration as YAML."""
-        return OmegaConf.to_yaml(OmegaConf.create(dict(self.resolved)))
-
-
-class ConfigError(ValueError):
-    """Every problem of a configuration, one a line, in `problems`."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        lines = "\n".join(f"  - {problem}" for problem in problems)
-        super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
-
-
-_TOP = {"experiment_name": str, "seed": NonNegativeInt, "rounds": PositiveInt}
-_FIXED = {
-    "client": ClientConfig,
-    "engine": EngineConfig,
-    "graph": GraphConfig,
-    "records": RecordsConfig,
-}
-_TARGETS = ("strategy", "population", "data", "network")
 _compose_lock = threading.Lock()
 
 
@@ -179,11 +56,11 @@ def check(composed: DictConfig, problems: Sequence[str] = ()) -> Config:
         raise ConfigError([*found, _first_line(error)]) from error
     assert isinstance(tree, dict)
     values: dict[str, Any] = {}
-    for key, kind in (_TOP | _FIXED).items():
+    for key, kind in (TOP | FIXED).items():
         values[key] = _typed(key, kind, tree.get(key), found)
-    for key in _TARGETS:
+    for key in TARGETS:
         values[key] = _target(key, tree.get(key), found)
-    known = {*_TOP, *_FIXED, *_TARGETS}
+    known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
     found += _cross_checks(values)
     if found:
@@ -275,7 +152,7 @@ def _schema(target: Callable[..., Any]) -> Any:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
             empty = parameter.default is inspect.Parameter.empty
             fields[parameter.name] = (parameter.annotation, ... if empty else parameter.default)
-    return create_model("Options", __config__=_STRICT, **fields)
+    return create_model("Options", __config__=STRICT, **fields)
 
 
 def _messages(key: str, error: ValidationError) -> list[str]:

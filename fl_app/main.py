@@ -22,7 +22,7 @@ from rich.console import Console
 
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
-from fl_app.strategies.base import TooFewRepliesError
+from fl_app.strategies.replies import TooFewRepliesError
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome

@@ -17,7 +17,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.serverapp.grid import Grid
 
-from fl_app.strategies.base import ClientFailure
+from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Identity, Roster
 
 Reply = TypeVar("Reply")

@@ -19,12 +19,8 @@ from fl_app.engines.exchange import Exchange
 from fl_app.evaluation.communities import describe
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
-from fl_app.strategies.base import (
-    ClientFailure,
-    CommunityStrategy,
-    TooFewRepliesError,
-    View,
-)
+from fl_app.strategies.base import CommunityStrategy, View
+from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 
 log = getLogger(__name__)

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
-from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
@@ -14,10 +13,17 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, median, weighted_mean
-from fl_app.params import Layout, from_bytes, is_finite, to_bytes
+from fl_app.params import Layout
 from fl_app.rng import generator
+from fl_app.strategies.replies import (
+    Replies,
+    TooFewRepliesError,
+    decode_fit,
+    decode_score,
+    encode,
+)
 from fl_app.strategies.roster import Roster
-from fl_app.types import Labels, Matrix, Vector, Vectors, Weights
+from fl_app.types import Labels, Matrix, Vector, Vectors
 
 log = getLogger(__name__)
 
@@ -45,26 +51,6 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Replies:
-    """The valid replies of a round, sorted by client id.
-
-    `models` (n, d) as returned, `starts` (n,) row of the model each client received,
-    `samples` (n,) training samples, `losses` (n,) mean training loss.
-    """
-
-    client_ids: Labels
-    models: Vectors
-    starts: Labels
-    samples: Weights
-    losses: Weights
-
-    @property
-    def loss(self) -> float:
-        """Training loss over all samples of the cohort."""
-        return float(np.average(self.losses, weights=self.samples))
-
-
-@dataclass(frozen=True)
 class View:
     """The communities as the server sees them after a round, for records and figures."""
 
@@ -79,19 +65,6 @@ class Event:
 
     kind: str
     detail: str
-
-
-class TooFewRepliesError(RuntimeError):
-    """A round brought fewer valid replies than `engine.min_success`."""
-
-
-class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results and failures)
-    """A client that raised or did not answer, with its id."""
-
-    def __init__(self, client_id: int, reason: str) -> None:
-        super().__init__(f"client {client_id}: {reason}")
-        self.client_id = client_id
-        self.reason = reason
 
 
 @dataclass
@@ -185,7 +158,7 @@ class CommunityStrategy(Strategy, ABC):
         """Keep each client's accuracy; of several models the least own training loss wins."""
         scores: dict[int, list[tuple[float, int, float]]] = {}
         for _, reply in results:
-            score = _score(reply)
+            score = decode_score(reply)
             if score is None:
                 log.warning(
                     "round %d: an evaluation without finite metrics is left out", server_round
@@ -235,7 +208,7 @@ class CommunityStrategy(Strategy, ABC):
         for proxy, reply in results:
             client_id, row = self._asked[proxy.cid]
             try:
-                model, samples, loss = _decode(reply, self.setting.layout.size)
+                model, samples, loss = decode_fit(reply, self.setting.layout.size)
                 good[client_id] = (model, row, samples, loss)
             except (ValueError, KeyError, TypeError) as error:
                 self.rejected[client_id] = str(error)
@@ -290,45 +263,3 @@ def roster(client_manager: ClientManager) -> Roster:
             "return ServerAppComponents(server=RoundLoop(...)) so that clients are known by id"
         )
     return client_manager
-
-
-def encode(vector: Vector) -> Parameters:
-    """Return a model as Flower parameters: one flat float32 array."""
-    return Parameters([to_bytes(vector)], "numpy.ndarray")
-
-
-def decode(parameters: Parameters) -> Vector:
-    """Return the model in Flower parameters; raises ValueError when it is not one vector."""
-    if len(parameters.tensors) != 1:
-        raise ValueError(f"expected one flat array, got {len(parameters.tensors)} arrays")
-    return from_bytes(parameters.tensors[0])
-
-
-def _decode(reply: FitRes, size: int) -> tuple[Vector, int, float]:
-    """Return model, samples and loss of a reply; raises ValueError with what is wrong."""
-    model = decode(reply.parameters)
-    if model.shape != (size,):
-        raise ValueError(f"expected {size} parameters, got {model.shape[0]}")
-    if not is_finite(model):
-        raise ValueError(f"{np.count_nonzero(~np.isfinite(model))} parameters are not finite")
-    if "loss" not in reply.metrics:
-        raise ValueError("field 'loss' is missing from the metrics")
-    loss = float(reply.metrics["loss"])
-    if not isfinite(loss):
-        raise ValueError(f"training loss is {loss}")
-    if reply.num_examples < 1:
-        raise ValueError(f"num_examples must be positive, got {reply.num_examples}")
-    return model, reply.num_examples, loss
-
-
-def _score(reply: EvaluateRes) -> tuple[int, float, int, float] | None:
-    """Return (client id, loss to choose by, community, accuracy), or None if malformed."""
-    try:
-        metrics = reply.metrics
-        numbers = float(metrics["choice_loss"]), float(metrics["accuracy"])
-        client_id, community = int(metrics["client_id"]), int(metrics["community"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    if not all(map(isfinite, numbers)):
-        return None
-    return client_id, numbers[0], community, numbers[1]

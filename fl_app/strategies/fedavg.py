@@ -10,9 +10,9 @@ from fl_app.strategies.base import (
     FitReplies,
     Setting,
     View,
-    encode,
     roster,
 )
+from fl_app.strategies.replies import encode
 from fl_app.types import Participation
 
 

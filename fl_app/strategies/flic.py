@@ -22,12 +22,11 @@ from fl_app.strategies.base import (
     CommunityStrategy,
     Event,
     FitReplies,
-    Replies,
     Setting,
     View,
-    encode,
     roster,
 )
+from fl_app.strategies.replies import Replies, encode
 from fl_app.types import Participation
 
 ClusterRound = PositiveInt | Literal["auto"]

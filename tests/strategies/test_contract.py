@@ -11,9 +11,10 @@ from flwr.common import Code, FitRes, Parameters, Status
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, honest, play, reply, roster, setting
 
-from fl_app.strategies.base import CommunityStrategy, Setting, TooFewRepliesError
+from fl_app.strategies.base import CommunityStrategy, Setting
 from fl_app.strategies.fedavg import FedAvg, FedMedian
 from fl_app.strategies.flic import Flic
+from fl_app.strategies.replies import TooFewRepliesError
 
 
 def _flic(given: Setting) -> Flic:

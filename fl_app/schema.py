@@ -1,0 +1,137 @@
+"""The form of a configuration: what each group holds, and of which type.
+
+Groups with a fixed form are dataclasses. A group with a `_target_` (strategy, population,
+data, network) takes the keyword-only parameters of what it names: see `Target`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+
+STRICT = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Local training: SGD over `epochs` epochs in batches of `batch_size`."""
+
+    __pydantic_config__ = STRICT
+    epochs: NonNegativeInt
+    batch_size: PositiveInt
+    learning_rate: PositiveFloat
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: NonNegativeFloat
+    device: str
+    precision: Literal["fp32", "bf16"]
+    threads: PositiveInt
+    cached: PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """Who runs the rounds, and how many replies a round needs."""
+
+    __pydantic_config__ = STRICT
+    name: Literal["inprocess", "simulation", "deployment"]
+    workers: PositiveInt
+    min_success: PositiveInt
+    round_timeout_s: PositiveFloat | None
+    connect_timeout_s: PositiveFloat
+    cpus_per_client: PositiveInt
+    gpus_per_client: NonNegativeFloat
+    connection: str | None
+    folder: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphConfig:
+    """How communities are found on the similarity graph."""
+
+    __pydantic_config__ = STRICT
+    backend: Literal["python-louvain", "fast"]
+    resolution: PositiveFloat
+    look_ahead_every: NonNegativeInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordsConfig:
+    """What a run writes and when; `folder` is where, set by the door that starts the run."""
+
+    __pydantic_config__ = STRICT
+    folder: str | None
+    checkpoint_every: PositiveInt
+    evaluate_every: PositiveInt
+    snapshot_rounds: list[PositiveInt]
+    figures: bool
+    resume: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A group that names what it builds: the dotted path and its keyword-only options."""
+
+    path: str
+    options: Mapping[str, Any]
+
+    def resolve(self) -> Callable[..., Any]:
+        """Return the class or function that the path names."""
+        found: Callable[..., Any] = get_object(self.path)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run, checked."""
+
+    experiment_name: str
+    seed: int
+    rounds: int
+    strategy: Target
+    population: Target
+    data: Target
+    network: Target
+    client: ClientConfig
+    engine: EngineConfig
+    graph: GraphConfig
+    records: RecordsConfig
+    resolved: Mapping[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        """The whole configuration as text, to tell one run's caches from another's."""
+        return self.yaml()
+
+    def yaml(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return OmegaConf.to_yaml(OmegaConf.create(dict(self.resolved)))
+
+
+class ConfigError(ValueError):
+    """Every problem of a configuration, one a line, in `problems`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
+
+
+TOP = {"experiment_name": str, "seed": NonNegativeInt, "rounds": PositiveInt}
+FIXED = {
+    "client": ClientConfig,
+    "engine": EngineConfig,
+    "graph": GraphConfig,
+    "records": RecordsConfig,
+}
+TARGETS = ("strategy", "population", "data", "network")
