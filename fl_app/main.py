@@ -90,6 +90,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     console = Console()
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / "run.log")
+    (folder / "summary.json").unlink(missing_ok=True)  # of the stop that this run goes on from
     (folder / OVERRIDES).write_text(yaml.safe_dump(overrides))
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     config = load([*overrides, *where])
@@ -126,7 +127,31 @@ def launch(config: Config, overrides: str, folder: Path, console: Console) -> No
         "deployment": _launch_deployment,
     }
     with live(folder, rounds=config.rounds, console=console) as view:
-        engines[config.engine.name](config, overrides, folder, view)
+        try:
+            engines[config.engine.name](config, overrides, folder, view)
+        except BaseException as error:
+            _summarise_for_the_dead(
+                config, folder, interrupted=isinstance(error, KeyboardInterrupt)
+            )
+            raise
+
+
+def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:
+    """Write the summary where a ServerApp in another process was ended before it could."""
+    from fl_app.records.history import read_rounds
+    from fl_app.records.recorder import summarise
+    from fl_app.wiring import identity
+
+    if (folder / "summary.json").exists() or not (folder / "rounds.jsonl").exists():
+        return
+    summarise(
+        folder,
+        "interrupted" if interrupted else "failed",
+        identity=identity(config),
+        rounds=read_rounds(folder),
+        clients=config.population.options["clients"],
+        assignment={},
+    )
 
 
 def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -78,16 +79,18 @@ def strategy(config: Config) -> CommunityStrategy:
     return built
 
 
+def identity(config: Config) -> dict[str, Any]:
+    """Return what a summary says of the configuration: strategy, engine and seed."""
+    name = config.strategy.path.rsplit(".", 1)[-1].lower()
+    return {"strategy": name, "engine": config.engine.name, "seed": config.seed}
+
+
 def server(config: Config) -> RoundLoop:
     """Build the server loop with its strategy and its records."""
     now = datetime.now()
     recorder = Recorder(
         Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
-        identity={
-            "strategy": config.strategy.path.rsplit(".", 1)[-1].lower(),
-            "engine": config.engine.name,
-            "seed": config.seed,
-        },
+        identity=identity(config),
         config_yaml=config.yaml(),
         checkpoint_every=config.records.checkpoint_every,
         snapshot_rounds=config.records.snapshot_rounds,

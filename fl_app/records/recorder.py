@@ -82,22 +82,41 @@ class Recorder:
     ) -> None:
         """Write summary.json and models.safetensors."""
         write_models(self.folder, models, layout)
-        rounds = self.history.rounds
-        summary = build_summary(
-            status=status,
-            **self.identity,
-            rounds=len(rounds),
-            clients={
-                "total": clients,
-                "failed": sum(len(record["failed"]) for record in rounds),
-                "rejected": sum(len(record["rejected"]) for record in rounds),
-                "removed": [],
-            },
-            accuracy=_accuracy(rounds),
-            communities=_communities(rounds, assignment),
-            time=_time(rounds),
+        summarise(
+            self.folder,
+            status,
+            identity=self.identity,
+            rounds=self.history.rounds,
+            clients=clients,
+            assignment=assignment,
         )
-        write_summary(self.folder, summary)
+
+
+def summarise(
+    folder: Path,
+    status: str,
+    *,
+    identity: Mapping[str, Any],
+    rounds: Sequence[Mapping[str, Any]],
+    clients: int,
+    assignment: Mapping[int, int],
+) -> None:
+    """Write summary.json from the records of the rounds that a run got through."""
+    summary = build_summary(
+        status=status,
+        **identity,
+        rounds=len(rounds),
+        clients={
+            "total": clients,
+            "failed": sum(len(record["failed"]) for record in rounds),
+            "rejected": sum(len(record["rejected"]) for record in rounds),
+            "removed": [],
+        },
+        accuracy=_accuracy(rounds),
+        communities=_communities(rounds, assignment),
+        time=_time(rounds),
+    )
+    write_summary(folder, summary)
 
 
 def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

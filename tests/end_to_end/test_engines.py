@@ -1,8 +1,10 @@
 """The same configuration and seed on every engine: same communities, same model."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +66,25 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
         assert ours["sampled"] == theirs["sampled"]
         assert theirs["failed"] == theirs["rejected"] == {}
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+
+
+def test_ctrl_c_in_a_simulation_leaves_a_summary_and_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "fl_app.main", "engine=simulation", "rounds=900"]
+    command += ["strategy.cluster_round=800", "records.checkpoint_every=1"]
+    command += ["population.clients=4", f"hydra.run.dir={folder}"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    rounds = folder / "rounds.jsonl"
+    deadline = time.monotonic() + 180
+    while not rounds.exists() or rounds.read_text().count("\n") < 2:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "interrupted"
+    assert summary["rounds"] >= 2
+    assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(folder) not in listed.stdout
