@@ -30,12 +30,19 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 _compose_lock = threading.Lock()
 
 
-def load(overrides: Sequence[str]) -> Config:
-    """Compose and check a configuration; raises ConfigError with all problems together."""
+Check = Callable[[Mapping[str, Any]], list[str]]
+"""From the typed groups, None where one is wrong, to the problems between them."""
+
+
+def load(overrides: Sequence[str], *, also: Check | None = None) -> Config:
+    """Compose and check a configuration; raises ConfigError with all problems together.
+
+    `also` adds checks that need more than the configuration, such as the data.
+    """
     composed, problems = _compose_all(tuple(overrides))
     if composed is None:
         raise ConfigError(problems)
-    return check(composed, problems)
+    return check(composed, problems, also=also)
 
 
 @lru_cache(maxsize=32)
@@ -47,7 +54,9 @@ def load_text(overrides: str) -> Config:
     return load(shlex.split(overrides))
 
 
-def check(composed: DictConfig, problems: Sequence[str] = ()) -> Config:
+def check(
+    composed: DictConfig, problems: Sequence[str] = (), *, also: Check | None = None
+) -> Config:
     """Return the typed configuration of a composed tree; raises ConfigError."""
     found = list(problems)
     try:
@@ -63,6 +72,7 @@ def check(composed: DictConfig, problems: Sequence[str] = ()) -> Config:
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
     found += _cross_checks(values)
+    found += also(values) if also else []
     if found:
         raise ConfigError(found)
     return Config(**values, resolved={str(k): v for k, v in tree.items()})
@@ -139,6 +149,7 @@ def _target(key: str, node: Any, problems: list[str]) -> Target | None:
         # the sound rest still takes part in the checks between groups
         bad = {item["loc"][0] for item in error.errors()}
         options = {name: value for name, value in options.items() if name not in bad}
+        return Target(path=str(node["_target_"]), options=options, sound=False)
     return Target(path=str(node["_target_"]), options=options)
 
 

@@ -23,6 +23,7 @@ from rich.console import Console
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.wiring import identity, problems
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome
@@ -48,7 +49,7 @@ def main() -> None:
         return
     if not any(argument.startswith("-") for argument in arguments):
         with _errors_told():
-            load(arguments)  # all errors at once, before Hydra stops at the first
+            load(arguments, also=problems)  # all at once, before Hydra stops at the first
     _hydra_main()
 
 
@@ -93,7 +94,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     (folder / "summary.json").unlink(missing_ok=True)  # of the stop that this run goes on from
     (folder / OVERRIDES).write_text(yaml.safe_dump(overrides))
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
-    config = load([*overrides, *where])
+    config = load([*overrides, *where], also=problems)
     root = config.data.options.get("root")
     if root is not None:
         where.append(override("data.root", str(Path(root).expanduser().resolve())))
@@ -140,7 +141,6 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
     """Write the summary where a ServerApp in another process was ended before it could."""
     from fl_app.records.history import read_rounds
     from fl_app.records.recorder import summarise
-    from fl_app.wiring import identity
 
     if (folder / "summary.json").exists() or not (folder / "rounds.jsonl").exists():
         return

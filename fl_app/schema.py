@@ -80,10 +80,14 @@ class RecordsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A group that names what it builds: the dotted path and its keyword-only options."""
+    """A group that names what it builds: the dotted path and its keyword-only options.
+
+    `sound` is False where an option was wrong and left out: it takes part in checks alone.
+    """
 
     path: str
     options: Mapping[str, Any]
+    sound: bool = True
 
     def resolve(self) -> Callable[..., Any]:
         """Return the class or function that the path names."""

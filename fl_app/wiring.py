@@ -2,11 +2,14 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.utils import get_object
 
 from fl_app.client.local import LocalClient
 from fl_app.config import Config
@@ -16,6 +19,7 @@ from fl_app.engines.loop import RoundLoop
 from fl_app.params import FlatModule, Layout
 from fl_app.records.recorder import Recorder
 from fl_app.rng import torch_seed
+from fl_app.schema import Target
 from fl_app.strategies.base import CommunityStrategy, Setting
 from fl_app.types import Vector
 
@@ -25,21 +29,56 @@ _populations: dict[tuple[str, str | None], Population] = {}
 _clients: OrderedDict[tuple[str, str | None, int], ClientData] = OrderedDict()
 
 
-def dataset(config: Config, data_root: str | None) -> Dataset:
+def problems(values: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the data, their split or the network, by making each once.
+
+    `values` are the typed groups. Nothing is said where a group is wrong by itself, or when
+    the run goes to a federation elsewhere: its data are not here.
+    """
+    groups = [values[key] for key in ("data", "population", "network")]
+    engine, seed = values["engine"], values["seed"]
+    if seed is None or engine is None or engine.connection is not None:
+        return []
+    if not all(group is not None and group.sound for group in groups):
+        return []
+    data, people, net = groups
+    try:
+        whole = dataset(data, seed)
+    except ValueError as error:
+        return [str(error)]
+    with torch.device("meta"):
+        split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+        built = _complaint(net.resolve(), whole.shape, whole.classes, **net.options)
+    return split + built
+
+
+def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:
+    try:
+        build(*arguments, **options)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def dataset(data: Target, seed: int, data_root: str | None = None) -> Dataset:
     """Load the data set; `data_root` is a node's own folder in a deployment."""
-    options = dict(config.data.options)
-    if data_root is not None and "root" in options:
-        options["root"] = data_root
-    loaded: Dataset = config.data.resolve()(seed=config.seed, **options)
+    options = dict(data.options)
+    if "root" in options:
+        options["root"] = str(Path(data_root or options["root"]).expanduser().resolve())
+    return _loaded(data.path, tuple(options.items()), seed)
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
+    loaded: Dataset = get_object(path)(seed=seed, **dict(options))
     return loaded
 
 
 def population(config: Config, data_root: str | None = None) -> Population:
     """Split the data set among the clients as the configuration says."""
     build = config.population.resolve()
-    made: Population = build(
-        dataset(config, data_root), seed=config.seed, **config.population.options
-    )
+    data = dataset(config.data, config.seed, data_root)
+    made: Population = build(data, seed=config.seed, **config.population.options)
     return made
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fl_app.config import CONF, ConfigError, load, load_text
+from fl_app.wiring import problems
 
 
 def _problems(*overrides: str) -> list[str]:
@@ -75,6 +76,26 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
     problems = _problems(override)
     assert len(problems) == 1
     assert message in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["population.clients=2000"], "2000 clients of 1 samples need 2000 samples"),
+        (["population.groups=6"], "population.groups must be at most half of the 10 classes"),
+        (["data=mnist", "data.download=false", "data.root=nowhere"], "point data.root at a folder"),
+        (["data=image_folder", "data.root=nowhere"], "expected .*train/<class>/<image>"),
+    ],
+)
+def test_data_are_checked_with_the_rest(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load([*overrides, "client.epochs=many"], also=problems)
+    assert len(caught.value.problems) == 2
+
+
+def test_a_federation_elsewhere_has_its_data_elsewhere() -> None:
+    away = ["engine=deployment", "engine.connection=far", "data=mnist", "data.root=nowhere"]
+    assert load(away, also=problems).data.options["root"] == "nowhere"
 
 
 def test_configuration_is_composed_again_after_an_error() -> None:

@@ -103,7 +103,10 @@ def image_folder(
             ) from error
         classes = classes or folder.classes
         if folder.classes != classes:
-            raise DataError(f"{root}: train has classes {classes}, test has {folder.classes}")
+            raise DataError(
+                f"the classes of {root}/test must be those of train, {classes}, got "
+                f"{folder.classes}; give both the same folders"
+            )
         parts += [_pixels(folder, size), np.array(folder.targets)]
     return _dataset(Path(root).name, tuple(parts), len(classes), standardise)
 

@@ -82,6 +82,15 @@ def iid(
     return _shuffled(dataset, seed, clients, train_samples, test_samples, 1, None)
 
 
+def own(dataset: Dataset, *, seed: int, clients: PositiveInt) -> Population:
+    """Return clients that each hold all of their data root: nodes with data of their own.
+
+    Nobody planted groups, so none are known: -1.
+    """
+    train, test = np.arange(len(dataset.train_labels)), np.arange(len(dataset.test_labels))
+    return Population(dataset, [train] * clients, [test] * clients, np.full(clients, -1))
+
+
 def label_swap(
     dataset: Dataset,
     *,
@@ -186,11 +195,12 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
         return torch.rot90(images, int(quarters), (2, 3))
     from torchvision.transforms.v2 import functional
 
-    background = float(images.amin())
+    # above a background of zero, since torchvision interpolates with zeros beyond the edge
+    background = images.amin()
     turned: Tensor = functional.rotate(
-        images, degrees, interpolation=functional.InterpolationMode.BILINEAR, fill=[background]
+        images - background, degrees, interpolation=functional.InterpolationMode.BILINEAR
     )
-    return turned
+    return turned + background
 
 
 def _swap(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:

@@ -98,6 +98,7 @@ class CommunityStrategy(Strategy, ABC):
         self.assigned: dict[int, int] = {}
         self.step: float | None = None
         self._asked: dict[str, tuple[int, int]] = {}
+        self._room = np.empty((0, setting.layout.size), np.float32)
 
     @abstractmethod
     def view(self, server_round: int) -> View | None:
@@ -223,11 +224,18 @@ class CommunityStrategy(Strategy, ABC):
         models, starts, samples, losses = zip(*(good[i] for i in ids), strict=True)
         return Replies(
             np.array(ids),
-            np.stack(models),
+            self._stack(models),
             np.array(starts),
             np.array(samples, float),
             np.array(losses, float),
         )
+
+    def _stack(self, models: Sequence[Vector]) -> Vectors:
+        # one buffer for all rounds: fresh pages for every cohort cost more than the copy
+        if len(models) > len(self._room):
+            self._room = np.empty((len(models), self.setting.layout.size), np.float32)
+        stacked: Vectors = np.stack(models, out=self._room[: len(models)])
+        return stacked
 
     def aggregate(self, replies: Replies) -> None:
         """Replace the model of every community that replied by the rule's aggregate.
@@ -237,8 +245,10 @@ class CommunityStrategy(Strategy, ABC):
         models = self.communities.models
         moved = length = 0.0
         for row in np.unique(replies.starts):
-            mine = replies.starts == row
-            model = self.rule(replies.models[mine], replies.samples[mine])
+            mine = np.flatnonzero(replies.starts == row)
+            together = len(mine) == len(replies.starts)
+            received = replies.models if together else replies.models[mine]
+            model = self.rule(received, replies.samples[mine])
             moved += float(np.linalg.norm(model - models[row]))
             length += float(np.linalg.norm(model))
             models[row] = model

@@ -14,8 +14,8 @@ from fl_app.types import Labels, Vector, Vectors, Weights
 class Replies:
     """The valid replies of a round, sorted by client id.
 
-    `models` (n, d) as returned, `starts` (n,) row of the model each client received,
-    `samples` (n,) training samples, `losses` (n,) mean training loss.
+    `models` (n, d) as returned, valid until the next round; `starts` (n,) row of the model
+    each client received; `samples` (n,) training samples; `losses` (n,) mean training loss.
     """
 
     client_ids: Labels

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fl_app.data import partition, population
-from fl_app.data.datasets import DataError, Dataset, digits, image_folder, mnist
+from fl_app.data.datasets import DataError, Dataset, digits, fashion_mnist, image_folder, mnist
 from fl_app.rng import generator
 
 OPTIONS = {
@@ -64,6 +64,23 @@ def test_rotation_turns_by_quarters_exactly() -> None:
     made = population.rotation(_tiny(), seed=0, clients=4, groups=4)
     corners = [tuple(np.argwhere(made.client(c).test_images[0, 0].numpy())[0]) for c in range(4)]
     assert corners == [(0, 0), (1, 0), (1, 1), (0, 1)]
+
+
+def test_rotation_by_other_angles_keeps_the_shape_and_fills_with_background() -> None:
+    images = torch.full((1, 1, 9, 9), 2.0)
+    images[..., 3:6, 3:6] = 5.0
+    turned = population.rotate(images, 45.0)
+    assert turned.shape == images.shape
+    assert turned[0, 0, 4, 4] == 5.0
+    assert turned[0, 0, 0, 0] == 2.0
+    assert turned.amin() >= 2.0
+    assert turned.amax() <= 5.0
+
+
+def test_nodes_with_data_of_their_own_hold_all_of_it_and_no_group_is_known() -> None:
+    made = population.own(_tiny(), seed=0, clients=2)
+    assert made.client(1).train_labels.tolist() == list(range(10))
+    assert made.groups.tolist() == [-1, -1]
 
 
 def test_dirichlet_groups_share_a_skewed_distribution() -> None:
@@ -125,13 +142,43 @@ def test_image_folder_reads_what_is_there(tmp_path: Path) -> None:
     assert images[1, :, 0, 0].tolist() == [1.0, 0.0, 0.0]
 
 
+def _picture(path: Path, width: int) -> None:
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (width, 4), (9, 9, 9)).save(path)
+
+
+def test_images_of_several_sizes_need_a_size(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        _picture(tmp_path / split / "a" / "0.png", 4)
+        _picture(tmp_path / split / "a" / "1.png", 5)
+    with pytest.raises(DataError, match=r"got .*give data\.size"):
+        image_folder(root=str(tmp_path), seed=0)
+    assert image_folder(root=str(tmp_path), size=4, seed=0).shape == (3, 4, 4)
+
+
+def test_training_and_test_must_have_the_same_classes(tmp_path: Path) -> None:
+    _picture(tmp_path / "train" / "a" / "0.png", 4)
+    _picture(tmp_path / "test" / "b" / "0.png", 4)
+    with pytest.raises(DataError, match="give both the same folders"):
+        image_folder(root=str(tmp_path), seed=0)
+
+
 def _real_root() -> Path | None:
     beside = Path(__file__).resolve().parents[3] / "shared" / "data"
     root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
     return root if (root / "MNIST" / "raw").exists() else None
 
 
-@pytest.mark.skipif(_real_root() is None, reason="no MNIST at FL_APP_DATA_ROOT")
+@pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
+def test_real_fashion_mnist_is_read() -> None:
+    data = fashion_mnist(root=str(_real_root()), download=False, seed=0)
+    assert np.bincount(data.train_labels).tolist() == [6000] * 10
+    assert data.test_images.shape == (10000, 1, 28, 28)
+
+
+@pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
 def test_real_mnist_is_standardised() -> None:
     data = mnist(root=str(_real_root()), download=False, seed=0)
     assert np.bincount(data.train_labels)[:2].tolist() == [5923, 6742]

@@ -136,17 +136,73 @@ def test_all_configuration_errors_come_before_anything_starts(tmp_path: Path) ->
     assert not (tmp_path / "run").exists()
 
 
-def test_absent_data_say_what_to_put_where(tmp_path: Path) -> None:
-    options = ["data=mnist", "data.download=false", f"data.root={tmp_path}", "network=mcmahan_cnn"]
-    done = _run(tmp_path / "run", *options)
-    assert done.returncode == 1
-    assert "point data.root at a folder" in done.stderr
-
-
-def test_more_clients_than_samples_is_an_error(tmp_path: Path) -> None:
-    done = _run(tmp_path / "run", "population.clients=2000")
-    assert done.returncode == 1
+def test_wrong_data_are_told_with_the_other_errors_before_anything_starts(tmp_path: Path) -> None:
+    done = _run(tmp_path / "run", "population.clients=2000", "client.learning_rate=-1")
+    assert done.returncode == 2
+    assert "2 configuration error(s)" in done.stderr
+    assert "client.learning_rate must be greater than 0, got -1" in done.stderr
     assert "lower population.clients" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+BREAKING = """
+import sys
+from dataclasses import replace
+import numpy as np
+from fl_app.client.local import LocalClient
+from fl_app.main import main
+
+fit = LocalClient.fit
+
+def broken(self, start, *, server_round):
+    if self.client_id == 3 and server_round == 2:
+        raise RuntimeError("out of memory")
+    done = fit(self, start, server_round=server_round)
+    if self.client_id in {bad}:
+        return replace(done, model=np.full_like(done.model, np.nan))
+    return done
+
+LocalClient.fit = broken
+main()
+"""
+
+
+def _broken_run(folder: Path, bad: str, *overrides: str) -> subprocess.CompletedProcess[str]:
+    script = BREAKING.replace("{bad}", bad)
+    command = [sys.executable, "-c", script, *SMALL, f"hydra.run.dir={folder}", *overrides]
+    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+
+
+def test_clients_that_raise_or_reply_nonsense_are_named_and_left_out(tmp_path: Path) -> None:
+    done = _broken_run(tmp_path / "run", "(5,)", "strategy.participation=1")
+    assert done.returncode == 0, done.stderr
+    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    rounds = [json.loads(line) for line in lines]
+    assert [record["failed"] for record in rounds[:3]] == [
+        {}, {"3": "RuntimeError: out of memory"}, {},
+    ]  # fmt: skip
+    assert all(list(record["rejected"]) == ["5"] for record in rounds[:5])
+    assert "parameters are not finite" in rounds[0]["rejected"]["5"]
+    clients = _summary(tmp_path / "run")["clients"]
+    assert (clients["failed"], clients["rejected"]) == (1, 5)  # replies, rounds 1 to 5
+    for model in read_models(tmp_path / "run"):
+        assert all(np.isfinite(part).all() for part in model.values())
+
+
+def test_too_few_replies_stop_the_run_with_a_checkpoint_and_the_names(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    options = ["strategy.participation=1", "engine.min_success=8"]
+    done = _broken_run(folder, "()", *options)
+    assert done.returncode == 1
+    assert "round 2 brought 7 valid replies of 8 asked" in done.stderr
+    assert "client 3: RuntimeError: out of memory" in done.stderr
+    assert _summary(folder)["status"] == "failed"
+    assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
+    mended = subprocess.run(
+        _command(f"resume={folder}"), capture_output=True, text=True, check=False
+    )
+    assert mended.returncode == 0, mended.stderr
+    assert _summary(folder)["rounds"] == 8
 
 
 def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
