@@ -121,7 +121,7 @@ def stabilisation(run: Run) -> Figure | None:
     for number, axes in enumerate(panels):
         mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
     if steps:
-        panels[1].plot(steps, criterion, color=ORANGE, label="relative fall of the loss")
+        panels[1].plot(steps, criterion, color=ORANGE, label="fall in shares of the first loss")
         strategy = run.config.get("strategy") or {}
         if strategy.get("cluster_round") == "auto":  # with a fixed round it decides nothing
             tolerance = strategy["stability_tolerance"]

@@ -5,7 +5,7 @@ import pytest
 
 from fl_app.evaluation.agreement import adjusted_rand, majority_purity, pure_share, v_measure
 from fl_app.evaluation.communities import describe
-from fl_app.evaluation.stability import relative_improvement
+from fl_app.evaluation.stability import loss_fall
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 GROUPS = np.array([0, 0, 1, 1, 1, 0])
@@ -43,10 +43,10 @@ def test_right_means_the_planted_groups_and_all_of_them() -> None:
     assert unknown["sizes"] == [2, 2]
 
 
-def test_relative_improvement_of_the_windowed_loss() -> None:
-    assert relative_improvement([4.0, 4.0, 2.0], window=2) is None
-    assert relative_improvement([4.0, 4.0, 2.0, 2.0], window=2) == pytest.approx(0.5)
-    assert relative_improvement([9.0, 2.0, 2.0, 3.0, 3.0], window=2) == pytest.approx(-0.5)
-    assert relative_improvement([0.0, 0.0], window=1) == 0.0
+def test_loss_fall_of_the_windowed_loss() -> None:
+    assert loss_fall([4.0, 4.0, 2.0], window=2) is None
+    assert loss_fall([4.0, 4.0, 2.0, 2.0], window=2) == pytest.approx(0.5)
+    assert loss_fall([10.0, 2.0, 2.0, 3.0, 3.0], window=2) == pytest.approx(-0.1)
+    assert loss_fall([0.0, 0.0], window=1) == 0.0
     with pytest.raises(ValueError, match="window must be at least 1"):
-        relative_improvement([1.0], window=0)
+        loss_fall([1.0], window=0)
