@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean
+from statistics import mean, pstdev
 
 from fl_app.report import first_right_round
 
@@ -69,10 +69,22 @@ def row(folder: Path, experiment: str) -> str:
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
+def over_seeds(name: str, folders: list[Path]) -> str:
+    """Return mean and standard deviation over the seeds of a population."""
+    found = [json.loads((folder / "summary.json").read_text())["accuracy"] for folder in folders]
+    parts = [
+        f"{label} {mean(values):.3f} +- {pstdev(values):.3f}"
+        for label, values in (
+            ("before", [accuracy["before_clustering"] for accuracy in found]),
+            ("after", [accuracy["mean"] for accuracy in found]),
+        )
+    ]
+    return f"- {name}, {len(found)} seed(s): {', '.join(parts)}"
+
+
 def write_table(runs: Iterable[tuple[str, Path]], command: str) -> None:
     """Write the table of all finished runs, with the command that made it."""
     done = [(name, folder) for name, folder in runs if (folder / "summary.json").exists()]
-    after = [json.loads((f / "summary.json").read_text())["accuracy"]["mean"] for _, f in done]
     lines = [
         "# FLIC on MNIST",
         "",
@@ -90,7 +102,7 @@ def write_table(runs: Iterable[tuple[str, Path]], command: str) -> None:
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *(row(folder, name) for name, folder in done),
         "",
-        f"Mean accuracy after clustering over these rows: {mean(after):.3f}.",
+        *(over_seeds(name, [f for n, f in done if n == name]) for name in sorted({*dict(done)})),
     ]
     TABLE.parent.mkdir(parents=True, exist_ok=True)
     TABLE.write_text("\n".join(lines) + "\n")

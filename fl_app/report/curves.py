@@ -43,11 +43,13 @@ def accuracy(run: Run) -> Figure | None:
 def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[int]) -> None:
     """Write the accuracy at the clustering round and at the end beside their points."""
     mark(axes, clustered, "clustering")
-    points = [(rounds[-1], mean[-1], "end", (-4, -16), "right")]
+    points = [(rounds[-1], mean[-1], "end", (9, -4), "left")]
     before = [i for i, number in enumerate(rounds) if clustered and number <= clustered[0]]
     if before and before[-1] != len(rounds) - 1:
         i = before[-1]
-        points.append((rounds[i], mean[i], "before", (7, -14), "left"))
+        late = 2 * rounds[i] > rounds[0] + rounds[-1]  # to the side where there is room
+        offset, side = ((-7, -18), "right") if late else ((7, -18), "left")
+        points.append((rounds[i], mean[i], "before", offset, side))
     for x, y, name, offset, side in points:
         axes.plot([x], [y], marker="o", markersize=7, color=BLUE, markeredgecolor="white")
         axes.annotate(
