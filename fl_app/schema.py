@@ -57,11 +57,16 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
-    """How communities are found on the similarity graph."""
+    """What the server keeps of the updates, and how it finds communities among them."""
 
     __pydantic_config__ = STRICT
-    backend: Literal["python-louvain", "fast"]
+    store: Literal["auto", "exact", "disk", "sketch"]
+    memory_gb: PositiveFloat
+    sketch_dim: PositiveInt
+    backend: Literal["python-louvain", "fast", "leiden"]
     resolution: PositiveFloat
+    sparse_above: NonNegativeInt
+    neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
 
 

@@ -4,7 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import ClientData, Population
 from fl_app.engines.loop import RoundLoop
+from fl_app.graph.communities import Finding
+from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
 from fl_app.records.recorder import Recorder
 from fl_app.rng import torch_seed
@@ -102,7 +104,7 @@ def initial_model(config: Config) -> tuple[Layout, Vector]:
 
 def strategy(config: Config) -> CommunityStrategy:
     """Build the strategy with its setting."""
-    layout, initial = initial_model(config)
+    graph, (layout, initial) = config.graph, initial_model(config)
     setting = Setting(
         seed=config.seed,
         rounds=config.rounds,
@@ -110,9 +112,23 @@ def strategy(config: Config) -> CommunityStrategy:
         initial=initial,
         min_success=config.engine.min_success,
         evaluate_every=config.records.evaluate_every,
-        backend=config.graph.backend,
-        resolution=config.graph.resolution,
-        look_ahead_every=config.graph.look_ahead_every,
+        finding=Finding(
+            backend=graph.backend,
+            resolution=graph.resolution,
+            sparse_above=graph.sparse_above,
+            neighbours=graph.neighbours,
+            seed=config.seed,
+        ),
+        holding=partial(
+            choose,
+            graph.store,
+            clients=config.population.options["clients"],
+            length=layout.direction.stop,
+            memory_gb=graph.memory_gb,
+            dimension=graph.sketch_dim,
+            seed=config.seed,
+        ),
+        look_ahead_every=graph.look_ahead_every,
     )
     built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
     return built

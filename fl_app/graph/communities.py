@@ -1,5 +1,6 @@
 """Communities of a similarity graph: (n, n) in, labels (n,) out."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import community as python_louvain
@@ -7,7 +8,34 @@ import networkx as nx
 import numpy as np
 from scipy import sparse
 
+from fl_app.graph.store import UpdateStore
 from fl_app.types import Labels, Matrix
+
+Backend = Literal["python-louvain", "fast", "leiden"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """How communities are found: see `louvain`, and `find` for graphs of many clients."""
+
+    backend: Backend = "python-louvain"
+    resolution: float = 1.0
+    sparse_above: int = 500
+    neighbours: int = 32
+    seed: int = 0
+
+
+def find(store: UpdateStore, how: Finding) -> Labels:
+    """Return the community of each client of a store (n,), in the order of its ids.
+
+    Above `sparse_above` clients on the graph of their nearest `neighbours`, and then by
+    scikit-network, since python-louvain takes seconds from a thousand clients on.
+    """
+    options: dict[str, Any] = {"resolution": how.resolution, "seed": how.seed}
+    if len(store) <= how.sparse_above:
+        return louvain(store.similarity()[1], backend=how.backend, **options)
+    quick: Backend = "leiden" if how.backend == "leiden" else "fast"
+    return sparse_communities(store.nearest(how.neighbours)[1], backend=quick, **options)
 
 
 def louvain(
@@ -15,7 +43,7 @@ def louvain(
     *,
     resolution: float = 1.0,
     seed: int = 0,
-    backend: Literal["python-louvain", "fast"] = "python-louvain",
+    backend: Backend = "python-louvain",
 ) -> Labels:
     """Return the community of each client, 0 for the largest, ties by the smallest member.
 
@@ -23,16 +51,33 @@ def louvain(
     `resolution` is the gamma of modularity: higher gives more and smaller communities
     (python-louvain 0.16 documents the inverse; its moves follow gamma, only its test for
     another pass does not, so away from 1.0 it may stop a pass early). Without any edge
-    every client stands alone. Raises ValueError for a matrix that is no such graph.
-    Blondel et al., J. Stat. Mech. 2008; gamma: Reichardt and Bornholdt, Phys. Rev. E 2006.
+    every client stands alone. `fast` is scikit-network's Louvain, `leiden` its Leiden.
+    Raises ValueError for a matrix that is no such graph.
+    Blondel et al., J. Stat. Mech. 2008; Traag et al., Sci. Rep. 2019; gamma: Reichardt and
+    Bornholdt, Phys. Rev. E 2006.
     """
     _check(similarity, resolution)
     weights = np.array(similarity, np.float64)
     np.fill_diagonal(weights, 0.0)
     if not weights.any():
         return np.arange(len(weights))
-    find = _fast if backend == "fast" else _python_louvain
-    return canonical(find(weights, resolution, seed))
+    if backend == "python-louvain":
+        return canonical(_python_louvain(weights, resolution, seed))
+    graph = sparse.csr_matrix(weights)
+    return sparse_communities(graph, resolution=resolution, seed=seed, backend=backend)
+
+
+def sparse_communities(
+    graph: sparse.csr_matrix, *, resolution: float, seed: int, backend: Backend
+) -> Labels:
+    """Return the community of each node of a sparse symmetric graph (n, n), as `louvain` does."""
+    from sknetwork.clustering import Leiden, Louvain
+
+    if not graph.nnz:
+        return np.arange(graph.shape[0])
+    make = Leiden if backend == "leiden" else Louvain
+    method = make(resolution, modularity="newman", shuffle_nodes=True, random_state=seed % 2**32)
+    return canonical(np.asarray(method.fit_predict(graph), int))
 
 
 def canonical(labels: Labels) -> Labels:
@@ -53,13 +98,6 @@ def _python_louvain(weights: np.ndarray, resolution: float, seed: int) -> Labels
         graph, resolution=resolution, random_state=seed % 2**32
     )
     return np.array([partition[node] for node in range(len(weights))], int)
-
-
-def _fast(weights: np.ndarray, resolution: float, seed: int) -> Labels:
-    from sknetwork.clustering import Louvain
-
-    method = Louvain(resolution, modularity="newman", shuffle_nodes=True, random_state=seed % 2**32)
-    return np.asarray(method.fit_predict(sparse.csr_matrix(weights)), int)
 
 
 def _check(similarity: Matrix, resolution: float) -> None:

@@ -3,25 +3,35 @@
 from collections.abc import Mapping
 
 import numpy as np
+from scipy import sparse
 
-from fl_app.graph.similarity import flic_rows
+from fl_app.graph.holdings import Holding, InMemory
+from fl_app.graph.neighbours import Neighbours
+from fl_app.graph.similarity import shifted_cosine
 from fl_app.params import is_finite
-from fl_app.types import Labels, Matrix, Vector, Vectors
+from fl_app.types import Labels, Matrix, Vector
+
+BLOCK_ROWS = 256
+"""Rows computed at a time, so that a first round of many clients stays small in memory."""
 
 
 class UpdateStore:
     """Keeps one update per client; only rows of clients that reported are recomputed.
 
     A client never seen is no node. Rows lie in order of first appearance, so that a new
-    client moves nothing. `rows_computed` counts the rows of similarity computed so far.
+    client moves nothing. `holding` says where the updates lie, by default exact in memory;
+    the matrix is float32, n * n * 4 bytes. `rows_computed` counts the rows of similarity
+    computed so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holding: Holding | None = None) -> None:
         self._row: dict[int, int] = {}
         self._rounds: list[int] = []
-        self._updates = np.empty((0, 0), np.float32)
-        self._matrix = np.zeros((0, 0))
+        self._length = 0
+        self._holding: Holding = holding or InMemory()
+        self._matrix = np.zeros((0, 0), np.float32)
         self._changed: set[int] = set()
+        self._neighbours: Neighbours | None = None
         self.rows_computed = 0
 
     def __len__(self) -> int:
@@ -32,40 +42,48 @@ class UpdateStore:
 
         Raises ValueError for an update that is not finite or of another length.
         """
-        if len(self) and update.shape[0] != self._updates.shape[1]:
+        if len(self) and update.shape[0] != self._length:
             raise ValueError(
-                f"update of client {client_id} must have length {self._updates.shape[1]}, "
+                f"update of client {client_id} must have length {self._length}, "
                 f"got {update.shape[0]}; one store holds updates of one network"
             )
         if not is_finite(update):
             raise ValueError(f"update of client {client_id} is not finite; reject it before")
-        row = self._row.setdefault(client_id, len(self))
-        if row == len(self._rounds):
+        row = self._row.get(client_id, len(self))
+        self._holding.put(row, update)
+        self._length = update.shape[0]
+        if row == len(self):
+            self._row[client_id] = row
             self._rounds.append(round)
-            self._grow(row + 1, update.shape[0])
-        self._updates[row] = update
         self._rounds[row] = round
         self._changed.add(row)
 
     def similarity(self) -> tuple[Labels, Matrix]:
         """Return the sorted client ids (n,) and `1 + cos` of their updates (n, n)."""
-        n = len(self)
-        if self._changed:
-            rows = np.array(sorted(self._changed))
-            # copy of the changed rows: one BLAS product of (m, d) with (d, n)
-            fresh = flic_rows(self._updates[rows], self._updates[:n])
-            self._matrix[rows, :n] = fresh
-            self._matrix[:n, rows] = fresh.T
-            self._matrix[np.arange(n), np.arange(n)] = 0.0
-            self.rows_computed += len(rows)
-            self._changed.clear()
+        self._refresh()
         ids, order = self._sorted()
         return ids, self._matrix[np.ix_(order, order)]
 
-    def updates(self) -> tuple[Labels, Vectors]:
-        """Return the sorted client ids (n,) and their updates (n, d)."""
+    def nearest(self, neighbours: int) -> tuple[Labels, sparse.csr_matrix]:
+        """Return the sorted client ids (n,) and the similarity of nearest neighbours (n, n).
+
+        Sparse and symmetric: an edge where one of two clients is among the `neighbours`
+        most similar ones of the other.
+        """
+        if self._neighbours is None or self._neighbours.count != neighbours:
+            self._neighbours = Neighbours(neighbours)
+        self._refresh()
         ids, order = self._sorted()
-        return ids, self._updates[order]
+        return ids, self._neighbours.graph(self._matrix[: len(self), : len(self)], order)
+
+    def client_ids(self) -> Labels:
+        """Return the sorted ids (n,) of the clients that are nodes."""
+        return self._sorted()[0]
+
+    def updates(self) -> tuple[Labels, np.ndarray]:
+        """Return the sorted client ids (n,) and what is held of their updates (n, w)."""
+        ids, order = self._sorted()
+        return ids, self._holding.updates(len(self))[order]
 
     def rounds(self) -> Labels:
         """Return the round of each client's update (n,), in the order of the ids."""
@@ -78,35 +96,52 @@ class UpdateStore:
         return {
             "ids": np.array(list(self._row), np.int64),
             "rounds": np.array(self._rounds, np.int64),
-            "updates": self._updates[:n],
+            "updates": self._holding.updates(n),
             "matrix": self._matrix[:n, :n],
             "changed": np.array(sorted(self._changed), np.int64),
-            "rows_computed": np.array([self.rows_computed], np.int64),
+            "counts": np.array([self.rows_computed, self._length], np.int64),
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "UpdateStore":
-        """Return the store that `arrays` came from."""
-        store = cls()
+    def from_arrays(
+        cls, arrays: Mapping[str, np.ndarray], holding: Holding | None = None
+    ) -> "UpdateStore":
+        """Return the store that `arrays` came from, on an empty holding of the same kind."""
+        store = cls(holding)
         store._row = {int(client): row for row, client in enumerate(arrays["ids"])}
         store._rounds = arrays["rounds"].tolist()
-        store._updates = np.array(arrays["updates"], np.float32)
-        store._matrix = np.array(arrays["matrix"], np.float64)
+        store._holding.restore(arrays["updates"])
+        store._matrix = np.array(arrays["matrix"], np.float32)
         store._changed = set(arrays["changed"].tolist())
-        store.rows_computed = int(arrays["rows_computed"][0])
+        store.rows_computed, store._length = (int(count) for count in arrays["counts"])
         return store
 
-    def _grow(self, rows: int, length: int) -> None:
-        """Make room for one more client; doubling keeps the copies few."""
-        if rows <= self._updates.shape[0]:
+    def _refresh(self) -> None:
+        """Compute the rows and columns of the clients that reported since the last time."""
+        if not self._changed:
             return
-        room = max(8, 2 * self._updates.shape[0])
-        updates = np.empty((room, length), np.float32)
-        matrix = np.zeros((room, room))
-        kept = self._updates.shape[0]
-        if kept:
-            updates[:kept], matrix[:kept, :kept] = self._updates, self._matrix
-        self._updates, self._matrix = updates, matrix
+        n, changed = len(self), np.array(sorted(self._changed))
+        self._grow(n)
+        for start in range(0, len(changed), BLOCK_ROWS):
+            rows = changed[start : start + BLOCK_ROWS]
+            products, lengths = self._holding.products(rows, n)
+            fresh = shifted_cosine(products, lengths[rows], lengths).astype(np.float32)
+            fresh[:, rows] = (fresh[:, rows] + fresh[:, rows].T) / 2
+            self._matrix[rows, :n] = fresh
+            self._matrix[:n, rows] = fresh.T
+        self._matrix[changed, changed] = 0.0
+        self.rows_computed += len(changed)
+        self._changed.clear()
+        if self._neighbours is not None:
+            self._neighbours.update(self._matrix[:n, :n], changed)
+
+    def _grow(self, rows: int) -> None:
+        """Make room for more clients; doubling keeps the copies few."""
+        kept = len(self._matrix)
+        if rows > kept:
+            matrix = np.zeros((max(8, 2 * kept, rows),) * 2, np.float32)
+            matrix[:kept, :kept] = self._matrix
+            self._matrix = matrix
 
     def _sorted(self) -> tuple[Labels, Labels]:
         ids = np.array(list(self._row), int)

@@ -1,10 +1,10 @@
 """What every strategy shares: decode and validate replies, encode models, evaluate, survive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
@@ -13,6 +13,8 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, median, weighted_mean
+from fl_app.graph.communities import Finding
+from fl_app.graph.holdings import Holding, InMemory
 from fl_app.params import Layout
 from fl_app.rng import generator
 from fl_app.strategies.replies import (
@@ -29,7 +31,6 @@ log = getLogger(__name__)
 
 FitReplies = list[tuple[ClientProxy, FitRes]]
 EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
-Backend = Literal["python-louvain", "fast"]
 
 RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by the name that a configuration gives them."""
@@ -45,8 +46,8 @@ class Setting:
     initial: Vector
     min_success: int
     evaluate_every: int
-    backend: Backend = "python-louvain"
-    resolution: float = 1.0
+    finding: Finding = field(default_factory=Finding)
+    holding: Callable[[], Holding] = InMemory
     look_ahead_every: int = 1
 
 

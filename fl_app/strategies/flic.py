@@ -14,7 +14,7 @@ from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from fl_app.evaluation.stability import loss_fall
-from fl_app.graph.communities import louvain
+from fl_app.graph.communities import find
 from fl_app.graph.store import UpdateStore
 from fl_app.strategies.base import (
     RULES,
@@ -61,7 +61,7 @@ class Flic(CommunityStrategy):
         self.ignore_before = ignore_before
         self.window = stability_window
         self.tolerance = stability_tolerance
-        self.store = UpdateStore()
+        self.store = UpdateStore(setting.holding())
         self.losses: list[float] = []
         self.clustered_at: int | None = None
 
@@ -100,9 +100,11 @@ class Flic(CommunityStrategy):
         every = self.setting.look_ahead_every
         if self.clustered_at is None and (every == 0 or server_round % every or not self.store):
             return None
-        ids, similarity = self.store.similarity()
+        ids = self.store.client_ids()
+        dense = len(ids) <= self.setting.finding.sparse_above
+        similarity = self.store.similarity()[1] if dense else None
         if self.clustered_at is None:
-            return View(ids, self._louvain(), similarity)
+            return View(ids, find(self.store, self.setting.finding), similarity)
         labels = np.array([self.communities.members[client] for client in ids.tolist()])
         return View(ids, labels, similarity)
 
@@ -129,20 +131,10 @@ class Flic(CommunityStrategy):
             return server_round >= self.cluster_round and len(self.store) > 0
         return self.stability is not None and self.stability < self.tolerance
 
-    def _louvain(self) -> np.ndarray:
-        _, similarity = self.store.similarity()
-        setting = self.setting
-        return louvain(
-            similarity,
-            resolution=setting.resolution,
-            seed=setting.seed,
-            backend=setting.backend,
-        )
-
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities; each starts from the global model."""
-        labels = self._louvain()
-        ids, _ = self.store.similarity()
+        labels = find(self.store, self.setting.finding)
+        ids = self.store.client_ids()
         models = np.repeat(self.communities.models[:1], labels.max() + 1, axis=0)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.communities = Communities(models, members)
@@ -161,6 +153,6 @@ class Flic(CommunityStrategy):
         super().restore(arrays, state)
         prefix = "store."
         store = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        self.store = UpdateStore.from_arrays(store)
+        self.store = UpdateStore.from_arrays(store, self.setting.holding())
         self.losses = list(state["losses"])
         self.clustered_at = state["clustered_at"]

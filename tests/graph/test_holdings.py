@@ -1,0 +1,106 @@
+"""Where updates lie: every holding gives the same products, within what it promises."""
+
+import numpy as np
+import pytest
+
+from fl_app.graph.holdings import BLOCK_BYTES, Holding, InMemory, OnDisk, Sketched, choose
+from fl_app.graph.store import UpdateStore
+
+D = 20_000
+HOLDINGS = {
+    "exact": (InMemory, 1e-6),
+    "disk": (lambda: OnDisk(capacity=40), 1e-4),
+    "sketch": (lambda: Sketched(dimension=4096, seed=0), 5 / np.sqrt(4096)),
+}
+
+
+def _updates(clients: int = 30) -> np.ndarray:
+    draw = np.random.default_rng(0)
+    centres = draw.normal(size=(3, D))
+    noise = draw.normal(size=(clients, D))
+    scale = 10.0 ** draw.uniform(-6, 2, (clients, 1))
+    return ((centres[np.arange(clients) % 3] + noise) * scale).astype(np.float32)
+
+
+def _cosine(updates: np.ndarray) -> np.ndarray:
+    unit = updates.astype(float) / np.linalg.norm(updates.astype(float), axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+@pytest.mark.parametrize("name", list(HOLDINGS))
+def test_cosines_are_right_within_what_is_promised(name: str) -> None:
+    make, tolerance = HOLDINGS[name]
+    holding: Holding = make()
+    updates = _updates()
+    for row, update in enumerate(updates):
+        holding.put(row, update[::-1])
+        holding.put(row, update)
+    rows = np.array([4, 7, 29])
+    products, lengths = holding.products(rows, 30)
+    cosine = products / np.outer(lengths[rows], lengths)
+    np.testing.assert_allclose(cosine, _cosine(updates)[rows], atol=tolerance)
+
+
+@pytest.mark.parametrize("name", list(HOLDINGS))
+def test_a_store_is_restored_bit_for_bit_whatever_it_holds(name: str) -> None:
+    store = UpdateStore(HOLDINGS[name][0]())
+    for client, update in enumerate(_updates(12)):
+        store.put(client, update, 1)
+    store.similarity()
+    store.put(5, _updates(12)[3], 2)
+    arrays = {key: np.array(value) for key, value in store.arrays().items()}
+    again = UpdateStore.from_arrays(arrays, HOLDINGS[name][0]())
+    for one in (store, again):
+        one.put(77, _updates(12)[4], 3)
+    np.testing.assert_array_equal(store.similarity()[1], again.similarity()[1])
+
+
+def test_the_error_of_a_sketch_is_the_one_stated() -> None:
+    draw, dimension = np.random.default_rng(1), 1024
+    first, second = draw.normal(size=(2, D)).astype(np.float32)
+    true = _cosine(np.stack([first, first + second]))[0, 1]
+    found = []
+    for seed in range(200):
+        sketch = Sketched(dimension=dimension, seed=seed).sketch
+        found.append(_cosine(np.stack([sketch(first), sketch(first + second)]))[0, 1])
+    stated = (1 - true**2) / np.sqrt(dimension)
+    assert np.mean(found) == pytest.approx(true, abs=4 * stated / np.sqrt(200))
+    assert np.std(found) == pytest.approx(stated, rel=0.2)
+
+
+def test_a_sketch_of_a_length_that_does_not_divide_keeps_every_entry() -> None:
+    sketch = Sketched(dimension=4, seed=0).sketch
+    for entry in range(10):
+        one = np.zeros(10, np.float32)
+        one[entry] = 3.0
+        assert np.abs(sketch(one)).sum() == 3.0
+
+
+def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BLOCK_BYTES > 0
+    monkeypatch.setattr("fl_app.graph.holdings.BLOCK_BYTES", 4 * D * 7)
+    test_cosines_are_right_within_what_is_promised("disk")
+
+
+def test_disk_is_full_at_its_capacity() -> None:
+    holding = OnDisk(capacity=1)
+    holding.put(0, np.ones(3, np.float32))
+    with pytest.raises(ValueError, match="room for 1 clients"):
+        holding.put(1, np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("clients", "length", "kind"),
+    [
+        (100, 1_663_370, InMemory),
+        (1_000, 1_663_370, OnDisk),
+        (10_000, 1_663_370, Sketched),
+        (100_000, 9_000, InMemory),
+        (1_000_000, 9_000, InMemory),
+    ],
+)
+def test_auto_takes_the_most_exact_that_fits(clients: int, length: int, kind: type) -> None:
+    options = {"memory_gb": 4.0, "dimension": 16384, "seed": 0}
+    holding = choose("auto", clients=clients, length=length, **options)
+    assert isinstance(holding, kind)
+    assert isinstance(choose("sketch", clients=2, length=9, **options), Sketched)
