@@ -33,11 +33,10 @@ class FederatedClient(Client):
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
         """Say who this client is."""
         local = self.local
-        samples = len(local.data.train_labels)
         properties: dict[str, Scalar] = {
             "client_id": local.client_id,
             "group": local.group,
-            "samples": samples,
+            "samples": local.samples,
         }
         return GetPropertiesRes(_OK, properties)
 

@@ -78,6 +78,7 @@ class RecordsConfig:
     folder: str | None
     checkpoint_every: PositiveInt
     evaluate_every: PositiveInt
+    evaluate_at_most: PositiveInt | None
     snapshot_rounds: list[PositiveInt]
     figures: bool
     resume: bool

@@ -112,6 +112,7 @@ def strategy(config: Config) -> CommunityStrategy:
         initial=initial,
         min_success=config.engine.min_success,
         evaluate_every=config.records.evaluate_every,
+        evaluate_at_most=config.records.evaluate_at_most,
         finding=Finding(
             backend=graph.backend,
             resolution=graph.resolution,
@@ -173,8 +174,9 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     people = _population(config, data_root)
     return LocalClient(
         client_id,
-        data=_client_data(config, client_id, data_root),
+        samples=people.samples(client_id),
         group=int(people.groups[client_id]),
+        load=partial(_client_data, config, client_id, data_root),
         model=_thread_model(config, people),
         seed=config.seed,
         settings=config.client,

@@ -1,6 +1,7 @@
 """One client: its data, a model to load, and what it does when asked."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,11 +41,16 @@ class Trained:
 
 @dataclass(frozen=True)
 class LocalClient:
-    """A client of the federation, known by `client_id` from 0 on."""
+    """A client of the federation, known by `client_id` from 0 on.
+
+    `samples` counts its training data, which `load` brings when they are first needed: a
+    client that is only asked who it is costs no memory.
+    """
 
     client_id: int
-    data: ClientData
+    samples: int
     group: int
+    load: Callable[[], ClientData]
     model: FlatModule
     seed: int
     settings: Settings
@@ -54,10 +60,11 @@ class LocalClient:
         began = time.perf_counter()
         settings = self.settings
         self.model.load(start)
+        data = self.load()
         loss = train(
             self.model.module,
-            self.data.train_images,
-            self.data.train_labels,
+            data.train_images,
+            data.train_labels,
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
@@ -68,13 +75,12 @@ class LocalClient:
                 self.seed, purpose="batches", round=server_round, client=self.client_id
             ),
         )
-        samples = len(self.data.train_labels)
-        return Trained(self.model.vector(), loss, samples, time.perf_counter() - began)
+        return Trained(self.model.vector(), loss, self.samples, time.perf_counter() - began)
 
     def score(self, model: Vector, *, train_data: bool) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""
         self.model.load(model)
-        data = self.data
+        data = self.load()
         images, labels = (
             (data.train_images, data.train_labels)
             if train_data

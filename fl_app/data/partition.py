@@ -1,24 +1,52 @@
 """Which samples each client holds: index lists only, never the data."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from fl_app.rng import generator
+
 
 def iid(
-    labels: np.ndarray, clients: int, generator: np.random.Generator, *, samples: int | None
+    labels: np.ndarray, clients: int, draw: np.random.Generator, *, samples: int | None
 ) -> list[np.ndarray]:
     """Split shuffled samples into `clients` disjoint lists of `samples` each.
 
     None: as many as all can have. Raises ValueError when there are not enough.
     """
     each = samples_each(len(labels), clients, samples)
-    order = generator.permutation(len(labels))
+    order = draw.permutation(len(labels))
     return [order[client * each : (client + 1) * each] for client in range(clients)]
 
 
+class WithReplacement(Sequence[np.ndarray]):
+    """Lists of `samples` each, drawn with replacement when a client asks: for any number.
+
+    A client's list depends on (seed, purpose, client) alone, and costs nothing before.
+    """
+
+    def __init__(
+        self, available: int, clients: int, samples: int | None, *, seed: int, purpose: str
+    ) -> None:
+        if samples is None:
+            raise ValueError(
+                "drawing with replacement needs population.train_samples and .test_samples, got "
+                "null; give both"
+            )
+        self.available, self.clients, self.samples = available, clients, samples
+        self.seed, self.purpose = seed, purpose
+
+    def __len__(self) -> int:
+        return self.clients
+
+    def __getitem__(self, client: Any) -> Any:
+        draw = generator(self.seed, purpose=self.purpose, client=range(self.clients)[client])
+        return draw.integers(0, self.available, self.samples)
+
+
 def by_size(
-    labels: np.ndarray, sizes: Sequence[int], generator: np.random.Generator
+    labels: np.ndarray, sizes: Sequence[int], draw: np.random.Generator
 ) -> list[np.ndarray]:
     """Split shuffled samples into disjoint lists of the given sizes, whose sum must fit."""
     if sum(sizes) > len(labels):
@@ -26,14 +54,14 @@ def by_size(
             f"the sizes must sum to at most the {len(labels)} samples there are, got "
             f"{sum(sizes)}; lower population.train_samples"
         )
-    order = generator.permutation(len(labels))
+    order = draw.permutation(len(labels))
     return np.split(order[: sum(sizes)], np.cumsum(sizes)[:-1])
 
 
 def by_distribution(
     labels: np.ndarray,
     distributions: np.ndarray,
-    generator: np.random.Generator,
+    draw: np.random.Generator,
     *,
     samples: int | None,
 ) -> list[np.ndarray]:
@@ -44,27 +72,26 @@ def by_distribution(
     """
     each = samples_each(len(labels), len(distributions), samples)
     piles = [
-        list(generator.permutation(np.flatnonzero(labels == c)))
-        for c in range(distributions.shape[1])
+        list(draw.permutation(np.flatnonzero(labels == c))) for c in range(distributions.shape[1])
     ]
     taken: list[list[int]] = [[] for _ in distributions]
-    wishes = [generator.choice(len(piles), each, p=row) for row in distributions]
+    wishes = [draw.choice(len(piles), each, p=row) for row in distributions]
     for turn in range(each):
         for client, wish in enumerate(wishes):
             pile = wish[turn]
             if not piles[pile]:
-                pile = _substitute(piles, distributions[client], generator)
+                pile = _substitute(piles, distributions[client], draw)
             taken[client].append(piles[pile].pop())
     return [np.array(indices, int) for indices in taken]
 
 
 def _substitute(
-    piles: Sequence[Sequence[int]], distribution: np.ndarray, generator: np.random.Generator
+    piles: Sequence[Sequence[int]], distribution: np.ndarray, draw: np.random.Generator
 ) -> int:
     left = np.array([len(pile) > 0 for pile in piles], float)
     chances = distribution * left
     chances = chances if chances.sum() > 0 else left
-    return int(generator.choice(len(piles), p=chances / chances.sum()))
+    return int(draw.choice(len(piles), p=chances / chances.sum()))
 
 
 def samples_each(available: int, clients: int, samples: int | None) -> int:

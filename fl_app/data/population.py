@@ -1,7 +1,8 @@
 """Populations of clients with planted groups: client i belongs to group i % groups."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from fl_app.data import partition
 from fl_app.data.datasets import Dataset
 from fl_app.rng import generator
 from fl_app.types import Labels
+
+Draw = Literal["disjoint", "replacement"]
+"""Whether no two clients share a sample, or each draws its own with replacement."""
 
 Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """(images (s, C, H, W), labels (s,), group) to the same of that group."""
@@ -45,8 +49,8 @@ class Population:
     """
 
     dataset: Dataset
-    train: list[np.ndarray]
-    test: list[np.ndarray]
+    train: Sequence[np.ndarray]
+    test: Sequence[np.ndarray]
     groups: Labels
     transform: Transform | None = None
 
@@ -55,19 +59,27 @@ class Population:
         """Number n of clients."""
         return len(self.train)
 
+    def samples(self, client_id: int) -> int:
+        """Return how many training samples a client has; raises ValueError as `client` does."""
+        self._check(client_id)
+        return len(self.train[client_id])
+
     def client(self, client_id: int) -> ClientData:
         """Return the data of one client; raises ValueError for an id outside 0..n-1."""
-        if not 0 <= client_id < self.clients:
-            raise ValueError(
-                f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
-                "partition-id below population.clients"
-            )
+        self._check(client_id)
         train = self.dataset.train(self.train[client_id])
         test = self.dataset.test(self.test[client_id])
         if self.transform is not None:
             group = int(self.groups[client_id])
             train, test = self.transform(*train, group), self.transform(*test, group)
         return ClientData(*train, *test)
+
+    def _check(self, client_id: int) -> None:
+        if not 0 <= client_id < self.clients:
+            raise ValueError(
+                f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
+                "partition-id below population.clients"
+            )
 
 
 def iid(
@@ -77,9 +89,10 @@ def iid(
     clients: PositiveInt,
     train_samples: PositiveInt | None = None,
     test_samples: PositiveInt | None = None,
+    draw: Draw = "disjoint",
 ) -> Population:
     """Return clients that all draw from the same distribution: one group."""
-    return _shuffled(dataset, seed, clients, train_samples, test_samples, 1, None)
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, 1, None)
 
 
 def own(dataset: Dataset, *, seed: int, clients: PositiveInt) -> Population:
@@ -99,6 +112,7 @@ def label_swap(
     groups: PositiveInt = 5,
     train_samples: PositiveInt | None = None,
     test_samples: PositiveInt | None = None,
+    draw: Draw = "disjoint",
 ) -> Population:
     """Return groups that disagree on two labels: group g swaps 2g and 2g + 1.
 
@@ -109,7 +123,7 @@ def label_swap(
             f"population.groups must be at most half of the {dataset.classes} classes, got "
             f"{groups}; each group swaps two labels of its own"
         )
-    return _shuffled(dataset, seed, clients, train_samples, test_samples, groups, _swap)
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, _swap)
 
 
 def rotation(
@@ -120,6 +134,7 @@ def rotation(
     groups: PositiveInt = 4,
     train_samples: PositiveInt | None = None,
     test_samples: PositiveInt | None = None,
+    draw: Draw = "disjoint",
 ) -> Population:
     """Return groups whose images are turned: group g by g * 360 / groups degrees.
 
@@ -130,7 +145,7 @@ def rotation(
     def turn(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
         return rotate(images, 360 * group / groups), labels
 
-    return _shuffled(dataset, seed, clients, train_samples, test_samples, groups, turn)
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, turn)
 
 
 def dirichlet(
@@ -149,8 +164,8 @@ def dirichlet(
     distribution as the client's training data. Hsu et al., 2019, arXiv:1909.06335.
     """
     count = groups or clients
-    draw = generator(seed, purpose="class distributions")
-    distributions = draw.dirichlet(np.full(dataset.classes, alpha), count)
+    chances = generator(seed, purpose="class distributions")
+    distributions = chances.dirichlet(np.full(dataset.classes, alpha), count)
     member = np.arange(clients) % count
     parts = [
         partition.by_distribution(
@@ -216,11 +231,16 @@ def _shuffled(
     clients: int,
     train_samples: int | None,
     test_samples: int | None,
+    draw: Draw,
     groups: int,
     transform: Transform | None,
 ) -> Population:
-    draw = generator(seed, purpose="train split")
-    train = partition.iid(dataset.train_labels, clients, draw, samples=train_samples)
-    draw = generator(seed, purpose="test split")
-    test = partition.iid(dataset.test_labels, clients, draw, samples=test_samples)
+    def parts(labels: np.ndarray, samples: int | None, purpose: str) -> Sequence[np.ndarray]:
+        if draw == "disjoint":
+            shuffled = generator(seed, purpose=purpose)
+            return partition.iid(labels, clients, shuffled, samples=samples)
+        return partition.WithReplacement(len(labels), clients, samples, seed=seed, purpose=purpose)
+
+    train = parts(dataset.train_labels, train_samples, "train split")
+    test = parts(dataset.test_labels, test_samples, "test split")
     return Population(dataset, train, test, np.arange(clients) % groups, transform)

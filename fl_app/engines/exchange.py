@@ -23,6 +23,9 @@ from fl_app.strategies.roster import Identity, Roster
 Reply = TypeVar("Reply")
 Exchanged = tuple[list[tuple[ClientProxy, Reply]], list[ClientFailure]]
 
+INTRODUCED_AT_ONCE = 1000
+"""New nodes asked in one batch: all at once would hold a message for each in memory."""
+
 
 class Exchange:
     """Sends instructions to clients and gathers what they answer, or why they did not."""
@@ -51,17 +54,21 @@ class Exchange:
         """Ask all nodes that are new who they are; return the reasons of those who failed."""
         strangers = self.roster.strangers()
         record = compat.getpropertiesins_to_recorddict
-        contents = [(proxy, record(GetPropertiesIns({}))) for proxy in strangers]
-        replies, failures = self._send(
-            0, MessageTypeLegacy.GET_PROPERTIES, contents, compat.recorddict_to_getpropertiesres
-        )
-        for proxy, reply in replies:
-            values = reply.properties
-            identity = Identity(
-                int(values["client_id"]), int(values["group"]), int(values["samples"])
+        found: list[str] = []
+        for start in range(0, len(strangers), INTRODUCED_AT_ONCE):
+            some = strangers[start : start + INTRODUCED_AT_ONCE]
+            contents = [(proxy, record(GetPropertiesIns({}))) for proxy in some]
+            replies, failures = self._send(
+                0, MessageTypeLegacy.GET_PROPERTIES, contents, compat.recorddict_to_getpropertiesres
             )
-            self.roster.introduce(proxy, identity)
-        return [str(failure) for failure in failures]
+            for proxy, reply in replies:
+                values = reply.properties
+                identity = Identity(
+                    int(values["client_id"]), int(values["group"]), int(values["samples"])
+                )
+                self.roster.introduce(proxy, identity)
+            found += map(str, failures)
+        return found
 
     def _send(
         self,

@@ -28,16 +28,9 @@ class InProcessGrid(Grid):
     ) -> None:
         self._app = client_app
         self._run = Run.create_empty(run_id=RUN_ID)
-        self._contexts = {
-            node: Context(
-                run_id=RUN_ID,
-                node_id=node,
-                node_config={"partition-id": node - 1, "num-partitions": nodes},
-                state=RecordDict(),
-                run_config=run_config,
-            )
-            for node in range(1, nodes + 1)
-        }
+        self._nodes = range(1, nodes + 1)
+        self._run_config = run_config
+        self._contexts: dict[int, Context] = {}
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
         self._replies: dict[str, Message] = {}
         self._closed = threading.Event()
@@ -79,7 +72,7 @@ class InProcessGrid(Grid):
         """Return all node ids, in order."""
         if self._closed.is_set():
             raise RunNotRunningException
-        return list(self._contexts)
+        return self._nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Run the clients to their end and keep their replies for `pull_messages`."""
@@ -112,10 +105,23 @@ class InProcessGrid(Grid):
         # Client mods change the content in place; a record may be shared between messages.
         received = copy.deepcopy(message)
         try:
-            return self._app(received, self._contexts[node])
+            return self._app(received, self._context(node))
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
+
+    def _context(self, node: int) -> Context:
+        """Return what a node remembers between messages, made when it is first asked."""
+        return self._contexts.setdefault(
+            node,
+            Context(
+                run_id=RUN_ID,
+                node_id=node,
+                node_config={"partition-id": node - 1, "num-partitions": len(self._nodes)},
+                state=RecordDict(),
+                run_config=self._run_config,
+            ),
+        )
 
 
 def server_context(run_config: UserConfig) -> Context:

@@ -46,6 +46,7 @@ class Setting:
     initial: Vector
     min_success: int
     evaluate_every: int
+    evaluate_at_most: int | None = None
     finding: Finding = field(default_factory=Finding)
     holding: Callable[[], Holding] = InMemory
     look_ahead_every: int = 1
@@ -143,13 +144,22 @@ class CommunityStrategy(Strategy, ABC):
             return []
         encoded = [encode(model) for model in self.communities.models]
         instructions = []
-        for client_id, proxy in roster(client_manager).proxies().items():
+        proxies = roster(client_manager).proxies()
+        for client_id in self._examined(server_round, list(proxies)):
+            proxy = proxies[client_id]
             rows = self.communities.rows_for(client_id)
             for row in rows:
                 config: dict[str, Scalar] = {"round": server_round, "community": row}
                 config["choose"] = len(rows) > 1
                 instructions.append((proxy, EvaluateIns(encoded[row], config)))
         return instructions
+
+    def _examined(self, server_round: int, client_ids: list[int]) -> list[int]:
+        most = self.setting.evaluate_at_most
+        if most is None or len(client_ids) <= most:
+            return client_ids
+        draw = generator(self.setting.seed, purpose="sample evaluation", round=server_round)
+        return sorted(draw.choice(client_ids, most, replace=False).tolist())
 
     def aggregate_evaluate(
         self,

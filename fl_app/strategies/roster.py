@@ -28,6 +28,7 @@ class Roster(SimpleClientManager):
     def __init__(self) -> None:
         super().__init__()
         self._identities: dict[str, Identity] = {}
+        self._holders: dict[int, str] = {}
 
     def strangers(self) -> list[ClientProxy]:
         """Return the connected nodes that have not said who they are."""
@@ -35,7 +36,7 @@ class Roster(SimpleClientManager):
 
     def introduce(self, proxy: ClientProxy, identity: Identity) -> None:
         """Note who a node is; a client id that a live node holds already is refused."""
-        holder = self.proxies().get(identity.client_id)
+        holder = self.clients.get(self._holders.get(identity.client_id, ""))
         if holder is not None:
             log.warning(
                 "node %s claims client id %d, which node %s holds: node %s is left out; "
@@ -47,6 +48,7 @@ class Roster(SimpleClientManager):
             )
             return
         self._identities[proxy.cid] = identity
+        self._holders[identity.client_id] = proxy.cid
 
     def proxies(self) -> dict[int, ClientProxy]:
         """Return the connected clients by client id, in the order of the ids."""

@@ -51,6 +51,26 @@ def _tiny() -> Dataset:
     return Dataset("tiny", 10, images, labels, images, labels)
 
 
+@pytest.mark.parametrize("name", ["iid", "label_swap", "rotation"])
+def test_with_replacement_any_number_of_clients_has_the_samples_asked_for(name: str) -> None:
+    given = {"clients": 100_000, "train_samples": 7, "test_samples": 3, "draw": "replacement"}
+    made, other = _build(name, **given), _build(name, seed=1, **given)
+    assert made.clients == 100_000
+    assert made.samples(99_999) == 7
+    data = made.client(99_999)
+    assert (len(data.train_labels), len(data.test_labels)) == (7, 3)
+    assert made.train[5].tolist() == made.train[5].tolist()
+    assert made.train[5].tolist() != made.train[6].tolist()
+    assert made.train[5].tolist() != other.train[5].tolist()
+    with pytest.raises(ValueError, match=r"0\.\.99999, got 100000; give each node"):
+        made.client(100_000)
+
+
+def test_drawing_with_replacement_asks_for_the_number_of_samples() -> None:
+    with pytest.raises(ValueError, match=r"population.train_samples and .test_samples, got null"):
+        _build("iid", draw="replacement", train_samples=5)
+
+
 def test_label_swap_exchanges_the_two_labels_of_the_group() -> None:
     made = population.label_swap(_tiny(), seed=0, clients=1, groups=1)
     data = made.client(0)

@@ -65,6 +65,25 @@ def test_restored_strategy_goes_on_as_if_nothing_had_happened(build, stop: int) 
     assert whole.communities.members == after.communities.members
 
 
+def test_no_more_clients_are_measured_than_asked_for_and_others_each_time(build) -> None:
+    known = roster(12)
+
+    def examined(most: int | None) -> list[set[int]]:
+        strategy = build(setting(evaluate_at_most=most, evaluate_every=1))
+        parameters = strategy.initialize_parameters(known)
+        found = []
+        for server_round in (1, 2):
+            instructions = strategy.configure_evaluate(server_round, parameters, known)
+            found.append({known.client_id(proxy) for proxy, _ in instructions})
+        return found
+
+    assert examined(None) == examined(12) == [set(range(12))] * 2
+    first, second = examined(5)
+    assert len(first) == len(second) == 5
+    assert first != second
+    assert examined(5) == [first, second]
+
+
 def test_a_single_client_is_a_federation(build) -> None:
     strategy = build(setting())
     play(strategy, roster(1), range(1, 9))
