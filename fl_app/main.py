@@ -23,7 +23,7 @@ from rich.console import Console
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.wiring import identity, problems
+from fl_app.wiring import fuses, identity, problems, workers
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome
@@ -162,7 +162,11 @@ def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) 
     run_config: UserConfig = {"overrides": overrides}
     nodes = config.population.options["clients"]
     grid = InProcessGrid(
-        client_app, nodes=nodes, run_config=run_config, workers=config.engine.workers
+        client_app,
+        nodes=nodes,
+        run_config=run_config,
+        workers=workers(config),
+        gathers=fuses(config),
     )
     try:
         server_app(grid, server_context(run_config))

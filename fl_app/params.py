@@ -38,6 +38,14 @@ class Layout:
         """Length d of the vector."""
         return sum(self.sizes)
 
+    def check(self, vector: Vector) -> None:
+        """Raise ValueError unless `vector` is of length d."""
+        if vector.shape != (self.size,):
+            raise ValueError(
+                f"the model has {self.size} parameters, got a vector of shape "
+                f"{vector.shape}; server and client must be configured with the same network"
+            )
+
     @property
     def direction(self) -> slice:
         """The part of the vector that similarity looks at."""
@@ -74,11 +82,7 @@ class FlatModule:
 
     def load(self, vector: Vector) -> None:
         """Set the model to `vector` (d,)."""
-        if vector.shape != (self.layout.size,):
-            raise ValueError(
-                f"the model has {self.layout.size} parameters, got a vector of shape "
-                f"{vector.shape}; server and client must be configured with the same network"
-            )
+        self.layout.check(vector)
         if self.flat.device.type == "cpu":
             self.flat.numpy()[:] = vector
         else:

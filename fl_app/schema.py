@@ -33,10 +33,13 @@ class ClientConfig:
     learning_rate: PositiveFloat
     momentum: Annotated[float, Field(ge=0, lt=1)]
     weight_decay: NonNegativeFloat
+    proximal: NonNegativeFloat
     device: str
     precision: Literal["fp32", "bf16"]
     threads: PositiveInt
     cached: PositiveInt
+    cohort: Literal["auto", "fused", "single"]
+    cohort_size: PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)

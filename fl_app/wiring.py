@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 
+from fl_app.client import trainer
+from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
@@ -48,9 +50,19 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         whole = dataset(data, seed)
     except ValueError as error:
         return [str(error)]
+    client = values["client"]
+    fused = client is not None and client.cohort == "fused"
+
+    def build_network() -> None:
+        if not can_fuse(_module(net, whole)) and fused:
+            raise ValueError(
+                "client.cohort=fused needs a network without buffers, dropout and recurrent "
+                f"layers, {net.path} has some; give client.cohort=auto"
+            )
+
     with torch.device("meta"):
         split = _complaint(people.resolve(), whole, seed=seed, **people.options)
-        built = _complaint(net.resolve(), whole.shape, whole.classes, **net.options)
+        built = _complaint(build_network)
     return split + built
 
 
@@ -84,21 +96,25 @@ def population(config: Config, data_root: str | None = None) -> Population:
     return made
 
 
-def network(config: Config, shape: tuple[int, int, int], classes: int) -> torch.nn.Module:
+def network(config: Config, data: Dataset) -> torch.nn.Module:
     """Build the network, its weights drawn from the run's own keyed seed.
 
     Torch initialises from its global generator only, so that state is set aside meanwhile.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(config.seed, purpose="initial model"))
-        built: torch.nn.Module = config.network.resolve()(shape, classes, **config.network.options)
+        return _module(config.network, data)
+
+
+def _module(net: Target, data: Dataset) -> torch.nn.Module:
+    built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
     return built
 
 
 def initial_model(config: Config) -> tuple[Layout, Vector]:
     """Return the layout and the first global model (d,)."""
     data = _population(config).dataset
-    flat = FlatModule(network(config, data.shape, data.classes))
+    flat = FlatModule(network(config, data))
     return flat.layout, flat.vector()
 
 
@@ -172,29 +188,46 @@ def device(config: Config) -> torch.device:
 def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
     """Return one client, ready to train: data on the device, a model of this thread's own."""
     people = _population(config, data_root)
+    model, train = _thread_model(config, people)
     return LocalClient(
         client_id,
         samples=people.samples(client_id),
         group=int(people.groups[client_id]),
         load=partial(_client_data, config, client_id, data_root),
-        model=_thread_model(config, people),
+        model=model,
+        train=train,
+        precision=config.client.precision,
         seed=config.seed,
-        settings=config.client,
     )
 
 
-def _thread_model(config: Config, people: Population) -> FlatModule:
-    """Return a model that no other thread uses; its weights are always loaded before use."""
+def fuses(config: Config) -> bool:
+    """Whether the clients that run at a time in this process train as one computation."""
+    if config.client.cohort == "auto" and device(config).type != "cuda":
+        return False
+    with torch.device("meta"):
+        module = _module(config.network, dataset(config.data, config.seed))
+    return config.client.cohort != "single" and can_fuse(module)
+
+
+def workers(config: Config) -> int:
+    """Return how many clients run at a time in this process."""
+    return config.client.cohort_size if fuses(config) else config.engine.workers
+
+
+def _thread_model(config: Config, people: Population) -> tuple[FlatModule, trainer.Trainer]:
+    """Return a model that no other thread uses, and how it is trained.
+
+    Its weights are always loaded before use.
+    """
     if getattr(_local, "key", None) != config.key:
         torch.set_num_threads(config.client.threads)
         with torch.device("meta"):
-            module = config.network.resolve()(
-                people.dataset.shape, people.dataset.classes, **config.network.options
-            )
+            module = _module(config.network, people.dataset)
         _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
+        _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
         _local.key = config.key
-    model: FlatModule = _local.model
-    return model
+    return _local.model, _local.train
 
 
 def _population(config: Config, data_root: str | None = None) -> Population:

@@ -1,13 +1,32 @@
 """Local training and evaluation of one model on one client's tensors."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 Precision = Literal["fp32", "bf16"]
+
+
+class Settings(Protocol):
+    """The part of the configuration that local training reads."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def learning_rate(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
+    @property
+    def proximal(self) -> float: ...
+    @property
+    def precision(self) -> Precision: ...
 
 
 @dataclass(frozen=True)
@@ -23,41 +42,58 @@ def train(
     module: nn.Module,
     images: Tensor,
     labels: Tensor,
+    settings: Settings,
     *,
-    epochs: int,
-    batch_size: int,
-    learning_rate: float,
-    momentum: float,
-    weight_decay: float,
-    precision: Precision,
     generator: torch.Generator,
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
     `images` (s, C, H, W) and `labels` (s,) live on the module's device; `generator` (CPU)
     orders the samples of each epoch anew. Zero epochs change nothing and give NaN-free 0.0.
-    The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate).
+    The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
+    `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
     module.train()
+    parameters = list(module.parameters())
+    starts = [p.detach().clone() for p in parameters] if settings.proximal else []
     optimiser = torch.optim.SGD(
-        module.parameters(),
-        lr=learning_rate,
-        momentum=momentum,
-        weight_decay=weight_decay,
+        parameters,
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
         fused=True,
     )
     total = torch.zeros((), device=labels.device)
-    for _ in range(epochs):
+    for _ in range(settings.epochs):
         total.zero_()
-        order = torch.randperm(len(labels), generator=generator).to(labels.device)
-        for batch in torch.split(order, batch_size):
+        order = epoch_order(len(labels), generator).to(labels.device)
+        for batch in torch.split(order, settings.batch_size):
             optimiser.zero_grad()
-            with torch.autocast(labels.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            with autocast(labels.device, settings.precision):
                 loss = functional.cross_entropy(module(images[batch]), labels[batch])
             torch.autograd.backward(loss)
+            if starts:
+                _pull(parameters, starts, settings.proximal)
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
+
+
+def epoch_order(samples: int, generator: torch.Generator) -> Tensor:
+    """Return the order (samples,) in which one epoch sees the samples."""
+    return torch.randperm(samples, generator=generator)
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """Return the context in which a forward pass of this precision runs."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def _pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) -> None:
+    """Add the gradient of the proximal term."""
+    for parameter, start in zip(parameters, starts, strict=True):
+        if parameter.grad is not None:
+            parameter.grad.add_(parameter.detach() - start, alpha=proximal)
 
 
 @torch.no_grad()
@@ -74,7 +110,7 @@ def evaluate(
     loss = torch.zeros((), device=labels.device)
     right = torch.zeros((), device=labels.device, dtype=torch.long)
     for x, y in zip(*(torch.split(part, batch_size) for part in (images, labels)), strict=True):
-        with torch.autocast(y.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        with autocast(y.device, precision):
             logits = module(x)
         loss += functional.cross_entropy(logits.float(), y, reduction="sum")
         right += (logits.argmax(1) == y).sum()

@@ -3,7 +3,9 @@
 import copy
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 
 from flwr.app import Context, Error, Message, RecordDict, UserConfig
 from flwr.clientapp import ClientApp
@@ -11,6 +13,8 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.serverapp.grid import Grid
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
+
+from fl_app.client.gathering import Gathering
 
 RUN_ID = 1
 CLIENT_RAISED = 0
@@ -20,17 +24,25 @@ CLIENT_RAISED = 0
 class InProcessGrid(Grid):
     """Clients as threads: `workers` at a time, replies in the order of the messages.
 
+    With `gathers`, those that run at a time form a cohort that may train as one computation.
     Node ids are 1..n in the order of the partitions, so that a run can be repeated.
     """
 
     def __init__(
-        self, client_app: ClientApp, *, nodes: int, run_config: UserConfig, workers: int
+        self,
+        client_app: ClientApp,
+        *,
+        nodes: int,
+        run_config: UserConfig,
+        workers: int,
+        gathers: bool = False,
     ) -> None:
         self._app = client_app
         self._run = Run.create_empty(run_id=RUN_ID)
         self._nodes = range(1, nodes + 1)
         self._run_config = run_config
         self._contexts: dict[int, Context] = {}
+        self._workers, self._gathers = workers, gathers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
         self._replies: dict[str, Message] = {}
         self._closed = threading.Event()
@@ -92,13 +104,35 @@ class InProcessGrid(Grid):
 
         `timeout` is for engines that can lose a client: a thread here always answers.
         """
-        futures = [self._pool.submit(self._answer, message) for message in messages]
+        if not self._gathers:
+            return self._gather([self._pool.submit(self._answer, each) for each in messages])
+        waiting, replies = list(messages), list[Message]()
+        for start in range(0, len(waiting), self._workers):
+            replies += self._gather(self._cohort(waiting[start : start + self._workers]))
+        return replies
+
+    def _cohort(self, messages: list[Message]) -> list[Future[Message]]:
+        gathering = Gathering(len(messages))
+        futures = []
+        for place, message in enumerate(messages):
+            future = self._pool.submit(self._answer_at, gathering.seat(place), message)
+            # also a client that raises or is cancelled is waited for no longer
+            future.add_done_callback(partial(_tell, gathering, place))
+            futures.append(future)
+        return futures
+
+    @staticmethod
+    def _gather(futures: list[Future[Message]]) -> list[Message]:
         try:
             return [future.result() for future in futures]
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
+
+    def _answer_at(self, seat: AbstractContextManager[None], message: Message) -> Message:
+        with seat:
+            return self._answer(message)
 
     def _answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
@@ -122,6 +156,10 @@ class InProcessGrid(Grid):
                 run_config=self._run_config,
             ),
         )
+
+
+def _tell(gathering: Gathering, place: int, _: Future[Message]) -> None:
+    gathering.arrived(place)
 
 
 def server_context(run_config: UserConfig) -> Context:

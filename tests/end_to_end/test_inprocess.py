@@ -84,6 +84,17 @@ def test_the_number_of_workers_changes_nothing(whole: Path, tmp_path: Path) -> N
     _assert_same_run(whole, tmp_path / "run")
 
 
+def test_a_fused_cohort_finds_the_same_communities_and_models(whole: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path / "run", "client.cohort=fused", "client.cohort_size=3")
+    assert done.returncode == 0, done.stderr
+    ours, theirs = _summary(whole)["communities"], _summary(tmp_path / "run")["communities"]
+    assert ours["assignment"] == theirs["assignment"]
+    pairs = zip(read_models(whole), read_models(tmp_path / "run"), strict=True)
+    for alone, fused in pairs:
+        for name in alone:
+            np.testing.assert_allclose(alone[name], fused[name], atol=1e-3)
+
+
 def test_a_killed_run_is_resumed_to_the_identical_end(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(

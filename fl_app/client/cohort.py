@@ -1,0 +1,138 @@
+"""A cohort of clients trained as one batched computation: what a GPU needs to be busy.
+
+One client's small network leaves a GPU waiting for kernel launches. Here the parameters of
+all clients are stacked, and each step of SGD computes every client's next batch at once.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional
+
+from fl_app.client.training import Settings, autocast, epoch_order
+
+Parameters = dict[str, Tensor]
+"""Name to the clients' stacked parameters (m, ...)."""
+Step = Callable[[Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which samples every client sees in every step; a client that is through sees none.
+
+    `index` (steps, m, B) into the samples of all clients, one after another; `present`
+    (steps, m, B) is 1 where a sample is real and 0 where a batch is filled up;
+    `last` (steps, m) is 1 in a client's last epoch.
+    """
+
+    index: Tensor
+    present: Tensor
+    last: Tensor
+
+    def to(self, device: torch.device) -> "Plan":
+        """Return the plan on a device."""
+        return Plan(*(part.to(device) for part in (self.index, self.present, self.last)))
+
+
+def can_fuse(module: nn.Module) -> bool:
+    """Whether clients can share one computation: no buffers that a step writes, no dropout."""
+    drops = (nn.modules.dropout._DropoutNd, nn.RNNBase)
+    return not list(module.buffers()) and not any(isinstance(m, drops) for m in module.modules())
+
+
+def train_cohort(
+    module: nn.Module,
+    starts: Tensor,
+    images: Sequence[Tensor],
+    labels: Sequence[Tensor],
+    settings: Settings,
+    *,
+    generators: Sequence[torch.Generator],
+) -> tuple[Tensor, Tensor]:
+    """Train m clients from `starts` (m, d); return their models (m, d) and last losses (m,).
+
+    `images` (s_i, C, H, W) and `labels` (s_i,) of each client may differ in length; each
+    client's batches come from its own generator, as when it trains alone, and the result is
+    the same but for the order of float sums. `module` gives the form of the network only:
+    its parameters, in order, are the pieces of a row of `starts`.
+    """
+    plan = _plan([len(each) for each in labels], settings, generators).to(starts.device)
+    everyone = torch.cat(list(images)), torch.cat(list(labels))
+    shapes = {name: p.shape for name, p in module.named_parameters()}
+    cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
+    first = {
+        name: piece.reshape(-1, *shape).contiguous()
+        for (name, shape), piece in zip(shapes.items(), cut, strict=True)
+    }
+    module.train()
+    losses = _descend(_batched(module, settings), first, everyone, plan, settings)
+    models = torch.cat([piece.reshape(len(starts), -1) for piece in first.values()], dim=1)
+    samples = torch.tensor([len(each) for each in labels], device=starts.device)
+    return models, losses / samples
+
+
+def _batched(module: nn.Module, settings: Settings) -> Step:
+    """Return one step for all clients: gradients and mean losses (m,) of a batch (m, B, ...)."""
+
+    def loss(parameters: Parameters, x: Tensor, y: Tensor, present: Tensor) -> Tensor:
+        with autocast(y.device, settings.precision):
+            logits = functional_call(module, parameters, (x,))
+        each = functional.cross_entropy(logits.float(), y, reduction="none")
+        return (each * present).sum() / present.sum().clamp(min=1)
+
+    step: Step = vmap(grad_and_value(loss))
+    return step
+
+
+@torch.no_grad()
+def _descend(
+    step: Step,
+    parameters: Parameters,
+    everyone: tuple[Tensor, Tensor],
+    plan: Plan,
+    settings: Settings,
+) -> Tensor:
+    """Move `parameters` in place by SGD; return the summed losses (m,) of the last epoch."""
+    images, labels = everyone
+    starts = {name: p.clone() for name, p in parameters.items()} if settings.proximal else {}
+    velocity = {name: torch.zeros_like(p) for name, p in parameters.items() if settings.momentum}
+    total = torch.zeros(plan.last.shape[1], device=labels.device)
+    for index, present, last in zip(plan.index, plan.present, plan.last, strict=True):
+        gradients, losses = step(parameters, images[index], labels[index], present)
+        count = present.sum(dim=1)
+        for name, parameter in parameters.items():
+            active = (count > 0).view(-1, *[1] * (parameter.dim() - 1))
+            gradient = gradients[name]
+            gradient.add_(parameter, alpha=settings.weight_decay)
+            if starts:
+                gradient.add_(parameter - starts[name], alpha=settings.proximal)
+            # a client that is through keeps its velocity for nothing: it moves no more
+            if velocity:
+                gradient = velocity[name].mul_(settings.momentum).add_(gradient)
+            parameter.addcmul_(gradient, active, value=-settings.learning_rate)
+        total += losses * count * last
+    return total
+
+
+def _plan(
+    samples: Sequence[int], settings: Settings, generators: Sequence[torch.Generator]
+) -> Plan:
+    size, epochs = settings.batch_size, settings.epochs
+    steps = epochs * max(-(-count // size) for count in samples)
+    index = torch.zeros((steps, len(samples), size), dtype=torch.long)
+    present = torch.zeros((steps, len(samples), size))
+    last = torch.zeros((steps, len(samples)))
+    before = 0
+    for client, (count, generator) in enumerate(zip(samples, generators, strict=True)):
+        step = 0
+        for epoch in range(epochs):
+            for batch in torch.split(epoch_order(count, generator), size):
+                index[step, client, : len(batch)] = before + batch
+                present[step, client, : len(batch)] = 1
+                last[step, client] = epoch == epochs - 1
+                step += 1
+        before += count
+    return Plan(index, present, last)

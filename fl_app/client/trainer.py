@@ -1,0 +1,100 @@
+"""How a client's local training is computed: alone, or with the cohort it is called in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from logging import getLogger
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.client.cohort import train_cohort
+from fl_app.client.gathering import gathered, together
+from fl_app.client.training import Settings, train
+from fl_app.params import FlatModule
+from fl_app.types import Vector
+
+log = getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's training of one round: from `start` (d,) on its samples."""
+
+    start: Vector
+    images: Tensor
+    labels: Tensor
+    generator: torch.Generator
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The model (d,), the last epoch's mean loss, and the seconds that this client took."""
+
+    model: Vector
+    loss: float
+    seconds: float
+
+
+Trainer = Callable[[Job], Outcome]
+
+
+def choose(flat: FlatModule, settings: Settings, *, fused: bool) -> Trainer:
+    """Return the trainer of a client whose network is `flat`: the one place that decides."""
+    if fused:
+        return partial(_train_together, flat, settings)
+    return partial(_train_alone, flat, settings)
+
+
+def _train_alone(flat: FlatModule, settings: Settings, job: Job) -> Outcome:
+    began = perf_counter()
+    flat.load(job.start)
+    loss = train(flat.module, job.images, job.labels, settings, generator=job.generator)
+    return Outcome(flat.vector(), loss, perf_counter() - began)
+
+
+def _train_together(flat: FlatModule, settings: Settings, job: Job) -> Outcome:
+    if not gathered():
+        return _train_alone(flat, settings, job)
+    flat.layout.check(job.start)  # before it meets the others: a bad start is one client's own
+    outcome: Outcome = together(job, partial(as_fits, partial(_fused, flat, settings)))
+    return outcome
+
+
+def as_fits(run: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
+    """Run the jobs at once, or in halves, again and again, while they do not fit the device.
+
+    Raises torch.OutOfMemoryError when one alone does not.
+    """
+    states = [job.generator.get_state() for job in jobs]
+    try:
+        return run(jobs)
+    except torch.OutOfMemoryError:
+        if len(jobs) == 1:
+            raise
+    # outside the handler, which would hold on to what did not fit
+    half = (len(jobs) + 1) // 2
+    log.warning("%d clients do not fit the device at once; trying %d", len(jobs), half)
+    for job, state in zip(jobs, states, strict=True):
+        job.generator.set_state(state)
+    return as_fits(run, jobs[:half]) + as_fits(run, jobs[half:])
+
+
+def _fused(flat: FlatModule, settings: Settings, jobs: Sequence[Job]) -> list[Outcome]:
+    began = perf_counter()
+    starts = torch.from_numpy(np.stack([job.start for job in jobs])).to(flat.flat.device)
+    models, losses = train_cohort(
+        flat.module,
+        starts,
+        [job.images for job in jobs],
+        [job.labels for job in jobs],
+        settings,
+        generators=[job.generator for job in jobs],
+    )
+    trained = models.cpu().numpy()
+    each = (perf_counter() - began) / len(jobs)
+    return [
+        Outcome(model, loss, each) for model, loss in zip(trained, losses.tolist(), strict=True)
+    ]

@@ -1,0 +1,130 @@
+"""A cohort trained at once against its clients trained one by one."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fl_app.client.cohort import can_fuse, train_cohort
+from fl_app.client.networks import small_cnn
+from fl_app.client.trainer import Job, Outcome, as_fits, choose
+from fl_app.params import FlatModule
+from fl_app.rng import torch_generator
+
+SHAPE, CLASSES = (1, 8, 8), 4
+
+
+@dataclass(frozen=True)
+class Local:
+    epochs: int = 2
+    batch_size: int = 4
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    precision: str = "fp32"
+
+
+def _jobs(flat: FlatModule, sizes: list[int]) -> list[Job]:
+    jobs = []
+    for client, size in enumerate(sizes):
+        draw = torch_generator(1, purpose="data", client=client)
+        images = torch.randn((size, *SHAPE), generator=draw)
+        labels = torch.randint(0, CLASSES, (size,), generator=draw)
+        start = flat.vector() + 0.01 * client
+        jobs.append(Job(start, images, labels, torch_generator(0, purpose="b", client=client)))
+    return jobs
+
+
+def _flat(seed: int = 0) -> FlatModule:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return FlatModule(small_cnn(SHAPE, CLASSES))
+
+
+def _alone(sizes: list[int], local: Local) -> list[Outcome]:
+    flat = _flat()
+    train = choose(_flat(), local, fused=False)
+    return [train(job) for job in _jobs(flat, sizes)]
+
+
+def _fused(sizes: list[int], local: Local) -> tuple[torch.Tensor, torch.Tensor]:
+    flat = _flat()
+    jobs = _jobs(flat, sizes)
+    return train_cohort(
+        flat.module,
+        torch.stack([torch.from_numpy(job.start) for job in jobs]),
+        [job.images for job in jobs],
+        [job.labels for job in jobs],
+        local,
+        generators=[job.generator for job in jobs],
+    )
+
+
+@hypothesis_settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 11), min_size=1, max_size=4),
+    epochs=st.integers(0, 3),
+    momentum=st.sampled_from([0.0, 0.9]),
+    weight_decay=st.sampled_from([0.0, 0.05]),
+    proximal=st.sampled_from([0.0, 0.5]),
+)
+def test_a_cohort_gets_what_each_client_gets_alone(
+    sizes: list[int], epochs: int, momentum: float, weight_decay: float, proximal: float
+) -> None:
+    local = Local(epochs=epochs, momentum=momentum, weight_decay=weight_decay, proximal=proximal)
+    models, losses = _fused(sizes, local)
+    for model, loss, expected in zip(models, losses, _alone(sizes, local), strict=True):
+        torch.testing.assert_close(model, torch.from_numpy(expected.model), atol=2e-5, rtol=1e-4)
+        assert float(loss) == pytest.approx(expected.loss, abs=1e-4)
+
+
+def test_half_precision_stays_close_to_full() -> None:
+    whole, _ = _fused([9, 5], Local())
+    half, _ = _fused([9, 5], Local(precision="bf16"))
+    moved = (
+        whole - torch.stack([torch.from_numpy(j.start) for j in _jobs(_flat(), [9, 5])])
+    ).norm()
+    assert 0 < float((whole - half).norm()) < 0.1 * float(moved)
+
+
+def test_the_proximal_term_holds_a_client_back() -> None:
+    free, held = _alone([8], Local())[0], _alone([8], Local(proximal=2.0))[0]
+    start = _jobs(_flat(), [8])[0].start
+    assert abs(held.model - start).sum() < 0.9 * abs(free.model - start).sum()
+
+
+def test_networks_that_a_cohort_would_mix_up_are_refused() -> None:
+    assert can_fuse(small_cnn(SHAPE, CLASSES))
+    assert not can_fuse(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    assert not can_fuse(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)))
+    assert not can_fuse(nn.LSTM(2, 2))
+
+
+def test_a_cohort_that_does_not_fit_is_halved_until_it_does() -> None:
+    jobs = _jobs(_flat(), [3, 3, 3, 3, 3])
+    sizes = []
+
+    def run(some: list[Job]) -> list[Outcome]:
+        sizes.append(len(some))
+        drawn = [float(torch.rand((), generator=job.generator)) for job in some]
+        if len(some) > 2:
+            raise torch.OutOfMemoryError
+        return [Outcome(job.start, draw, 0.0) for job, draw in zip(some, drawn, strict=True)]
+
+    losses = [outcome.loss for outcome in as_fits(run, jobs)]
+    assert sizes == [5, 3, 2, 1, 2]
+    fresh = [float(torch.rand((), generator=job.generator)) for job in _jobs(_flat(), [3] * 5)]
+    assert losses == fresh
+
+
+def test_one_client_that_does_not_fit_is_an_error() -> None:
+    def run(_: list[Job]) -> list[Outcome]:
+        raise torch.OutOfMemoryError
+
+    with pytest.raises(torch.OutOfMemoryError):
+        as_fits(run, _jobs(_flat(), [3]))
