@@ -24,6 +24,20 @@ def test_a_loaded_vector_is_the_model() -> None:
     np.testing.assert_array_equal(flat.vector(), [4, 5, 5])
 
 
+def test_kernels_of_convolutions_lie_as_these_like_them_and_keep_their_place() -> None:
+    module = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(3, 1))
+    flat = FlatModule(module)
+    vector = np.arange(flat.layout.size, dtype=np.float32)
+    flat.load(vector)
+    kernel = module[0].weight
+    assert kernel.is_contiguous(memory_format=torch.channels_last)
+    assert kernel[1, 0].tolist() == [[8.0, 9.0], [10.0, 11.0]]
+    with torch.no_grad():
+        kernel += 1
+    expected = vector + (vector < 24)
+    assert np.array_equal(flat.vector(), expected)
+
+
 def test_float_buffers_follow_the_trainable_part_and_counters_stay() -> None:
     flat = FlatModule(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert flat.layout.names[-2:] == ("1.running_mean", "1.running_var")
