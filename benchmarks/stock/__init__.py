@@ -1,0 +1,1 @@
+"""Flower as its tutorials use it: the side that our engines are measured against."""

@@ -1,0 +1,46 @@
+"""The page that benchmarks write their sections into, each by itself."""
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+REPO = Path(__file__).resolve().parent.parent
+PAGE = REPO / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+Each section is written by the command that it names:
+[how to run them](../benchmarks/README.md).
+"""
+
+
+def write_section(title: str, command: str, lines: Sequence[str]) -> None:
+    """Put the section `title` into the page, in place of what an earlier run wrote there."""
+    whole = PAGE.read_text() if PAGE.exists() else HEAD
+    body = "\n".join([f"## {title}", "", f"`{command}`, on {machine()}.", "", *lines, ""])
+    sections = re.split(r"(?m)^(?=## )", whole)
+    kept = [part for part in sections if not part.startswith(f"## {title}\n")]
+    place = next((i for i, p in enumerate(sections) if p.startswith(f"## {title}\n")), len(kept))
+    kept.insert(place, body)
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text("\n".join(part.rstrip("\n") + "\n" for part in kept))
+    print(body)
+
+
+def machine() -> str:
+    """Say what was measured on, without naming the machine."""
+    device = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} {platform.machine()} cores, torch {torch.__version__}{device}"
+
+
+def row(*cells: object) -> str:
+    """Return one row of a table."""
+    return "| " + " | ".join(str(cell) for cell in cells) + " |"
+
+
+def header(*names: str) -> list[str]:
+    """Return the two first rows of a table."""
+    return [row(*names), row(*["---"] * len(names))]
