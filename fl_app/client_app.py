@@ -41,11 +41,16 @@ class FederatedClient(Client):
         return GetPropertiesRes(_OK, properties)
 
     def fit(self, ins: FitIns) -> FitRes:
-        """Train the received model and return it."""
-        start = from_bytes(ins.parameters.tensors[0])
-        done = self.local.fit(start, server_round=int(ins.config["round"]))
+        """Train the received model, of several the best on the own data, and return it."""
+        starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
+        choice = self.local.choose(starts)
+        done = self.local.fit(starts[choice], server_round=int(ins.config["round"]))
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
-        metrics: dict[str, Scalar] = {"loss": done.loss, "train_s": done.seconds}
+        metrics: dict[str, Scalar] = {
+            "loss": done.loss,
+            "train_s": done.seconds,
+            "choice": choice,
+        }
         return FitRes(_OK, model, done.samples, metrics)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:

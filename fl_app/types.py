@@ -1,7 +1,7 @@
 """Shapes that every module shares.
 
 Axis letters are fixed here and nowhere else: n clients, d parameters, k communities,
-r rounds, c classes.
+r rounds, c classes; m is the length of what stands beside n.
 """
 
 from typing import Annotated
@@ -13,6 +13,7 @@ from pydantic import Field
 Vector = Float32[np.ndarray, " d"]
 Vectors = Float32[np.ndarray, "n d"]
 SomeVectors = Float32[np.ndarray, "m d"]
+Between = Float[np.ndarray, "n m"]
 Weights = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]

@@ -24,7 +24,8 @@ from fl_app.params import FlatModule, Layout
 from fl_app.records.recorder import Recorder
 from fl_app.rng import torch_seed
 from fl_app.schema import Target
-from fl_app.strategies.base import CommunityStrategy, Setting
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.setting import Setting
 from fl_app.types import Vector
 
 _lock = threading.Lock()
@@ -96,13 +97,13 @@ def population(config: Config, data_root: str | None = None) -> Population:
     return made
 
 
-def network(config: Config, data: Dataset) -> torch.nn.Module:
-    """Build the network, its weights drawn from the run's own keyed seed.
+def network(config: Config, data: Dataset, number: int = 0) -> torch.nn.Module:
+    """Build the network, its weights drawn from the run's own keyed seed; `number` draws others.
 
     Torch initialises from its global generator only, so that state is set aside meanwhile.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(config.seed, purpose="initial model"))
+        torch.manual_seed(torch_seed(config.seed, purpose="initial model", round=number))
         return _module(config.network, data)
 
 
@@ -111,10 +112,10 @@ def _module(net: Target, data: Dataset) -> torch.nn.Module:
     return built
 
 
-def initial_model(config: Config) -> tuple[Layout, Vector]:
-    """Return the layout and the first global model (d,)."""
+def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
+    """Return the layout and the first global model (d,), or another by its number."""
     data = _population(config).dataset
-    flat = FlatModule(network(config, data))
+    flat = FlatModule(network(config, data, number))
     return flat.layout, flat.vector()
 
 
@@ -146,6 +147,7 @@ def strategy(config: Config) -> CommunityStrategy:
             seed=config.seed,
         ),
         look_ahead_every=graph.look_ahead_every,
+        fresh=lambda number: initial_model(config, number)[1],
     )
     built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
     return built
@@ -153,7 +155,8 @@ def strategy(config: Config) -> CommunityStrategy:
 
 def identity(config: Config) -> dict[str, Any]:
     """Return what a summary says of the configuration: strategy, engine and seed."""
-    name = config.strategy.path.rsplit(".", 1)[-1].lower()
+    method = config.strategy.resolve()
+    name = getattr(method, "name", None) or config.strategy.path.rsplit(".", 1)[-1].lower()
     return {"strategy": name, "engine": config.engine.name, "seed": config.seed}
 
 

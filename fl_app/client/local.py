@@ -1,6 +1,6 @@
 """One client: its data, a model to load, and what it does when asked."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fl_app.client.trainer import Job, Trainer
@@ -46,6 +46,13 @@ class LocalClient:
         )
         done = self.train(Job(start, data.train_images, data.train_labels, key))
         return Trained(done.model, done.loss, self.samples, done.seconds)
+
+    def choose(self, models: Sequence[Vector]) -> int:
+        """Return which model (d,) has the least loss on the training data, the first of equals."""
+        if len(models) == 1:
+            return 0
+        losses = [self.score(model, train_data=True).loss for model in models]
+        return min(range(len(losses)), key=losses.__getitem__)
 
     def score(self, model: Vector, *, train_data: bool) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""

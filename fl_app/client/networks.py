@@ -1,5 +1,8 @@
 """Networks by name: each takes an image shape (C, H, W) and a number of classes."""
 
+from typing import Literal
+
+from pydantic import PositiveFloat
 from torch import nn
 
 
@@ -15,6 +18,57 @@ def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
 def small_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return a CNN for 8x8 digits: 3x3 convolutions of 16 and 32 channels, dense 64."""
     return _two_convolutions(shape, classes, channels=(16, 32), kernel=3, hidden=64)
+
+
+def mobilenet(
+    shape: tuple[int, int, int], classes: int, *, width: PositiveFloat = 1.0
+) -> nn.Module:
+    """Return MobileNet v1 for small images: 3,217,226 parameters for 10 classes of 3 channels.
+
+    Depthwise separable convolutions with batch normalisation; `width` scales the channels.
+    For 32x32 pixels the first and one later convolution keep the size instead of halving it.
+    Howard et al., 2017, arXiv:1704.04861, table 1.
+    """
+    # output channels and stride of each depthwise separable convolution
+    plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)]
+    plan += [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
+    inside = max(1, round(32 * width))
+    layers = _normalised(nn.Conv2d(shape[0], inside, 3, padding=1, bias=False))
+    for channels, stride in plan:
+        outside = max(1, round(channels * width))
+        depthwise = nn.Conv2d(
+            inside, inside, 3, stride=stride, padding=1, groups=inside, bias=False
+        )
+        layers += _normalised(depthwise)
+        layers += _normalised(nn.Conv2d(inside, outside, 1, bias=False))
+        inside = outside
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inside, classes)]
+    return nn.Sequential(*layers, *head)
+
+
+def from_torchvision(
+    shape: tuple[int, int, int],
+    classes: int,
+    *,
+    model: Literal["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"],
+) -> nn.Module:
+    """Return a network of torchvision by name, untrained, for images of three channels.
+
+    Without its dropout, which draws from torch's global generator: a run could not be repeated.
+    Raises ValueError for another number of channels.
+    """
+    from torchvision import models
+
+    if shape[0] != 3:
+        raise ValueError(
+            f"{model} needs images of 3 channels, got {shape[0]}; choose another network or data"
+        )
+    built: nn.Module = getattr(models, model)(num_classes=classes, dropout=0.0)
+    return built
+
+
+def _normalised(convolution: nn.Conv2d) -> list[nn.Module]:
+    return [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
 
 
 def _two_convolutions(

@@ -82,6 +82,14 @@ def fashion_mnist(
     return _torchvision("FashionMNIST", root, download, standardise)
 
 
+def cifar10(*, root: str, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+    """Load CIFAR-10 from `root`/cifar-10-batches-py, or download it; raises DataError.
+
+    Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
+    """
+    return _torchvision("CIFAR10", root, download, standardise, place="cifar-10-batches-py")
+
+
 def image_folder(
     *, root: str, size: PositiveInt | None = None, standardise: bool = True, seed: int
 ) -> Dataset:
@@ -122,7 +130,9 @@ def _pixels(folder: Any, size: int | None) -> np.ndarray:
     return np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
 
 
-def _torchvision(name: str, root: str, download: bool, standardise: bool) -> Dataset:
+def _torchvision(
+    name: str, root: str, download: bool, standardise: bool, place: str | None = None
+) -> Dataset:
     from torchvision import datasets
 
     try:
@@ -132,13 +142,19 @@ def _torchvision(name: str, root: str, download: bool, standardise: bool) -> Dat
         )
     except Exception as error:  # each mirror fails in its own way: no network, bad archive
         raise DataError(
-            f"{name} is not at {Path(root) / name / 'raw'} and could not be downloaded; put its "
-            f"four *-ubyte files there or point data.root at a folder that has them ({error})"
+            f"{name} is not at {Path(root) / (place or f'{name}/raw')} and could not be "
+            "downloaded; put its files there or point data.root at a folder that has them "
+            f"({error})"
         ) from error
-    arrays = (train.data.numpy(), train.targets.numpy(), test.data.numpy(), test.targets.numpy())
-    images, labels, test_images, test_labels = arrays
-    whole = (images[:, None], labels, test_images[:, None], test_labels)
-    return _dataset(name.lower(), whole, len(train.classes), standardise)
+    arrays = (_channels_first(train.data), np.asarray(train.targets),
+              _channels_first(test.data), np.asarray(test.targets))  # fmt: skip
+    return _dataset(name.lower(), arrays, len(train.classes), standardise)
+
+
+def _channels_first(images: Any) -> np.ndarray:
+    """Return images (N, H, W) or (N, H, W, C) as (N, C, H, W)."""
+    pixels = np.asarray(images)
+    return pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
 
 
 def _dataset(name: str, arrays: tuple[np.ndarray, ...], classes: int, standardise: bool) -> Dataset:

@@ -58,6 +58,30 @@ def by_size(
     return np.split(order[: sum(sizes)], np.cumsum(sizes)[:-1])
 
 
+def by_counts(
+    labels: np.ndarray, counts: np.ndarray, draw: np.random.Generator
+) -> list[np.ndarray]:
+    """Split samples into disjoint lists with exactly `counts` (n, c) of each class.
+
+    Raises ValueError naming the first class of which there are too few.
+    """
+    piles = [draw.permutation(np.flatnonzero(labels == c)) for c in range(counts.shape[1])]
+    for c, (pile, needed) in enumerate(zip(piles, counts.sum(axis=0), strict=True)):
+        if needed > len(pile):
+            raise ValueError(
+                f"the clients need {needed} samples of class {c}, the data set has {len(pile)}; "
+                "lower population.clients or the samples per client"
+            )
+    ends = counts.cumsum(axis=0)
+    lists = [
+        np.concatenate(
+            [pile[ends[i, c] - counts[i, c] : ends[i, c]] for c, pile in enumerate(piles)]
+        )
+        for i in range(len(counts))
+    ]
+    return [draw.permutation(each) for each in lists]
+
+
 def by_distribution(
     labels: np.ndarray,
     distributions: np.ndarray,

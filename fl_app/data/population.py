@@ -6,13 +6,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fl_app.data import partition
 from fl_app.data.datasets import Dataset
 from fl_app.rng import generator
-from fl_app.types import Labels
+from fl_app.types import Labels, Participation
 
 Draw = Literal["disjoint", "replacement"]
 """Whether no two clients share a sample, or each draws its own with replacement."""
@@ -177,6 +177,54 @@ def dirichlet(
         )
     ]
     return Population(dataset, parts[0], parts[1], member)
+
+
+def majority_class(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: PositiveInt,
+    share: Participation,
+    superclasses: list[list[NonNegativeInt]] | None = None,
+    train_samples: PositiveInt | None = None,
+    test_samples: PositiveInt | None = None,
+) -> Population:
+    """Return clients with `share` of their samples from a class of their own, k mod classes.
+
+    The rest is spread evenly over the other classes, in training and test data alike.
+    `superclasses` are the planted groups, as lists of classes; by default each class is one.
+    Bettinelli et al., IEEE Big Data 2024, section IV (where `share` is m_k).
+    """
+    own = np.arange(clients) % dataset.classes
+    member = {c: g for g, classes in enumerate(superclasses or []) for c in classes}
+    if superclasses is not None and sorted(member) != list(range(dataset.classes)):
+        raise ValueError(
+            f"population.superclasses must name each of the {dataset.classes} classes, got "
+            f"{superclasses}; give lists of classes that hold 0..{dataset.classes - 1}"
+        )
+
+    def parts(labels: np.ndarray, samples: int | None, purpose: str) -> list[np.ndarray]:
+        each = partition.samples_each(len(labels), clients, samples)
+        available = np.bincount(labels, minlength=dataset.classes)
+        counts = _majority(own, dataset.classes, share, each)
+        while samples is None and (counts.sum(axis=0) > available).any():
+            each -= 1
+            counts = _majority(own, dataset.classes, share, each)
+        return partition.by_counts(labels, counts, generator(seed, purpose=purpose))
+
+    train = parts(dataset.train_labels, train_samples, "train split")
+    test = parts(dataset.test_labels, test_samples, "test split")
+    groups = np.array([member.get(c, c) for c in own.tolist()])
+    return Population(dataset, train, test, groups)
+
+
+def _majority(own: Labels, classes: int, share: float, each: int) -> np.ndarray:
+    """Return how many samples of each class each client holds (n, c): `share` of its own."""
+    most = round(share * each)
+    base, left = divmod(each - most, classes - 1)
+    # seen from its own class on: the next ones get what cannot be divided
+    row = np.array([most] + [base + 1] * left + [base] * (classes - 1 - left))
+    return np.stack([np.roll(row, mine) for mine in own.tolist()])
 
 
 def quantity_skew(

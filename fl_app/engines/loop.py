@@ -5,23 +5,26 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from logging import getLogger
 from typing import Any
 
 import numpy as np
-from flwr.common import FitRes
+from flwr.common import FitIns, FitRes
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
 
 from fl_app.engines.exchange import Exchange
 from fl_app.evaluation.communities import describe
+from fl_app.evaluation.lineage import Lineage
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
-from fl_app.strategies.base import CommunityStrategy, View
+from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
+from fl_app.strategies.setting import View
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -48,6 +51,7 @@ class RoundLoop(Server):
         self.connect_timeout_s = connect_timeout_s
         self.exchange = Exchange(self.roster, timeout=round_timeout_s)
         self.figures = figures
+        self.lineage = Lineage()
         self._sound = True
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
@@ -78,6 +82,7 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         strategy.restore(saved.arrays, saved.state)
+        self.lineage = Lineage.of(self.recorder.history.rounds)
         return saved.round
 
     def _wait_for_clients(self) -> None:
@@ -114,6 +119,7 @@ class RoundLoop(Server):
         record = self._record(server_round, results, failures, view)
         record["train_loss"] = metrics.get("train_loss")
         total_s = time.perf_counter() - began
+        record["bytes"] = {"down": _sent(instructions), "up": _sent(results)}
         record["time"] = {
             "total_s": total_s,
             "training_s": training_s,
@@ -143,7 +149,7 @@ class RoundLoop(Server):
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         strategy = self.communities_strategy
-        strategy.accuracy = {}
+        strategy.accuracy, strategy.global_accuracy = {}, {}
         instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.exchange.evaluate(server_round, instructions)
         for failure in failures:
@@ -167,6 +173,7 @@ class RoundLoop(Server):
             "failed": {str(f.client_id): f.reason for f in failures},
             "rejected": {str(client): why for client, why in strategy.rejected.items()},
             "accuracy": _spread(accuracy) if accuracy else None,
+            "global_accuracy": _mean(strategy.global_accuracy),
             "communities": self._describe(view) if view else None,
             "events": [asdict(event) for event in strategy.events],
             "stability": strategy.stability,
@@ -181,7 +188,12 @@ class RoundLoop(Server):
             groups=groups if (groups >= 0).all() else None,
             total_groups=total,
             similarity=view.similarity,
-        )
+            distance=view.distance,
+        ) | {"moved": self._moved(view)}
+
+    def _moved(self, view: View) -> dict[str, tuple[int | None, int]]:
+        moved = self.lineage.follow(view.client_ids, view.labels)
+        return {str(client): names for client, names in moved.items()}
 
     def _groups(self, view: View) -> np.ndarray:
         planted = self.roster.groups()
@@ -217,6 +229,17 @@ class RoundLoop(Server):
                 write_figures(self.recorder.folder)
             except Exception:  # a picture that fails costs no result
                 log.exception("figures could not be drawn")
+
+
+def _sent(
+    messages: Sequence[tuple[ClientProxy, FitIns]] | Sequence[tuple[ClientProxy, FitRes]],
+) -> int:
+    """Return the bytes of the models in messages."""
+    return sum(len(tensor) for _, each in messages for tensor in each.parameters.tensors)
+
+
+def _mean(values: Mapping[int, float]) -> float | None:
+    return float(np.mean(list(values.values()))) if values else None
 
 
 def _spread(accuracy: dict[int, float]) -> dict[str, Any]:

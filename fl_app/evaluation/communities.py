@@ -10,15 +10,21 @@ from fl_app.types import Labels, Matrix
 
 
 def describe(
-    labels: Labels, *, groups: Labels | None, total_groups: int | None, similarity: Matrix | None
+    labels: Labels,
+    *,
+    groups: Labels | None,
+    total_groups: int | None,
+    similarity: Matrix | None,
+    distance: Matrix | None = None,
 ) -> dict[str, Any]:
     """Return count, sizes and every measure of agreement and validity that applies, else None.
 
     `labels` (n,); `groups` (n,) the planted ones where known, out of `total_groups`;
-    `similarity` (n, n) in [0, 2] gives silhouette on `2 - similarity`, and modularity.
+    `similarity` (n, n) gives modularity; `distance` (n, n), or else `2 - similarity` with a
+    zero diagonal, the silhouette.
     `right` means: the labels are the planted groups, and all of them are there.
     """
-    count = int(labels.max()) + 1 if len(labels) else 0
+    count = len(np.unique(labels))
     found: dict[str, Any] = {"count": count, "sizes": np.bincount(labels).tolist()}
     measures = {
         "ari": adjusted_rand,
@@ -32,8 +38,10 @@ def describe(
     found["right"] = bool(found["ari"] == 1.0 and count == total_groups) if known else None
     found["silhouette"] = found["modularity"] = None
     if similarity is not None and len(labels):
-        distance = 2.0 - similarity
-        np.fill_diagonal(distance, 0.0)
-        found["silhouette"] = silhouette(distance, labels)
         found["modularity"] = modularity(similarity, labels)
+        if distance is None:
+            distance = 2.0 - similarity
+            np.fill_diagonal(distance, 0.0)
+    if distance is not None and len(labels):
+        found["silhouette"] = silhouette(distance, labels)
     return found | {"nodes": len(labels)}

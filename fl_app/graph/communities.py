@@ -12,6 +12,7 @@ from fl_app.graph.store import UpdateStore
 from fl_app.types import Labels, Matrix
 
 Backend = Literal["python-louvain", "fast", "leiden"]
+Linkage = Literal["average", "complete", "single"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,30 @@ def louvain(
         return canonical(_python_louvain(weights, resolution, seed))
     graph = sparse.csr_matrix(weights)
     return sparse_communities(graph, resolution=resolution, seed=seed, backend=backend)
+
+
+def leiden(similarity: Matrix, *, resolution: float = 1.0, seed: int = 0) -> Labels:
+    """Return the communities (n,) of `louvain` by the Leiden algorithm: `backend="leiden"`."""
+    return louvain(similarity, resolution=resolution, seed=seed, backend="leiden")
+
+
+def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "average") -> Labels:
+    """Return communities (n,), merged from single clients while two are nearer than `threshold`.
+
+    `distance` (n, n) is symmetric; `linkage` says what two communities are apart: the mean,
+    largest or smallest distance of their members. Numbered as by `louvain`. Raises ValueError
+    for a negative threshold. Briggs et al., IJCNN 2020, section III.
+    """
+    from sklearn.cluster import AgglomerativeClustering
+
+    if threshold < 0:
+        raise ValueError(f"threshold must be at least 0, got {threshold}; it is a distance")
+    if len(distance) == 1:
+        return np.zeros(1, int)
+    method = AgglomerativeClustering(
+        n_clusters=None, metric="precomputed", linkage=linkage, distance_threshold=threshold
+    )
+    return canonical(method.fit_predict(distance).astype(int))
 
 
 def sparse_communities(

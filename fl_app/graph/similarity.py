@@ -1,8 +1,14 @@
-"""Similarity of client updates: (n, d) in, (n, n) out."""
+"""Similarity of client updates and distance of their models: (n, d) in, (n, n) out."""
+
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from fl_app.types import Matrix, Vectors
+from fl_app.params import Layout
+from fl_app.types import Between, Matrix, SomeVectors, Vectors
+
+COLUMNS = 65_536
+"""Columns brought to double precision at a time: nothing of size (n, d) in double."""
 
 
 def flic_similarity(updates: Vectors) -> Matrix:
@@ -34,3 +40,105 @@ def shifted_cosine(products: np.ndarray, lengths: np.ndarray, others: np.ndarray
     cosine = np.divide(products, scale, out=np.zeros(scale.shape), where=scale > 0)
     rows: np.ndarray = 1.0 + np.clip(cosine, -1.0, 1.0)
     return rows
+
+
+def trusted_distance(models: Vectors, layout: Layout) -> Matrix:
+    """Return `prod_l (1 + |a_l - b_l| / |a_l|) - 1`, the mean of both directions (n, n).
+
+    Over the weight tensors l of two or more dimensions among the trainable parts of models
+    (n, d); norms are Frobenius'; in [0, inf), diagonal 0. The paper's formula is not
+    symmetric: the mean is our decision, as is leaving biases and norm scales out.
+    Raises ValueError naming a tensor whose norm is zero. Bettinelli et al., IEEE Big Data
+    2024.
+    """
+    distance: Matrix = trusted_between(models, models, layout)
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def trusted_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
+    """Return the trusted distance (n, m) of models (n, d) to others (m, d): `trusted_distance`."""
+    there, back = np.zeros((2, len(models), len(others)))
+    for name, part in _weights(layout):
+        apart = np.sqrt(_squared_distances(models[:, part], others[:, part]))
+        there += np.log1p(apart / _lengths(models[:, part], name)[:, None])
+        back += np.log1p(apart / _lengths(others[:, part], name)[None, :])
+    mean: Between = (np.expm1(there) + np.expm1(back)) / 2
+    return mean
+
+
+def euclidean_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
+    """Return `|a - b|` (n, m) over the trainable parts of models (n, d) and others (m, d)."""
+    part = layout.direction
+    distance: Between = np.sqrt(_squared_distances(models[:, part], others[:, part]))
+    return distance
+
+
+def cosine_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
+    """Return `1 - cos(a, b)` (n, m) in [0, 2] over the trainable parts, 1 where one is zero."""
+    part = layout.direction
+    lengths = [np.linalg.norm(each[:, part], axis=1) for each in (models, others)]
+    products = models[:, part] @ others[:, part].T
+    distance: Between = 2.0 - shifted_cosine(products, *lengths)
+    return distance
+
+
+Distance = Callable[[Vectors, SomeVectors, Layout], Between]
+DISTANCES: Mapping[str, Distance] = {
+    "trusted": trusted_between,
+    "euclidean": euclidean_between,
+    "cosine": cosine_between,
+}
+"""Distances of models by the name that a configuration gives them."""
+
+
+def normalised_similarity(distance: Matrix, *, exponent: float = 3.0) -> Matrix:
+    """Return `(1 - (v - min) / (max - min))^exponent` (n, n) of distances v, in [0, 1].
+
+    Minimum and maximum are over the pairs of different clients; where these are equal every
+    pair is 1. Diagonal 0: a client is no neighbour of its own. Raises ValueError for an
+    exponent that is not positive. Bettinelli et al., IEEE Big Data 2024.
+    """
+    if exponent <= 0:
+        raise ValueError(f"exponent must be positive, got {exponent}; the paper's is 3")
+    apart = distance[~np.eye(len(distance), dtype=bool)]
+    low, high = (apart.min(), apart.max()) if apart.size else (0.0, 0.0)
+    spread = high - low
+    near = 1.0 - (distance - low) / spread if spread > 0 else np.ones_like(distance)
+    similarity: Matrix = np.clip(near, 0.0, 1.0) ** exponent
+    np.fill_diagonal(similarity, 0.0)
+    return similarity
+
+
+def _weights(layout: Layout) -> list[tuple[str, slice]]:
+    """Return name and place of each trainable tensor of two or more dimensions."""
+    ends = np.cumsum(layout.sizes).tolist()
+    pieces = zip(layout.names, layout.shapes, layout.sizes, ends, strict=True)
+    found = [(name, shape, slice(end - size, end)) for name, shape, size, end in pieces]
+    return [(name, part) for name, shape, part in found[: layout.trainable] if len(shape) > 1]
+
+
+def _squared_distances(models: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return `|a - b|^2` (n, m) from inner products, without an (n, m, d) array.
+
+    In double precision and around the models' mean, since the difference of large products
+    would leave nothing of a small distance.
+    """
+    squares = np.zeros((len(models), len(others)))
+    for start in range(0, models.shape[1], COLUMNS):
+        a, b = (each[:, start : start + COLUMNS].astype(np.float64) for each in (models, others))
+        centre = a.mean(axis=0)
+        a, b = a - centre, b - centre
+        squares += (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * (a @ b.T)
+    positive: np.ndarray = np.maximum(squares, 0.0)
+    return positive
+
+
+def _lengths(tensors: np.ndarray, name: str) -> np.ndarray:
+    lengths: np.ndarray = np.linalg.norm(tensors, axis=1).astype(np.float64)
+    if not lengths.all():
+        raise ValueError(
+            f"layer {name!r} of model {int(np.argmin(lengths))} is all zero, so the trusted "
+            "distance, which divides by its norm, is not defined; give another similarity"
+        )
+    return lengths

@@ -1,8 +1,7 @@
 """What every strategy shares: decode and validate replies, encode models, evaluate, survive."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from logging import getLogger
 from typing import Any
 
@@ -12,82 +11,38 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fl_app.aggregation import Rule, median, weighted_mean
-from fl_app.graph.communities import Finding
-from fl_app.graph.holdings import Holding, InMemory
-from fl_app.params import Layout
+from fl_app.aggregation import Rule
 from fl_app.rng import generator
 from fl_app.strategies.replies import (
     Replies,
     TooFewRepliesError,
+    decode_choice,
     decode_fit,
     decode_score,
     encode,
 )
 from fl_app.strategies.roster import Roster
-from fl_app.types import Labels, Matrix, Vector, Vectors
+from fl_app.strategies.setting import Communities, Event, Setting, View
+from fl_app.types import Vector, Vectors
 
 log = getLogger(__name__)
 
+Rows = Sequence[int]
+"""Rows of the models that one client receives; of several it takes the best."""
 FitReplies = list[tuple[ClientProxy, FitRes]]
 EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
 
-RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
-"""Aggregation rules by the name that a configuration gives them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What the wiring hands to every strategy; `initial` is the first model (d,)."""
-
-    seed: int
-    rounds: int
-    layout: Layout
-    initial: Vector
-    min_success: int
-    evaluate_every: int
-    evaluate_at_most: int | None = None
-    finding: Finding = field(default_factory=Finding)
-    holding: Callable[[], Holding] = InMemory
-    look_ahead_every: int = 1
-
-
-@dataclass(frozen=True)
-class View:
-    """The communities as the server sees them after a round, for records and figures."""
-
-    client_ids: Labels
-    labels: Labels
-    similarity: Matrix | None
-
-
-@dataclass
-class Event:
-    """Something that happened once and belongs in the records."""
-
-    kind: str
-    detail: str
-
-
-@dataclass
-class Communities:
-    """Models and who receives which: the state that every strategy keeps.
-
-    `models` (k, d); `members` maps a client to its row, once it is known. A client without
-    a row receives the only model, or tries them all.
-    """
-
-    models: Vectors
-    members: dict[int, int] = field(default_factory=dict)
-
-    def rows_for(self, client_id: int) -> Sequence[int]:
-        """Return the rows of the models that a client may receive."""
-        row = self.members.get(client_id)
-        return range(len(self.models)) if row is None else (row,)
+GLOBAL = -1
+"""The `community` of the global model in evaluations."""
 
 
 class CommunityStrategy(Strategy, ABC):
-    """A Flower Strategy over communities of clients, each with a model of its own."""
+    """A Flower Strategy over communities of clients, each with a model of its own.
+
+    `name` is what a summary calls it, where that is not the name of the class.
+    """
+
+    name: str | None = None
 
     def __init__(self, setting: Setting, *, participation: float, rule: Rule) -> None:
         self.setting = setting
@@ -97,9 +52,11 @@ class CommunityStrategy(Strategy, ABC):
         self.events: list[Event] = []
         self.rejected: dict[int, str] = {}
         self.accuracy: dict[int, float] = {}
+        self.global_accuracy: dict[int, float] = {}
         self.assigned: dict[int, int] = {}
         self.step: float | None = None
-        self._asked: dict[str, tuple[int, int]] = {}
+        self._asked: dict[str, tuple[int, Rows]] = {}
+        self._choosing: set[int] = set()
         self._room = np.empty((0, setting.layout.size), np.float32)
 
     @abstractmethod
@@ -136,22 +93,38 @@ class CommunityStrategy(Strategy, ABC):
         last = server_round == self.setting.rounds
         return last or server_round % self.setting.evaluate_every == 0
 
+    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return models (m, d), and which of them each client receives."""
+        return self.communities.models, [self.communities.rows_for(c) for c in client_ids]
+
+    @property
+    def global_model(self) -> Vector | None:
+        """The model of all clients beside those of the communities, where there is one."""
+        return None
+
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Send every client its model, or all models to a client that belongs nowhere yet."""
+        """Send every client its model, or several to a client that is to choose, and the global."""
+        self._choosing = set()
         if not self.evaluates(server_round):
             return []
-        encoded = [encode(model) for model in self.communities.models]
-        instructions = []
         proxies = roster(client_manager).proxies()
-        for client_id in self._examined(server_round, list(proxies)):
-            proxy = proxies[client_id]
-            rows = self.communities.rows_for(client_id)
-            for row in rows:
+        client_ids = self._examined(server_round, list(proxies))
+        models, offers = self.attribute(client_ids)
+        encoded = {row: encode(models[row]) for row in sorted({r for rows in offers for r in rows})}
+        everyone = self.global_model
+        if everyone is not None:
+            encoded[GLOBAL] = encode(everyone)
+        instructions = []
+        for client_id, rows in zip(client_ids, offers, strict=True):
+            choose = len(rows) > 1
+            if choose:
+                self._choosing.add(client_id)
+            for row in (*rows, GLOBAL) if everyone is not None else rows:
                 config: dict[str, Scalar] = {"round": server_round, "community": row}
-                config["choose"] = len(rows) > 1
-                instructions.append((proxy, EvaluateIns(encoded[row], config)))
+                config["choose"] = choose and row != GLOBAL
+                instructions.append((proxies[client_id], EvaluateIns(encoded[row], config)))
         return instructions
 
     def _examined(self, server_round: int, client_ids: list[int]) -> list[int]:
@@ -169,6 +142,7 @@ class CommunityStrategy(Strategy, ABC):
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Keep each client's accuracy; of several models the least own training loss wins."""
         scores: dict[int, list[tuple[float, int, float]]] = {}
+        everyone: dict[int, float] = {}
         for _, reply in results:
             score = decode_score(reply)
             if score is None:
@@ -177,12 +151,14 @@ class CommunityStrategy(Strategy, ABC):
                 )
                 continue
             client_id, loss, community, accuracy = score
-            scores.setdefault(client_id, []).append((loss, community, accuracy))
+            if community == GLOBAL:
+                everyone[client_id] = accuracy
+            else:
+                scores.setdefault(client_id, []).append((loss, community, accuracy))
+        self.global_accuracy = dict(sorted(everyone.items()))
         best = {client_id: min(found) for client_id, found in sorted(scores.items())}
         self.accuracy = {client_id: accuracy for client_id, (_, _, accuracy) in best.items()}
-        strangers = set(best) - set(self.communities.members)
-        many = len(self.communities.models) > 1
-        self.assigned = {c: best[c][1] for c in sorted(strangers)} if many else {}
+        self.assigned = {c: best[c][1] for c in best if c in self._choosing}
         if not best:
             return None, {}
         return None, {"accuracy": float(np.mean(list(self.accuracy.values())))}
@@ -198,18 +174,23 @@ class CommunityStrategy(Strategy, ABC):
     def instruct(
         self, server_round: int, cohort: Sequence[int], client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Send each client of the cohort the model of its community."""
+        """Send each client of the cohort its model, or several to choose from."""
         proxies = roster(client_manager).proxies()
-        encoded: dict[int, Parameters] = {}
+        models, offers = self.attribute(cohort)
+        encoded: dict[Rows, Parameters] = {}
         self._asked, self.rejected = {}, {}
         instructions = []
-        for client_id in cohort:
-            row = self.communities.rows_for(client_id)[0]
-            if row not in encoded:
-                encoded[row] = encode(self.communities.models[row])
-            self._asked[proxies[client_id].cid] = (client_id, row)
-            instructions.append((proxies[client_id], FitIns(encoded[row], {"round": server_round})))
+        for client_id, rows in zip(cohort, map(tuple, offers), strict=True):
+            if rows not in encoded:
+                encoded[rows] = encode(*(models[row] for row in rows))
+            self._asked[proxies[client_id].cid] = (client_id, rows)
+            ins = FitIns(encoded[rows], {"round": server_round})
+            instructions.append((proxies[client_id], ins))
         return instructions
+
+    def check(self, model: Vector) -> None:
+        """Raise ValueError for a finite model (d,) that this method still cannot use."""
+        return
 
     def receive(self, server_round: int, results: FitReplies) -> Replies:
         """Decode the replies and leave out the bad ones, named and counted.
@@ -218,10 +199,11 @@ class CommunityStrategy(Strategy, ABC):
         """
         good: dict[int, tuple[Vector, int, int, float]] = {}
         for proxy, reply in results:
-            client_id, row = self._asked[proxy.cid]
+            client_id, rows = self._asked[proxy.cid]
             try:
                 model, samples, loss = decode_fit(reply, self.setting.layout.size)
-                good[client_id] = (model, row, samples, loss)
+                self.check(model)
+                good[client_id] = (model, rows[decode_choice(reply, len(rows))], samples, loss)
             except (ValueError, KeyError, TypeError) as error:
                 self.rejected[client_id] = str(error)
                 log.warning("round %d: client %d rejected: %s", server_round, client_id, error)

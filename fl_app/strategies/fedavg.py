@@ -5,14 +5,9 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.aggregation import median, weighted_mean
-from fl_app.strategies.base import (
-    CommunityStrategy,
-    FitReplies,
-    Setting,
-    View,
-    roster,
-)
+from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import encode
+from fl_app.strategies.setting import Setting, View
 from fl_app.types import Participation
 
 

@@ -43,9 +43,9 @@ class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results an
         self.reason = reason
 
 
-def encode(vector: Vector) -> Parameters:
-    """Return a model as Flower parameters: one flat float32 array."""
-    return Parameters([to_bytes(vector)], "numpy.ndarray")
+def encode(*vectors: Vector) -> Parameters:
+    """Return models as Flower parameters: one flat float32 array each."""
+    return Parameters([to_bytes(vector) for vector in vectors], "numpy.ndarray")
 
 
 def decode(parameters: Parameters) -> Vector:
@@ -70,6 +70,14 @@ def decode_fit(reply: FitRes, size: int) -> tuple[Vector, int, float]:
     if reply.num_examples < 1:
         raise ValueError(f"num_examples must be positive, got {reply.num_examples}")
     return model, reply.num_examples, loss
+
+
+def decode_choice(reply: FitRes, offered: int) -> int:
+    """Return which of the models it was offered a client trained; raises ValueError."""
+    choice = int(reply.metrics.get("choice", 0))
+    if not 0 <= choice < offered:
+        raise ValueError(f"choice must be in 0..{offered - 1}, got {choice}")
+    return choice
 
 
 def decode_score(reply: EvaluateRes) -> tuple[int, float, int, float] | None:

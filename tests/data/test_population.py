@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused(call, message: str) -> None:
 
 
 def test_absent_data_say_what_to_put_where(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ubyte files there or point data\.root"):
+    with pytest.raises(DataError, match=r"its files there or point data\.root"):
         mnist(root=str(tmp_path), download=False, seed=0)
     with pytest.raises(DataError, match=r"expected .*train/<class>/<image>"):
         image_folder(root=str(tmp_path), seed=0)

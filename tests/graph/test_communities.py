@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app.evaluation.agreement import adjusted_rand
-from fl_app.graph.communities import canonical, louvain
+from fl_app.graph.communities import agglomerative, canonical, leiden, louvain
 from fl_app.graph.validity import modularity, silhouette
 
 BACKENDS = ["python-louvain", "fast", "leiden"]
@@ -87,3 +87,24 @@ def test_silhouette_by_hand_and_where_it_is_undefined() -> None:
     assert silhouette(distance, np.array([0, 0, 1])) == pytest.approx((0.9 + 8 / 9 + 0) / 3)
     assert silhouette(distance, np.array([0, 0, 0])) is None
     assert silhouette(distance, np.array([0, 1, 2])) is None
+
+
+def test_agglomerative_by_hand() -> None:
+    # on a line at 0, 1, 3, 10
+    places = np.array([0.0, 1.0, 3.0, 10.0])
+    distance = np.abs(places[:, None] - places[None, :])
+    assert agglomerative(distance, threshold=0.5).tolist() == [0, 1, 2, 3]
+    assert agglomerative(distance, threshold=1.5).tolist() == [0, 0, 1, 2]
+    assert agglomerative(distance, threshold=2.1, linkage="single").tolist() == [0, 0, 0, 1]
+    assert agglomerative(distance, threshold=2.1, linkage="complete").tolist() == [0, 0, 1, 2]
+    assert agglomerative(distance, threshold=20.0).tolist() == [0, 0, 0, 0]
+    assert agglomerative(np.zeros((1, 1)), threshold=1.0).tolist() == [0]
+    with pytest.raises(ValueError, match="threshold must be at least 0, got -1"):
+        agglomerative(distance, threshold=-1.0)
+
+
+def test_leiden_is_the_backend_of_that_name() -> None:
+    similarity = np.kron(np.eye(3), np.ones((4, 4))) + 0.01
+    np.fill_diagonal(similarity, 0.0)
+    assert leiden(similarity).tolist() == louvain(similarity, backend="leiden").tolist()
+    assert leiden(similarity).tolist() == np.repeat(range(3), 4).tolist()

@@ -9,12 +9,18 @@ import pytest
 from flwr.common import Code, FitRes, Parameters, Status
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import SIZE, honest, play, reply, roster, setting
+from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
 
-from fl_app.strategies.base import CommunityStrategy, Setting
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.fedavg import FedAvg, FedMedian
 from fl_app.strategies.flic import Flic
+from fl_app.strategies.hierarchical import Hierarchical
+from fl_app.strategies.ifca import Ifca
+from fl_app.strategies.late import Late
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.roster import Identity
+from fl_app.strategies.setting import Setting
 
 
 def _flic(given: Setting) -> Flic:
@@ -26,6 +32,22 @@ STRATEGIES = {
     "fedmedian": lambda given: FedMedian(given, participation=0.5),
     "flic": _flic,
     "flic median": lambda given: Flic(given, participation=0.5, cluster_round=5, rule="median"),
+    "late": lambda given: Late(given, participation=0.5, cluster_round=5),
+    "hierarchical": lambda given: Hierarchical(
+        given, participation=0.5, cluster_round=5, threshold=0.5
+    ),
+    "ifca": lambda given: Ifca(given, participation=0.5, communities=3),
+    "ifca gradients": lambda given: Ifca(
+        given, participation=0.5, communities=3, average="gradients"
+    ),
+    "ifca restarts": lambda given: Ifca(given, participation=0.5, communities=3, restarts=1),
+    "communities": lambda given: CommunityDiscovery(given, participation=0.5),
+    "communities 1nn": lambda given: CommunityDiscovery(
+        given, participation=0.5, attribution="1nn", max_age=4
+    ),
+    "communities wnn": lambda given: CommunityDiscovery(
+        given, participation=0.5, attribution="wnn", similarity="euclidean", weighting="samples"
+    ),
 }
 
 
@@ -88,7 +110,64 @@ def test_a_single_client_is_a_federation(build) -> None:
     strategy = build(setting())
     play(strategy, roster(1), range(1, 9))
     assert np.isfinite(_models(strategy)).all()
-    assert len(_models(strategy)) == 1
+    view = strategy.view(8)
+    assert view is None or view.labels.shape == (1,)
+
+
+def test_equal_clients_get_equal_models(build) -> None:
+    def same(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        return reply(start + 0.5 * (TARGETS[0] - start))
+
+    strategy, known = build(setting()), roster(6, groups=1)
+    strategy.participation = 1.0  # a model of an earlier round is another model
+    play(strategy, known, range(1, 9), client=same)
+    models, offers = strategy.attribute(range(6))
+    received = [[models[row] for row in rows] for rows in offers]
+    assert all(np.array_equal(received[0], each) for each in received)
+    assert np.isfinite(models).all()
+
+
+def test_two_clients_with_the_same_update_belong_together(build) -> None:
+    def twins(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        return honest(0 if client == 3 else client, start, server_round)
+
+    strategy = build(setting())
+    strategy.participation = 1.0
+    play(strategy, roster(12), range(1, 9), client=twins)
+    view = strategy.view(8)
+    if view is not None:
+        label = dict(zip(view.client_ids.tolist(), view.labels.tolist(), strict=True))
+        assert label[0] == label[3]
+
+
+def test_a_newcomer_is_taken_in(build) -> None:
+    strategy, known = build(setting()), roster(12)
+    play(strategy, known, range(1, 5))
+    proxy = Proxy("99991")
+    known.register(proxy)
+    known.introduce(proxy, Identity(12, 0, 10))
+    play(strategy, known, range(5, 10))
+    models, (rows,) = strategy.attribute([12])
+    assert np.isfinite(models[list(rows)]).all()
+    instructions = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
+    assert 12 in {known.client_id(proxy) for proxy, _ in instructions}
+
+
+def test_a_community_whose_clients_are_gone_keeps_its_model(build) -> None:
+    strategy, known = build(setting()), roster(12)
+    play(strategy, known, range(1, 7))
+    for client, proxy in known.proxies().items():
+        if client % 3 == 0:
+            known.unregister(proxy)
+    before = {row: model.copy() for row, model in enumerate(_models(strategy))}
+    members = dict(strategy.communities.members)
+    play(strategy, known, range(7, 9))
+    assert np.isfinite(_models(strategy)).all()
+    left = {
+        row for row in members.values() if all(c % 3 == 0 for c in members if members[c] == row)
+    }
+    for row in left if len(_models(strategy)) == len(before) else ():
+        np.testing.assert_array_equal(_models(strategy)[row], before[row])
 
 
 def test_a_client_that_vanishes_is_not_asked_again(build) -> None:
@@ -143,13 +222,11 @@ def test_a_bad_reply_is_named_and_never_reaches_a_sum(build, case: str) -> None:
     play(with_bad, known, range(1, 2), client=client)
     assert list(with_bad.rejected) == target
     assert message in with_bad.rejected[target[0]]
-    instructions = without.configure_fit(1, without.initialize_parameters(known), known)
-    good = [
-        (proxy, honest(known.client_id(proxy), np.zeros(SIZE, np.float32), 1))
-        for proxy, _ in instructions
-        if known.client_id(proxy) != target[0]
-    ]
-    without.aggregate_fit(1, good, [])
+
+    def silent(client_id: int, start: np.ndarray, server_round: int) -> FitRes | None:
+        return None if client_id == target[0] else honest(client_id, start, server_round)
+
+    play(without, known, range(1, 2), client=silent)
     np.testing.assert_array_equal(_models(with_bad), _models(without))
 
 

@@ -7,12 +7,13 @@ from flwr.common import Code, FitIns, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.params import Layout, from_bytes, to_bytes
-from fl_app.strategies.base import CommunityStrategy, Setting
+from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.roster import Identity, Roster
+from fl_app.strategies.setting import Setting
 
 TARGETS = np.array([[4, 0, 0, 0, 0, 1], [0, 4, 0, 0, 0, 1], [0, 0, 4, 0, 0, 1]], np.float32)
 SIZE = TARGETS.shape[1]
-LAYOUT = Layout(("w",), ((SIZE,),), 1)
+LAYOUT = Layout(("w",), ((2, SIZE // 2),), 1)
 
 
 class Proxy(ClientProxy):
@@ -34,7 +35,13 @@ Proxy.__abstractmethods__ = frozenset()
 def setting(**changes: object) -> Setting:
     """Return a setting for six parameters and ten rounds."""
     values = {"seed": 0, "rounds": 10, "layout": LAYOUT, "min_success": 1, "evaluate_every": 5}
-    return Setting(**(values | {"initial": np.zeros(SIZE, np.float32)} | changes))
+    first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh}
+    return Setting(**(values | first | changes))
+
+
+def fresh(number: int) -> np.ndarray:
+    """Return a first model by its number."""
+    return np.random.default_rng(number).normal(size=SIZE).astype(np.float32)
 
 
 def roster(clients: int, groups: int = 3) -> Roster:
@@ -65,22 +72,39 @@ def play(
     known: Roster,
     rounds: range,
     *,
-    client: Callable[[int, np.ndarray, int], FitRes] = honest,
+    client: Callable[[int, np.ndarray, int], FitRes | None] = honest,
     reverse: bool = False,
 ) -> None:
-    """Run rounds of a strategy; `reverse` hands the replies over in the opposite order."""
+    """Run rounds of a strategy; `reverse` hands the replies over in the opposite order.
+
+    A client that answers None sends no reply.
+    """
     parameters = strategy.initialize_parameters(known)
     for server_round in rounds:
         instructions: list[tuple[ClientProxy, FitIns]] = strategy.configure_fit(
             server_round, parameters, known
         )
         results = [
-            (
-                proxy,
-                client(known.client_id(proxy), from_bytes(ins.parameters.tensors[0]), server_round),
-            )
+            (proxy, answer)
             for proxy, ins in instructions
+            if (answer := _answer(client, known.client_id(proxy), ins, server_round)) is not None
         ]
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
+
+
+def _answer(
+    client: Callable[[int, np.ndarray, int], FitRes | None],
+    client_id: int,
+    ins: FitIns,
+    server_round: int,
+) -> FitRes | None:
+    """Of several models train the one that is nearest to the client's target."""
+    starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
+    target = TARGETS[client_id % len(TARGETS)]
+    choice = int(np.argmin([np.linalg.norm(start - target) for start in starts]))
+    answer = client(client_id, starts[choice], server_round)
+    if answer is not None:
+        answer.metrics["choice"] = choice
+    return answer

@@ -1,0 +1,142 @@
+"""IFCA: several models, and every client takes the one that suits its own data best.
+
+Ghosh et al., NeurIPS 2020, "An efficient framework for clustered federated learning",
+algorithm 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from pydantic import NonNegativeInt, PositiveInt
+
+from fl_app.aggregation import weighted_mean
+from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.replies import Replies, encode
+from fl_app.strategies.setting import Communities, Event, Setting, View
+from fl_app.types import Participation, Vectors
+
+
+class Ifca(CommunityStrategy):
+    """`communities` models; a sampled client receives all, trains the best and says which.
+
+    `average=models`: a model becomes the mean of those trained from it, by samples (the
+    paper's option II). `average=gradients`: it moves by the sum of its clients' updates over
+    the number of all clients that replied (option I, of which one gradient step is the case
+    E = 1 with one batch). A model that nobody chose stays as it is. With `restarts` the first
+    (restarts + 1) * trial_rounds rounds try that many sets of first models one after another,
+    and training goes on from the set with the least training loss in its last trial round.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        participation: Participation,
+        communities: PositiveInt,
+        average: Literal["models", "gradients"] = "models",
+        restarts: NonNegativeInt = 0,
+        trial_rounds: PositiveInt = 3,
+    ) -> None:
+        super().__init__(setting, participation=participation, rule=weighted_mean)
+        self.count = communities
+        self.by_gradients = average == "gradients"
+        self.restarts, self.trial_rounds = restarts, trial_rounds
+        self.choices: dict[int, int] = {}
+        self.tried: list[tuple[float, Vectors, dict[int, int]]] = []
+        self.communities = Communities(self._first_models(0))
+
+    @property
+    def phase(self) -> str:
+        """Always `clustered`: there are several models from the start."""
+        return "clustered"
+
+    def _first_models(self, trial: int) -> Vectors:
+        fresh, initial = self.setting.fresh, self.setting.initial
+        numbers = range(trial * self.count, (trial + 1) * self.count)
+        if fresh is None:
+            raise ValueError("IFCA needs Setting.fresh to draw its first models; give one")
+        return np.stack([initial if number == 0 else fresh(number) for number in numbers])
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Sample among all clients; each receives all models."""
+        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
+        return self.instruct(server_round, cohort, client_manager)
+
+    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return all models for every client."""
+        return self.communities.models, [tuple(range(self.count))] * len(client_ids)
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: FitReplies,
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Average what was trained from each model; after a trial, start anew or take the best."""
+        replies = self.receive(server_round, results)
+        chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
+        self.choices.update(chosen)
+        if self.by_gradients:
+            self._step(replies)
+        else:
+            self.aggregate(replies)
+        self._end_trial(server_round, replies.loss)
+        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+
+    def _step(self, replies: Replies) -> None:
+        models = self.communities.models
+        for row in np.unique(replies.starts):
+            updates = replies.models[replies.starts == row] - models[row]
+            models[row] += updates.sum(axis=0) / len(replies.starts)
+
+    def _end_trial(self, server_round: int, loss: float) -> None:
+        trial, left = divmod(server_round, self.trial_rounds)
+        if not self.restarts or left or trial > self.restarts + 1:
+            return
+        self.tried.append((loss, self.communities.models.copy(), dict(self.choices)))
+        if trial <= self.restarts:
+            self.communities, self.choices = Communities(self._first_models(trial)), {}
+            return
+        losses = [each[0] for each in self.tried]
+        best = int(np.argmin(losses))
+        _, models, self.choices = self.tried[best]
+        self.communities = Communities(models)
+        self.tried = []
+        self.events.append(Event("restarted", f"first models {best} of losses {losses}"))
+
+    def view(self, server_round: int) -> View | None:
+        """Return the models that the clients chose when they last trained."""
+        if not self.choices:
+            return None
+        ids = sorted(self.choices)
+        return View(np.array(ids), np.array([self.choices[client] for client in ids]), None)
+
+    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Add the choices and the trials so far."""
+        arrays, state = super().checkpoint()
+        tried = {f"tried.{i}": models for i, (_, models, _) in enumerate(self.tried)}
+        notes = [[loss, _named(choices)] for loss, _, choices in self.tried]
+        return arrays | tried, state | {"choices": _named(self.choices), "tried": notes}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        """Take up what `checkpoint` returned."""
+        super().restore(arrays, state)
+        self.choices = _numbered(state["choices"])
+        self.tried = [
+            (loss, np.array(arrays[f"tried.{i}"]), _numbered(choices))
+            for i, (loss, choices) in enumerate(state["tried"])
+        ]
+
+
+def _named(choices: Mapping[int, int]) -> dict[str, int]:
+    return {str(client): choice for client, choice in choices.items()}
+
+
+def _numbered(choices: Mapping[str, int]) -> dict[int, int]:
+    return {int(client): choice for client, choice in choices.items()}

@@ -1,0 +1,85 @@
+"""The graph of the clients' latest models, as community discovery sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveFloat
+
+from fl_app.graph.communities import Finding, louvain
+from fl_app.graph.holdings import InMemory
+from fl_app.graph.similarity import DISTANCES, normalised_similarity
+from fl_app.graph.store import UpdateStore
+from fl_app.params import Layout
+from fl_app.strategies.replies import Replies
+from fl_app.types import Labels, Matrix, Vector, Vectors
+
+Similarity = Literal["trusted", "cosine", "euclidean"]
+Exponent = PositiveFloat
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Clients (n,), their models (n, d), how far these are apart (n, n), and communities (n,)."""
+
+    client_ids: Labels
+    models: Vectors
+    distance: Matrix
+    similarity: Matrix
+    labels: Labels
+
+
+class ModelGraph:
+    """Keeps the last model of each client; those older than `max_age` rounds count no more."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        finding: Finding,
+        *,
+        similarity: Similarity,
+        exponent: float,
+        max_age: int | None,
+    ) -> None:
+        self.layout, self.finding = layout, finding
+        self.between = DISTANCES[similarity]
+        self.exponent = exponent
+        self.max_age = max_age
+        self.store = UpdateStore(InMemory())
+
+    def check(self, model: Vector) -> None:
+        """Raise ValueError for a model (d,) whose distance to others is not defined."""
+        self.between(model[None, :], model[None, :], self.layout)
+
+    def put(self, server_round: int, replies: Replies) -> None:
+        """Keep the models of a round."""
+        for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+            self.store.put(client_id, model, server_round)
+
+    def look(self, server_round: int) -> Snapshot:
+        """Find the communities among the models that count in this round; needs one at least."""
+        ids, models = self.fresh(server_round)
+        distance = self.between(models, models, self.layout)
+        np.fill_diagonal(distance, 0.0)
+        similarity = normalised_similarity(distance, exponent=self.exponent)
+        how = self.finding
+        options = {"resolution": how.resolution, "seed": how.seed}
+        labels = louvain(similarity, backend=how.backend, **options)  # type: ignore[arg-type]
+        return Snapshot(ids, models, distance, similarity, labels)
+
+    def fresh(self, server_round: int) -> tuple[Labels, Vectors]:
+        """Return the ids (n,) and last models (n, d) of the clients heard of recently enough."""
+        ids, models = self.store.updates()
+        if self.max_age is None:
+            return ids, models
+        young = self.store.rounds() > server_round - self.max_age
+        return ids[young], models[young]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the state for a checkpoint."""
+        return self.store.arrays()
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take up what `arrays` returned."""
+        self.store = UpdateStore.from_arrays(arrays, InMemory())

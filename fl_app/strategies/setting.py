@@ -1,0 +1,83 @@
+"""What a strategy is given, what it keeps, and what it shows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fl_app.aggregation import Rule, median, weighted_mean
+from fl_app.graph.communities import Finding
+from fl_app.graph.holdings import Holding, InMemory
+from fl_app.params import Layout
+from fl_app.types import Labels, Matrix, Vector, Vectors
+
+RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
+"""Aggregation rules by the name that a configuration gives them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What the wiring hands to every strategy; `initial` is the first model (d,)."""
+
+    seed: int
+    rounds: int
+    layout: Layout
+    initial: Vector
+    min_success: int
+    evaluate_every: int
+    evaluate_at_most: int | None = None
+    finding: Finding = field(default_factory=Finding)
+    holding: Callable[[], Holding] = InMemory
+    look_ahead_every: int = 1
+    fresh: Callable[[int], Vector] | None = None
+    """Draws first models beyond `initial`, by number: for methods that start from several."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The communities as the server sees them after a round, for records and figures.
+
+    `labels` (n,) of `client_ids` (n,); `similarity` (n, n) that they were found in, and
+    `distance` (n, n) where it is not just `2 - similarity`.
+    """
+
+    client_ids: Labels
+    labels: Labels
+    similarity: Matrix | None
+    distance: Matrix | None = None
+
+
+@dataclass
+class Event:
+    """Something that happened once and belongs in the records."""
+
+    kind: str
+    detail: str
+
+
+@dataclass
+class Communities:
+    """Models and who receives which: the state that every strategy keeps.
+
+    `models` (k, d); `members` maps a client to its row, once it is known. A client without
+    a row receives the only model, or tries them all.
+    """
+
+    models: Vectors
+    members: dict[int, int] = field(default_factory=dict)
+
+    def rows_for(self, client_id: int) -> Sequence[int]:
+        """Return the rows of the models that a client may receive."""
+        row = self.members.get(client_id)
+        return range(len(self.models)) if row is None else (row,)
+
+
+def prefixed(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays of a part of the state under names of their own in a checkpoint."""
+    return {f"{name}.{key}": array for key, array in arrays.items()}
+
+
+def unprefixed(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what `prefixed` was given."""
+    prefix = f"{name}."
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

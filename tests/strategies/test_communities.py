@@ -1,0 +1,169 @@
+"""Community discovery, late clustering, IFCA and hierarchical clustering beyond the contract."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import SIZE, TARGETS, honest, play, reply, roster, setting
+
+from fl_app.strategies.base import GLOBAL, CommunityStrategy
+from fl_app.strategies.communities import CommunityDiscovery
+from fl_app.strategies.hierarchical import Hierarchical
+from fl_app.strategies.ifca import Ifca
+from fl_app.strategies.late import Late
+
+PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
+
+
+def _found(strategy: CommunityStrategy, server_round: int) -> set[frozenset[int]]:
+    view = strategy.view(server_round)
+    assert view is not None
+    ids = view.client_ids
+    return {frozenset(ids[view.labels == row].tolist()) for row in np.unique(view.labels)}
+
+
+BUILD = {
+    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
+    "communities 1nn": lambda given: CommunityDiscovery(
+        given, participation=1.0, attribution="1nn"
+    ),
+    "communities cosine": lambda given: CommunityDiscovery(
+        given, participation=1.0, similarity="cosine"
+    ),
+    "late": lambda given: Late(given, participation=1.0, cluster_round=3),
+    "hierarchical": lambda given: Hierarchical(
+        given, participation=0.5, cluster_round=3, threshold=0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(BUILD))
+def test_planted_groups_are_found_and_models_reach_their_targets(name: str) -> None:
+    strategy = BUILD[name](setting())
+    play(strategy, roster(12), range(1, 20))
+    assert _found(strategy, 19) == PLANTED
+    models, offers = strategy.attribute(range(12))
+    for client, rows in enumerate(offers):
+        target = TARGETS[client % 3]
+        best = min(np.abs(models[row] - target).max() for row in rows)
+        assert best < 0.05
+
+
+def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_those() -> None:
+    known = roster(5)
+    strategy = CommunityDiscovery(setting(), participation=1.0)
+    play(strategy, known, range(1, 5))
+    _, last = strategy.graph.fresh(4)
+    members = strategy.communities.members
+    for row, model in enumerate(strategy.communities.models):
+        mine = [client for client in range(5) if members[client] == row]
+        np.testing.assert_allclose(model, last[mine].mean(axis=0), rtol=1e-6)
+    means = strategy.communities.models.mean(axis=0)
+    np.testing.assert_array_equal(strategy.global_model, means)
+    weighed = CommunityDiscovery(setting(), participation=1.0, weighting="samples")
+    play(weighed, known, range(1, 2))
+    _, last = weighed.graph.fresh(1)
+    mine = [client for client in range(5) if weighed.communities.members[client] == 0]
+    weights = [10.0 + client for client in mine]
+    expected = np.average(last[mine], axis=0, weights=weights)
+    np.testing.assert_allclose(weighed.communities.models[0], expected, rtol=1e-5)
+
+
+def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
+    known = roster(6)
+    strategy = CommunityDiscovery(setting(), participation=1.0, max_age=2)
+    play(strategy, known, range(1, 3))
+    proxy = known.proxies()[0]
+    known.unregister(proxy)
+    play(strategy, known, range(3, 5))
+    models, offers = strategy.attribute([0, 1, 77])
+    for rows in (offers[0], offers[2]):
+        np.testing.assert_array_equal(models[rows[0]], strategy.global_model)
+    assert offers[1][0] < len(strategy.communities.models)
+    assert 0 not in strategy.communities.members
+
+
+def test_everyone_is_measured_on_the_global_model_too() -> None:
+    known = roster(6)
+    strategy = CommunityDiscovery(setting(), participation=1.0)
+    play(strategy, known, range(1, 11))
+    sent = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
+    by_client: dict[int, list[int]] = {}
+    for proxy, ins in sent:
+        by_client.setdefault(known.client_id(proxy), []).append(int(ins.config["community"]))
+    assert all(rows[-1] == GLOBAL and len(rows) == 2 for rows in by_client.values())
+
+
+def test_a_model_without_length_is_rejected_and_named() -> None:
+    def zero(client: int, start: np.ndarray, server_round: int):
+        answer = honest(client, start, server_round)
+        return reply(np.zeros(SIZE, np.float32)) if client == 2 else answer
+
+    strategy = CommunityDiscovery(setting(), participation=1.0)
+    play(strategy, roster(6), range(1, 2), client=zero)
+    assert "'w' of model 0 is all zero" in strategy.rejected[2]
+    assert 2 not in strategy.communities.members
+
+
+def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
+    strategy = CommunityDiscovery(setting(), participation=1.0, attribution="wnn", neighbours=2)
+    play(strategy, roster(12), range(1, 4))
+    models, ((row,),) = strategy.attribute([4])
+    own = models[row]
+    count = len(strategy.communities.models)
+    assert row > count
+    basis, *_ = np.linalg.lstsq(strategy.communities.models.T, own, rcond=None)
+    np.testing.assert_allclose(basis.sum(), 1.0, rtol=1e-3)
+    assert (np.abs(basis) > 1e-3).sum() <= 2
+
+
+def test_ifca_leaves_a_model_that_nobody_chose_and_averages_the_others() -> None:
+    strategy = Ifca(setting(), participation=1.0, communities=5)
+    before = strategy.communities.models.copy()
+    play(strategy, roster(6), range(1, 2))
+    chosen = set(strategy.choices.values())
+    for row in range(5):
+        moved = not np.array_equal(strategy.communities.models[row], before[row])
+        assert moved == (row in chosen)
+
+
+def test_ifca_by_gradients_divides_by_all_who_replied() -> None:
+    def push(client: int, start: np.ndarray, server_round: int):
+        return reply(start + np.float32(client + 1))
+
+    strategy = Ifca(setting(), participation=1.0, communities=2, average="gradients")
+    before = strategy.communities.models.copy()
+    play(strategy, roster(4), range(1, 2), client=push)
+    for row in range(2):
+        total = sum(c + 1 for c, choice in strategy.choices.items() if choice == row)
+        expected = before[row] + total / 4
+        np.testing.assert_allclose(strategy.communities.models[row], expected, rtol=1e-6)
+
+
+def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
+    def graded(client: int, start: np.ndarray, server_round: int):
+        answer = honest(client, start, server_round)
+        answer.metrics["loss"] = [0.9, 0.2, 0.5][(server_round - 1) // 2 % 3]
+        return answer
+
+    strategy = Ifca(setting(), participation=1.0, communities=2, restarts=2, trial_rounds=2)
+    play(strategy, roster(4), range(1, 5), client=graded)
+    second = strategy.tried[1][1].copy()
+    play(strategy, roster(4), range(5, 7), client=graded)
+    np.testing.assert_array_equal(strategy.communities.models, second)
+    assert strategy.events[-1].kind == "restarted"
+    assert strategy.tried == []
+
+
+def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> None:
+    strategy = Hierarchical(setting(), participation=0.25, cluster_round=3, threshold=0.5)
+    known = roster(12)
+    sizes = []
+    for server_round in range(1, 5):
+        play(strategy, known, range(server_round, server_round + 1))
+        sizes.append(len(strategy.cohort))
+    assert sizes == [3, 3, 12, 3]
+    assert strategy.clustered_at == 3

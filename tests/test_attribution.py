@@ -1,0 +1,39 @@
+"""Which model a client receives."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_app.attribution import nearest, weighted_nearest
+
+
+def test_nearest_takes_the_first_of_equals() -> None:
+    assert nearest(np.array([[2.0, 1.0, 1.0], [0.0, 5.0, 0.0]])).tolist() == [1, 0]
+
+
+def test_weights_by_hand() -> None:
+    distance = np.array([[np.log(2.0), 0.0, 9.0, np.log(4.0)]])
+    # exp(-d) of the three nearest: 1/2, 1, 1/4
+    expected = np.array([[2, 4, 0, 1]]) / 7
+    np.testing.assert_allclose(weighted_nearest(distance), expected)
+    np.testing.assert_allclose(weighted_nearest(distance, neighbours=1), [[0, 1, 0, 0]])
+    np.testing.assert_allclose(weighted_nearest(distance, beta=0.0), np.array([[1, 1, 0, 1]]) / 3)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 8), st.floats(0, 1e6))
+def test_weights_sum_to_one_however_far(seed: int, k: int, neighbours: int, beta: float) -> None:
+    distance = np.random.default_rng(seed).exponential(1e4, size=(5, k))
+    weights = weighted_nearest(distance, neighbours=neighbours, beta=beta)
+    np.testing.assert_allclose(weights.sum(axis=1), 1.0)
+    assert ((weights > 0).sum(axis=1) <= min(k, neighbours)).all()
+    assert (weights[range(5), nearest(distance)] == weights.max(axis=1)).all()
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one community"):
+        nearest(np.empty((2, 0)))
+    with pytest.raises(ValueError, match="finite"):
+        weighted_nearest(np.array([[np.nan]]))
+    with pytest.raises(ValueError, match="got 0 and"):
+        weighted_nearest(np.ones((1, 1)), neighbours=0)
