@@ -79,7 +79,11 @@ OURS = {
         "in-process, FLIC, bf16": ["engine=inprocess", "client.precision=bf16"],
     },
 }
-OURS["small"] = OURS["light"]
+OURS["small"] = {
+    "in-process, FedAvg, fp32": ["engine=inprocess", "strategy=fedavg"],
+    "in-process, FLIC without look-ahead, fp32": ["engine=inprocess", "graph.look_ahead_every=0"],
+    **OURS["light"],
+}
 
 
 def stock(work: Work, data: Path) -> Side:

@@ -18,11 +18,8 @@ from fl_app.types import Vector
 
 BLOCK_BYTES = 256 * 2**20
 """Rows read from disk at a time: large enough for matrix multiplication to run at speed."""
-BLOCK_COLUMNS = 16_384
+BLOCK_COLUMNS = 4096
 """Columns multiplied at a time: short enough to stay in the processor's cache."""
-DISK_OVER_MEMORY = 2
-"""`auto` goes to disk up to this many times the memory: every row is read every round."""
-
 Mode = Literal["auto", "exact", "disk", "sketch"]
 
 
@@ -193,15 +190,14 @@ class Sketched:
 def choose(
     mode: Mode, *, clients: int, length: int, memory_gb: float, dimension: int, seed: int
 ) -> Holding:
-    """Return the holding named by `mode`; `auto` takes the most exact that fits.
+    """Return the holding named by `mode`; `auto` is exact up to `memory_gb`, else sketches.
 
-    In memory up to `memory_gb` gigabytes of float32, on disk up to twice that, else,
-    or where sketches are no smaller than updates, whichever is left.
+    Also exact where a sketch would be no smaller than an update. On disk only by name: every
+    row is read every round, which takes fifty times as long as sketches do.
     """
     if mode == "auto":
         needed = clients * length * 4 / 2**30
-        small = length <= dimension or needed <= memory_gb
-        mode = "exact" if small else "disk" if needed <= DISK_OVER_MEMORY * memory_gb else "sketch"
+        mode = "exact" if length <= dimension or needed <= memory_gb else "sketch"
     if mode == "exact":
         return InMemory(capacity=clients)
     if mode == "disk":

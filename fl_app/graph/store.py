@@ -11,7 +11,7 @@ from fl_app.graph.similarity import shifted_cosine
 from fl_app.params import is_finite
 from fl_app.types import Labels, Matrix, Vector
 
-BLOCK_ROWS = 64
+BLOCK_ROWS = 256
 """Rows computed at a time, so that a first round of many clients stays small in memory."""
 
 

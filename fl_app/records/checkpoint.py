@@ -19,7 +19,7 @@ from fl_app.records.tensors import contiguous, raw, save
 
 FILE = "checkpoint.safetensors"
 FORMAT = "fl-app-checkpoint"
-VERSION = 1
+VERSION = 2
 STATE = "state.json"
 METADATA = "__metadata__"
 HEAD = 65536

@@ -93,13 +93,13 @@ def test_disk_is_full_at_its_capacity() -> None:
     ("clients", "length", "kind"),
     [
         (100, 1_663_370, InMemory),
-        (1_000, 1_663_370, OnDisk),
+        (1_000, 1_663_370, Sketched),
         (10_000, 1_663_370, Sketched),
         (100_000, 9_000, InMemory),
         (1_000_000, 9_000, InMemory),
     ],
 )
-def test_auto_takes_the_most_exact_that_fits(clients: int, length: int, kind: type) -> None:
+def test_auto_is_exact_where_that_fits(clients: int, length: int, kind: type) -> None:
     options = {"memory_gb": 4.0, "dimension": 16384, "seed": 0}
     holding = choose("auto", clients=clients, length=length, **options)
     assert isinstance(holding, kind)
