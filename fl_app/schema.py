@@ -82,6 +82,7 @@ class RecordsConfig:
     checkpoint_every: PositiveInt
     evaluate_every: PositiveInt
     evaluate_at_most: PositiveInt | None
+    central_test: bool
     snapshot_rounds: list[PositiveInt]
     figures: bool
     resume: bool

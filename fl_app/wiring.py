@@ -12,6 +12,7 @@ import torch
 from hydra.utils import get_object
 
 from fl_app.client import trainer
+from fl_app.client.central import CentralTest, balanced
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient
 from fl_app.config import Config
@@ -178,7 +179,19 @@ def server(config: Config) -> RoundLoop:
         round_timeout_s=config.engine.round_timeout_s,
         connect_timeout_s=config.engine.connect_timeout_s,
         figures=config.records.figures,
+        central=central_test(config),
     )
+
+
+def central_test(config: Config) -> CentralTest | None:
+    """Return the server's own test, where the configuration asks for one."""
+    if not config.records.central_test:
+        return None
+    data = _population(config).dataset
+    with torch.device("meta"):
+        module = _module(config.network, data)
+    model = FlatModule(module.to_empty(device="cpu"), device=device(config))
+    return CentralTest(model, *balanced(data, device(config)), config.client.precision)
 
 
 def device(config: Config) -> torch.device:

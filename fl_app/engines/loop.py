@@ -16,6 +16,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
 
+from fl_app.client.central import CentralTest
 from fl_app.engines.exchange import Exchange
 from fl_app.evaluation.communities import describe
 from fl_app.evaluation.lineage import Lineage
@@ -42,6 +43,7 @@ class RoundLoop(Server):
         round_timeout_s: float | None,
         connect_timeout_s: float,
         figures: bool,
+        central: CentralTest | None = None,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -51,6 +53,7 @@ class RoundLoop(Server):
         self.connect_timeout_s = connect_timeout_s
         self.exchange = Exchange(self.roster, timeout=round_timeout_s)
         self.figures = figures
+        self.central = central
         self.lineage = Lineage()
         self._sound = True
 
@@ -174,11 +177,25 @@ class RoundLoop(Server):
             "rejected": {str(client): why for client, why in strategy.rejected.items()},
             "accuracy": _spread(accuracy) if accuracy else None,
             "global_accuracy": _mean(strategy.global_accuracy),
+            "central": self._central() if accuracy else None,
             "communities": self._describe(view) if view else None,
             "events": [asdict(event) for event in strategy.events],
             "stability": strategy.stability,
             "step": strategy.step,
         }
+
+    def _central(self) -> dict[str, Any] | None:
+        """Return accuracy on the server's own test set, global and of each community."""
+        if self.central is None:
+            return None
+        strategy = self.communities_strategy
+        models, everyone = strategy.communities.models, strategy.global_model
+        found = self.central(models)
+        if everyone is not None:
+            return {"global": self.central(everyone[None, :])[0], "communities": found}
+        if len(models) == 1:
+            return {"global": found[0], "communities": []}
+        return {"global": None, "communities": found}
 
     def _describe(self, view: View) -> dict[str, Any]:
         groups = self._groups(view)
@@ -202,10 +219,13 @@ class RoundLoop(Server):
     def _keep(self, server_round: int, view: View | None, record: dict[str, Any]) -> None:
         """Write snapshot and checkpoint where this round calls for them."""
         clustered = any(event["kind"] == "clustered" for event in record["events"])
+        last = server_round == self.communities_strategy.setting.rounds
         wanted = clustered or server_round in self.recorder.snapshot_rounds
+        wanted = wanted or (last and not self.recorder.has_snapshots)
         if view is not None and view.similarity is not None and wanted:
+            groups = self._groups(view)
             self.recorder.snapshot(
-                server_round, view.client_ids, view.similarity, view.labels, self._groups(view)
+                server_round, view.client_ids, view.similarity, view.labels, groups, view.distance
             )
         if clustered or server_round % self.recorder.checkpoint_every == 0:
             self._checkpoint(server_round)

@@ -18,9 +18,12 @@ FIELDS = (
     "train_loss",
     "step",
     "accuracy",
+    "global_accuracy",
+    "central",
     "communities",
     "events",
     "stability",
+    "bytes",
     "time",
 )
 """Every record has all of these; what does not apply is null."""

@@ -11,6 +11,7 @@ from fl_app.records import checkpoint as checkpoints
 from fl_app.records.checkpoint import Checkpoint
 from fl_app.records.history import History
 from fl_app.records.models import write_models
+from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
 from fl_app.types import Labels, Matrix, Vectors
@@ -51,8 +52,19 @@ class Recorder:
         """Append the record of a finished round to rounds.jsonl."""
         self.history.append(record)
 
+    @property
+    def has_snapshots(self) -> bool:
+        """Whether the matrix of some round is kept already."""
+        return any((self.folder / SNAPSHOTS).glob("*"))
+
     def snapshot(
-        self, server_round: int, ids: Labels, similarity: Matrix, labels: Labels, groups: Labels
+        self,
+        server_round: int,
+        ids: Labels,
+        similarity: Matrix,
+        labels: Labels,
+        groups: Labels,
+        distance: Matrix | None,
     ) -> None:
         """Keep the similarity matrix of a round for the figures."""
         write_snapshot(
@@ -62,6 +74,7 @@ class Recorder:
             similarity=similarity,
             labels=labels,
             groups=groups,
+            distance=distance,
         )
 
     def checkpoint(

@@ -20,7 +20,7 @@ class Snapshot:
     """What the server saw after `round`.
 
     `ids` (n,) sorted client ids, `similarity` (n, n), `labels` (n,) communities and `groups`
-    (n,) planted groups, -1 where unknown.
+    (n,) planted groups, -1 where unknown; `distance` (n, n) where similarity comes from one.
     """
 
     round: int
@@ -28,10 +28,18 @@ class Snapshot:
     similarity: Float32[np.ndarray, "n n"]
     labels: Labels
     groups: Labels
+    distance: Float32[np.ndarray, "n n"] | None = None
 
 
 def write_snapshot(
-    folder: Path, *, round: int, ids: Labels, similarity: Matrix, labels: Labels, groups: Labels
+    folder: Path,
+    *,
+    round: int,
+    ids: Labels,
+    similarity: Matrix,
+    labels: Labels,
+    groups: Labels,
+    distance: Matrix | None = None,
 ) -> Path:
     """Write `folder/snapshots/round_<round>.safetensors`, the similarity (n, n) as float32.
 
@@ -50,6 +58,8 @@ def write_snapshot(
         "labels": np.ascontiguousarray(labels, np.int64),
         "groups": np.ascontiguousarray(groups, np.int64),
     }
+    if distance is not None:
+        tensors["distance"] = np.ascontiguousarray(distance, np.float32)
     path = folder / FOLDER / f"round_{round:05d}.safetensors"
     with replacing(path) as temporary:
         save(temporary, tensors, {})

@@ -35,7 +35,7 @@ def similarity(run: Run) -> Figure | None:
         image = _panel(axes, snapshot, limits, groups)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
-    figure.colorbar(image, ax=list(panels), label="similarity 1 + cos", shrink=0.8, aspect=30)
+    figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, aspect=30)
     if 0 < groups <= LONGEST_LEGEND:
         names = [f"group {group}" for group in range(groups)]
         dots = legend_dots(colours(groups), names, "s" * groups)

@@ -72,13 +72,29 @@ def planted_count(run: Run) -> int | None:
     return max((len(np.unique(groups)) for groups in known), default=None)
 
 
+def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:
+    """Return the named community of every client seen, by round, from who moved when.
+
+    Rounds without communities are left out.
+    """
+    now: dict[int, int] = {}
+    found = {}
+    for record in records:
+        moved = (record["communities"] or {}).get("moved")
+        if moved is None:
+            continue
+        now = now | {int(client): int(names[1]) for client, names in moved.items()}
+        found[int(record["round"])] = now
+    return found
+
+
 def series(records: Sequence[Record], *path: str) -> tuple[list[int], list[float]]:
     """Return rounds and values of a field, leaving out the rounds in which it is null."""
     rounds, values = [], []
     for record in records:
         value: Any = record
         for key in path:
-            value = value[key] if value is not None else None
+            value = value.get(key) if value is not None else None
         if value is not None:
             rounds.append(int(record["round"]))
             values.append(float(value))

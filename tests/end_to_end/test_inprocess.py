@@ -29,7 +29,11 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    command = _command(*SMALL, f"hydra.run.dir={folder}", *overrides)
+    return _run_with(folder, *SMALL, *overrides)
+
+
+def _run_with(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
+    command = _command(f"hydra.run.dir={folder}", *overrides)
     return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
 
 
@@ -229,3 +233,19 @@ def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
         )
     }
     assert found == {(name, seed) for name in ("fedavg", "fedmedian") for seed in (0, 1)}
+    assert "| fedmedian |" in (tmp_path / "sweep" / "table.md").read_text()
+
+
+@pytest.mark.parametrize("strategy", ["communities_wnn", "late", "ifca", "hierarchical"])
+def test_every_method_looks_for_communities_and_leaves_a_whole_summary(
+    tmp_path: Path, strategy: str
+) -> None:
+    kept = [override for override in SMALL if "cluster_round" not in override]
+    late = ["strategy.cluster_round=5"] if strategy in ("late", "hierarchical") else []
+    done = _run_with(tmp_path / "run", *kept, f"strategy={strategy}", *late, "rounds=10")
+    assert done.returncode == 0, done.stderr
+    summary = _summary(tmp_path / "run")
+    assert summary["strategy"] == strategy.removesuffix("_wnn")
+    assert len(summary["communities"]["assignment"]) == 8
+    assert summary["communities"]["ari"] is not None
+    assert (tmp_path / "run" / "models.safetensors").exists()

@@ -1,0 +1,40 @@
+"""A balanced test set that the server holds, where it has data at all: in simulation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.client.training import Precision, evaluate
+from fl_app.data.datasets import Dataset
+from fl_app.params import FlatModule
+from fl_app.types import Vectors
+
+
+@dataclass(frozen=True)
+class CentralTest:
+    """Scores models on images (s, C, H, W) and labels (s,) as many of each class as of others."""
+
+    model: FlatModule
+    images: Tensor
+    labels: Tensor
+    precision: Precision
+
+    def __call__(self, models: Vectors) -> list[float]:
+        """Return the accuracy of each model (k, d)."""
+        found = []
+        for model in models:
+            self.model.load(model)
+            score = evaluate(self.model.module, self.images, self.labels, precision=self.precision)
+            found.append(score.accuracy)
+        return found
+
+
+def balanced(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the first test samples of each class, as many as the rarest class has."""
+    labels = dataset.test_labels
+    each = np.bincount(labels, minlength=dataset.classes).min()
+    chosen = [np.flatnonzero(labels == c)[:each] for c in range(dataset.classes)]
+    images, targets = dataset.test(np.concatenate(chosen))
+    return images.to(device, memory_format=torch.channels_last), targets.to(device)
