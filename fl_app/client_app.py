@@ -16,7 +16,7 @@ from flwr.common import (
     Status,
 )
 
-from fl_app import wiring
+from fl_app import client_wiring
 from fl_app.client.local import LocalClient
 from fl_app.config import load_text
 from fl_app.params import from_bytes, to_bytes
@@ -37,6 +37,7 @@ class FederatedClient(Client):
             "client_id": local.client_id,
             "group": local.group,
             "samples": local.samples,
+            "malicious": local.malicious,
         }
         return GetPropertiesRes(_OK, properties)
 
@@ -64,6 +65,9 @@ class FederatedClient(Client):
             "accuracy": score.accuracy,
             "choice_loss": choice.loss,
         }
+        fooled = self.local.fooled(model)
+        if fooled is not None:
+            metrics["backdoor"] = fooled
         return EvaluateRes(_OK, score.loss, score.samples, metrics)
 
 
@@ -73,7 +77,7 @@ def client_fn(context: Context) -> Client:
     root = context.node_config.get("data-root")
     client_id = int(context.node_config["partition-id"])
     data_root = None if root is None else str(root)
-    return FederatedClient(wiring.client(config, client_id, data_root))
+    return FederatedClient(client_wiring.client(config, client_id, data_root))
 
 
 app = ClientApp(client_fn)

@@ -20,10 +20,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
+from fl_app.client_wiring import fuses, workers
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.wiring import fuses, identity, problems, workers
+from fl_app.wiring import identity, problems
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome

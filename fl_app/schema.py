@@ -1,7 +1,7 @@
 """The form of a configuration: what each group holds, and of which type.
 
 Groups with a fixed form are dataclasses. A group with a `_target_` (strategy, population,
-data, network) takes the keyword-only parameters of what it names: see `Target`.
+data, network, attack) takes the keyword-only parameters of what it names: see `Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -116,6 +116,7 @@ class Config:
     population: Target
     data: Target
     network: Target
+    attack: Target
     client: ClientConfig
     engine: EngineConfig
     graph: GraphConfig
@@ -148,4 +149,4 @@ FIXED = {
     "graph": GraphConfig,
     "records": RecordsConfig,
 }
-TARGETS = ("strategy", "population", "data", "network")
+TARGETS = ("strategy", "population", "data", "network", "attack")

@@ -1,7 +1,6 @@
 """Configuration in, objects out: the only place that instantiates what a run is made of."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
@@ -11,13 +10,11 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 
-from fl_app.client import trainer
 from fl_app.client.central import CentralTest, balanced
 from fl_app.client.cohort import can_fuse
-from fl_app.client.local import LocalClient
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
-from fl_app.data.population import ClientData, Population
+from fl_app.data.population import Population
 from fl_app.engines.loop import RoundLoop
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
@@ -30,9 +27,7 @@ from fl_app.strategies.setting import Setting
 from fl_app.types import Vector
 
 _lock = threading.Lock()
-_local = threading.local()
 _populations: dict[tuple[str, str | None], Population] = {}
-_clients: OrderedDict[tuple[str, str | None, int], ClientData] = OrderedDict()
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -56,16 +51,23 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     fused = client is not None and client.cohort == "fused"
 
     def build_network() -> None:
-        if not can_fuse(_module(net, whole)) and fused:
+        if not can_fuse(bare_network(net, whole)) and fused:
             raise ValueError(
                 "client.cohort=fused needs a network without buffers, dropout and recurrent "
                 f"layers, {net.path} has some; give client.cohort=auto"
             )
 
+    hostile = values["attack"]
+    if hostile is not None and hostile.sound:
+        clients = people.options["clients"]
+        check = hostile.resolve()(**hostile.options).check
+        against = _complaint(check, clients=clients, classes=whole.classes)
+    else:
+        against = []
     with torch.device("meta"):
         split = _complaint(people.resolve(), whole, seed=seed, **people.options)
         built = _complaint(build_network)
-    return split + built
+    return split + built + against
 
 
 def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:
@@ -105,17 +107,17 @@ def network(config: Config, data: Dataset, number: int = 0) -> torch.nn.Module:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(config.seed, purpose="initial model", round=number))
-        return _module(config.network, data)
+        return bare_network(config.network, data)
 
 
-def _module(net: Target, data: Dataset) -> torch.nn.Module:
+def bare_network(net: Target, data: Dataset) -> torch.nn.Module:
     built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
     return built
 
 
 def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
     """Return the layout and the first global model (d,), or another by its number."""
-    data = _population(config).dataset
+    data = shared_population(config).dataset
     flat = FlatModule(network(config, data, number))
     return flat.layout, flat.vector()
 
@@ -187,9 +189,9 @@ def central_test(config: Config) -> CentralTest | None:
     """Return the server's own test, where the configuration asks for one."""
     if not config.records.central_test:
         return None
-    data = _population(config).dataset
+    data = shared_population(config).dataset
     with torch.device("meta"):
-        module = _module(config.network, data)
+        module = bare_network(config.network, data)
     model = FlatModule(module.to_empty(device="cpu"), device=device(config))
     return CentralTest(model, *balanced(data, device(config)), config.client.precision)
 
@@ -201,73 +203,11 @@ def device(config: Config) -> torch.device:
     return torch.device(config.client.device)
 
 
-def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
-    """Return one client, ready to train: data on the device, a model of this thread's own."""
-    people = _population(config, data_root)
-    model, train = _thread_model(config, people)
-    return LocalClient(
-        client_id,
-        samples=people.samples(client_id),
-        group=int(people.groups[client_id]),
-        load=partial(_client_data, config, client_id, data_root),
-        model=model,
-        train=train,
-        precision=config.client.precision,
-        seed=config.seed,
-    )
-
-
-def fuses(config: Config) -> bool:
-    """Whether the clients that run at a time in this process train as one computation."""
-    if config.client.cohort == "auto" and device(config).type != "cuda":
-        return False
-    with torch.device("meta"):
-        module = _module(config.network, dataset(config.data, config.seed))
-    return config.client.cohort != "single" and can_fuse(module)
-
-
-def workers(config: Config) -> int:
-    """Return how many clients run at a time in this process."""
-    return config.client.cohort_size if fuses(config) else config.engine.workers
-
-
-def _thread_model(config: Config, people: Population) -> tuple[FlatModule, trainer.Trainer]:
-    """Return a model that no other thread uses, and how it is trained.
-
-    Its weights are always loaded before use.
-    """
-    if getattr(_local, "key", None) != config.key:
-        torch.set_num_threads(config.client.threads)
-        with torch.device("meta"):
-            module = _module(config.network, people.dataset)
-        _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
-        _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
-        _local.key = config.key
-    return _local.model, _local.train
-
-
-def _population(config: Config, data_root: str | None = None) -> Population:
+def shared_population(config: Config, data_root: str | None = None) -> Population:
     """Return the population of a configuration, made once per process."""
     key = (config.key, data_root)
     with _lock:
         if key not in _populations:
             _populations.clear()
-            _clients.clear()
             _populations[key] = population(config, data_root)
         return _populations[key]
-
-
-def _client_data(config: Config, client_id: int, data_root: str | None) -> ClientData:
-    """Return a client's tensors on the device; the last used `client.cached` stay there."""
-    key = (config.key, data_root, client_id)
-    people = _population(config, data_root)
-    with _lock:
-        if key in _clients:
-            _clients.move_to_end(key)
-            return _clients[key]
-    data = people.client(client_id).to(device(config))
-    with _lock:
-        _clients[key] = data
-        while len(_clients) > config.client.cached:
-            _clients.popitem(last=False)
-    return data

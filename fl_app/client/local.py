@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from fl_app.client.adversary import Attack, Backdoor, NoAttack
 from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Precision, Score, evaluate
 from fl_app.data.population import ClientData
 from fl_app.params import FlatModule
-from fl_app.rng import torch_generator
-from fl_app.types import Vector
+from fl_app.rng import generator, torch_generator
+from fl_app.types import Vector, Vectors
+
+NO_ATTACK = NoAttack()
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,47 @@ class LocalClient:
     train: Trainer
     precision: Precision
     seed: int
+    attack: Attack = NO_ATTACK
+    malicious: bool = False
+    colluders: Callable[[Vector, int], Vectors] | None = None
 
     def fit(self, start: Vector, *, server_round: int) -> Trained:
-        """Train from `start` (d,) on the training data."""
+        """Train from `start` (d,) on the training data; a malicious client attacks."""
+        data, attacks = self.load(), self.malicious and self.attack.active(server_round)
+        keys = {"round": server_round, "client": self.client_id}
+        images, labels = data.train_images, data.train_labels
+        if attacks:
+            draw = torch_generator(self.seed, purpose="poison", **keys)
+            images, labels = self.attack.poison(images, labels, draw)
+        batches = torch_generator(self.seed, purpose="batches", **keys)
+        done = self.train(Job(start, images, labels, batches))
+        model = done.model
+        if attacks:
+            noise = generator(self.seed, purpose="forge", **keys)
+            model = start + self.attack.forge(
+                model - start, noise, partial(self._colluding, start, server_round)
+            )
+        return Trained(model, done.loss, self.samples, done.seconds)
+
+    def _colluding(self, start: Vector, server_round: int) -> Vectors:
+        if self.colluders is None:
+            raise ValueError("a colluding attack needs accomplices; build clients by the wiring")
+        return self.colluders(start, server_round)
+
+    def fooled(self, model: Vector) -> float | None:
+        """Return how often a backdoor's mark makes `model` (d,) answer its target, in [0, 1].
+
+        On test images of other labels; None without such an attack, or such images.
+        """
+        if not isinstance(self.attack, Backdoor):
+            return None
         data = self.load()
-        key = torch_generator(
-            self.seed, purpose="batches", round=server_round, client=self.client_id
-        )
-        done = self.train(Job(start, data.train_images, data.train_labels, key))
-        return Trained(done.model, done.loss, self.samples, done.seconds)
+        others = data.test_labels != self.attack.target
+        if not others.any():
+            return None
+        self.model.load(model)
+        images, labels = self.attack.marked(data.test_images[others])
+        return evaluate(self.model.module, images, labels, precision=self.precision).accuracy
 
     def choose(self, models: Sequence[Vector]) -> int:
         """Return which model (d,) has the least loss on the training data, the first of equals."""

@@ -64,7 +64,10 @@ class Exchange:
             for proxy, reply in replies:
                 values = reply.properties
                 identity = Identity(
-                    int(values["client_id"]), int(values["group"]), int(values["samples"])
+                    int(values["client_id"]),
+                    int(values["group"]),
+                    int(values["samples"]),
+                    bool(values.get("malicious", False)),
                 )
                 self.roster.introduce(proxy, identity)
             found += map(str, failures)

@@ -19,6 +19,7 @@ from flwr.server.server import Server
 from fl_app.client.central import CentralTest
 from fl_app.engines.exchange import Exchange
 from fl_app.evaluation.communities import describe
+from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
@@ -179,6 +180,8 @@ class RoundLoop(Server):
             "global_accuracy": _mean(strategy.global_accuracy),
             "central": self._central() if accuracy else None,
             "communities": self._describe(view) if view else None,
+            "attack": self._attack(accuracy),
+            "notes": dict(strategy.notes),
             "events": [asdict(event) for event in strategy.events],
             "stability": strategy.stability,
             "step": strategy.step,
@@ -196,6 +199,16 @@ class RoundLoop(Server):
         if len(models) == 1:
             return {"global": found[0], "communities": []}
         return {"global": None, "communities": found}
+
+    def _attack(self, accuracy: Mapping[int, float]) -> dict[str, Any] | None:
+        """Return who of the malicious was told apart, where a simulation knows them."""
+        malicious = self.roster.malicious()
+        if not malicious:
+            return None
+        strategy, clients = self.communities_strategy, set(self.roster.proxies())
+        found = detection(strategy.suspects, malicious, clients, accuracy)
+        fooled = [rate for client, rate in strategy.fooled.items() if client not in malicious]
+        return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
 
     def _describe(self, view: View) -> dict[str, Any]:
         groups = self._groups(view)
@@ -241,6 +254,7 @@ class RoundLoop(Server):
             status,
             clients=len(self.roster.proxies()),
             assignment=assignment if strategy.phase == "clustered" else {},
+            removed=sorted(strategy.removed),
             models=strategy.communities.models,
             layout=strategy.setting.layout,
         )

@@ -92,6 +92,43 @@ def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "ave
     return canonical(method.fit_predict(distance).astype(int))
 
 
+def bipartition(similarity: Matrix) -> tuple[Labels, float]:
+    """Return the two parts (n,) whose largest cross similarity is least, and that similarity.
+
+    Exactly: the parts that the maximum spanning tree of `similarity` (n, n) falls into
+    without its weakest edge (the first of equals). 0 is the larger part, of equal ones that
+    of the smallest member. Raises ValueError for fewer than two clients.
+    Sattler et al., ICASSP 2020, eq. 4.
+    """
+    n = len(similarity)
+    if n < 2:
+        raise ValueError(f"a bipartition needs at least 2 clients, got {n}; keep them together")
+    joined, parent = _spanning_tree(similarity)
+    weights = similarity[joined[1:], parent[joined[1:]]]
+    cut = int(weights.argmin()) + 1
+    labels = np.zeros(n, int)
+    labels[joined[cut]] = 1
+    for client in joined[cut + 1 :].tolist():  # parents come before their children
+        labels[client] = labels[parent[client]]
+    return canonical(labels), float(weights[cut - 1])
+
+
+def _spanning_tree(similarity: Matrix) -> tuple[Labels, Labels]:
+    """Return the clients in the order in which Prim's algorithm joins them, and their parents."""
+    n = len(similarity)
+    parent, order = np.zeros(n, int), [0]
+    best = similarity[0].astype(float)
+    best[0] = -np.inf
+    for _ in range(n - 1):
+        chosen = int(best.argmax())
+        order.append(chosen)
+        best[chosen] = -np.inf
+        outside = ~np.isin(np.arange(n), order)
+        nearer = outside & (similarity[chosen] > best)
+        best[nearer], parent[nearer] = similarity[chosen][nearer], chosen
+    return np.array(order), parent
+
+
 def sparse_communities(
     graph: sparse.csr_matrix, *, resolution: float, seed: int, backend: Backend
 ) -> Labels:

@@ -21,6 +21,8 @@ FIELDS = (
     "global_accuracy",
     "central",
     "communities",
+    "attack",
+    "notes",
     "events",
     "stability",
     "bytes",

@@ -90,6 +90,7 @@ class Recorder:
         *,
         clients: int,
         assignment: Mapping[int, int],
+        removed: Sequence[int],
         models: Vectors,
         layout: Layout,
     ) -> None:
@@ -102,6 +103,7 @@ class Recorder:
             rounds=self.history.rounds,
             clients=clients,
             assignment=assignment,
+            removed=removed,
         )
 
 
@@ -113,6 +115,7 @@ def summarise(
     rounds: Sequence[Mapping[str, Any]],
     clients: int,
     assignment: Mapping[int, int],
+    removed: Sequence[int] = (),
 ) -> None:
     """Write summary.json from the records of the rounds that a run got through."""
     summary = build_summary(
@@ -123,7 +126,7 @@ def summarise(
             "total": clients,
             "failed": sum(len(record["failed"]) for record in rounds),
             "rejected": sum(len(record["rejected"]) for record in rounds),
-            "removed": [],
+            "removed": list(removed),
         },
         accuracy=_accuracy(rounds),
         communities=_communities(rounds, assignment),

@@ -51,8 +51,10 @@ class CommunityStrategy(Strategy, ABC):
         self.communities = Communities(setting.initial[None, :].copy())
         self.events: list[Event] = []
         self.rejected: dict[int, str] = {}
+        self.removed: dict[int, int] = {}
         self.accuracy: dict[int, float] = {}
         self.global_accuracy: dict[int, float] = {}
+        self.fooled: dict[int, float] = {}
         self.assigned: dict[int, int] = {}
         self.step: float | None = None
         self._asked: dict[str, tuple[int, Rows]] = {}
@@ -67,6 +69,21 @@ class CommunityStrategy(Strategy, ABC):
     def phase(self) -> str:
         """Either `federated`, one model for all, or `clustered`."""
         return "clustered" if self.communities.members else "federated"
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """Further values of the round for the records, JSON all of them."""
+        return {}
+
+    @property
+    def suspects(self) -> set[int]:
+        """Clients that this method keeps apart from the benign: see `Setting.benign`."""
+        if not self.communities.members:
+            return set(self.removed)
+        rows = list(self.communities.members.values())
+        benign = self.setting.benign(self.communities.models, np.bincount(rows))
+        apart = {c for c, row in self.communities.members.items() if row not in benign}
+        return apart | set(self.removed)
 
     @property
     def cohort(self) -> list[int]:
@@ -143,6 +160,7 @@ class CommunityStrategy(Strategy, ABC):
         """Keep each client's accuracy; of several models the least own training loss wins."""
         scores: dict[int, list[tuple[float, int, float]]] = {}
         everyone: dict[int, float] = {}
+        fooled: dict[tuple[int, int], Any] = {}
         for _, reply in results:
             score = decode_score(reply)
             if score is None:
@@ -154,10 +172,13 @@ class CommunityStrategy(Strategy, ABC):
             if community == GLOBAL:
                 everyone[client_id] = accuracy
             else:
+                fooled[client_id, community] = reply.metrics.get("backdoor")
                 scores.setdefault(client_id, []).append((loss, community, accuracy))
         self.global_accuracy = dict(sorted(everyone.items()))
         best = {client_id: min(found) for client_id, found in sorted(scores.items())}
         self.accuracy = {client_id: accuracy for client_id, (_, _, accuracy) in best.items()}
+        rates = {c: fooled[c, community] for c, (_, community, _) in best.items()}
+        self.fooled = {client: float(rate) for client, rate in rates.items() if rate is not None}
         self.assigned = {c: best[c][1] for c in best if c in self._choosing}
         if not best:
             return None, {}
@@ -250,12 +271,14 @@ class CommunityStrategy(Strategy, ABC):
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return all that must survive a crash: arrays by name, and JSON values."""
         members = {str(client): row for client, row in self.communities.members.items()}
-        return {"models": self.communities.models}, {"members": members}
+        removed = {str(client): when for client, when in self.removed.items()}
+        return {"models": self.communities.models}, {"members": members, "removed": removed}
 
     def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Take up what `checkpoint` returned."""
         members = {int(client): int(row) for client, row in state["members"].items()}
         self.communities = Communities(np.array(arrays["models"]), members)
+        self.removed = {int(client): int(when) for client, when in state["removed"].items()}
 
 
 def roster(client_manager: ClientManager) -> Roster:

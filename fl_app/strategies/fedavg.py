@@ -11,7 +11,7 @@ from fl_app.strategies.setting import Setting, View
 from fl_app.types import Participation
 
 
-class _SingleModel(CommunityStrategy):
+class SingleModel(CommunityStrategy):
     """Sample, train, aggregate: McMahan et al., AISTATS 2017, algorithm 1, with any rule."""
 
     def configure_fit(
@@ -37,14 +37,14 @@ class _SingleModel(CommunityStrategy):
         return None
 
 
-class FedAvg(_SingleModel):
+class FedAvg(SingleModel):
     """Federated averaging: the mean of the clients' models weighted by their samples."""
 
     def __init__(self, setting: Setting, *, participation: Participation) -> None:
         super().__init__(setting, participation=participation, rule=weighted_mean)
 
 
-class FedMedian(_SingleModel):
+class FedMedian(SingleModel):
     """The coordinate-wise median of the clients' models (Yin et al., ICML 2018, option I)."""
 
     def __init__(self, setting: Setting, *, participation: Participation) -> None:

@@ -15,11 +15,15 @@ log = getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """What a client says of itself: id, planted group (-1: unknown) and training samples."""
+    """What a client says of itself: id, planted group (-1: unknown) and training samples.
+
+    `malicious` is said in simulations, for metrics alone; a liar would not tell.
+    """
 
     client_id: int
     group: int
     samples: int
+    malicious: bool = False
 
 
 class Roster(SimpleClientManager):
@@ -59,6 +63,10 @@ class Roster(SimpleClientManager):
         """Return the client id of a node, or -1 before it has introduced itself."""
         identity = self._identities.get(proxy.cid)
         return -1 if identity is None else identity.client_id
+
+    def malicious(self) -> set[int]:
+        """Return the clients that attack, as a simulation knows them: for metrics alone."""
+        return {who.client_id for who in self._identities.values() if who.malicious}
 
     def groups(self) -> dict[int, int]:
         """Return the planted group of every client that said one: for metrics alone."""

@@ -15,6 +15,11 @@ RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by the name that a configuration gives them."""
 
 
+def largest(models: Vectors, sizes: Labels) -> set[int]:
+    """Return the row of the largest community, the first of equals."""
+    return {int(sizes.argmax())}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """What the wiring hands to every strategy; `initial` is the first model (d,)."""
@@ -29,6 +34,8 @@ class Setting:
     finding: Finding = field(default_factory=Finding)
     holding: Callable[[], Holding] = InMemory
     look_ahead_every: int = 1
+    benign: Callable[[Vectors, Labels], set[int]] = largest
+    """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None
     """Draws first models beyond `initial`, by number: for methods that start from several."""
 

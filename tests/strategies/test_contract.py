@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
 
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.fedavg import FedAvg, FedMedian
 from fl_app.strategies.flic import Flic
@@ -19,6 +20,7 @@ from fl_app.strategies.hierarchical import Hierarchical
 from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.late import Late
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.robust import Robust
 from fl_app.strategies.roster import Identity
 from fl_app.strategies.setting import Setting
 
@@ -41,6 +43,9 @@ STRATEGIES = {
         given, participation=0.5, communities=3, average="gradients"
     ),
     "ifca restarts": lambda given: Ifca(given, participation=0.5, communities=3, restarts=1),
+    "cfl": lambda given: Cfl(given, participation=0.5, mode="clusters", max_age=3),
+    "cfl byzantine": lambda given: Cfl(given, participation=0.5),
+    "robust": lambda given: Robust(given, participation=0.5, rule="multi_krum", malicious=1),
     "communities": lambda given: CommunityDiscovery(given, participation=0.5),
     "communities 1nn": lambda given: CommunityDiscovery(
         given, participation=0.5, attribution="1nn", max_age=4
@@ -234,6 +239,6 @@ def test_too_few_valid_replies_stop_the_round_and_change_nothing(build) -> None:
     strategy = build(setting(min_success=4))
     play(strategy, roster(12), range(1, 3))
     before = _models(strategy).copy()
-    with pytest.raises(TooFewRepliesError, match=r"brought 0 valid replies of 6 asked.*is 4"):
+    with pytest.raises(TooFewRepliesError, match=r"brought 0 valid replies of \d asked.*is 4"):
         play(strategy, roster(12), range(3, 4), client=lambda *_: _raw([]))
     np.testing.assert_array_equal(_models(strategy), before)

@@ -1,0 +1,223 @@
+"""Who is malicious, when, and how an attack is applied: to data before, to updates after training.
+
+An attack is a setting of the run, known to the clients alone. The functions that it applies
+are those of fl_app.client.attacks.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+import numpy as np
+import torch
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fl_app.client import attacks
+from fl_app.rng import generator
+from fl_app.types import Vector, Vectors
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Accomplices(Protocol):
+    """Gives the honest updates (m, d) of the colluders from the model they all received."""
+
+    def __call__(self) -> Vectors: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """What a malicious client does; this one does nothing.
+
+    `clients` names the malicious ones, else a keyed draw takes `share` of all. They attack
+    from round `start` up to and including `stop`, and are honest before and after.
+    """
+
+    share: Share = 0.3
+    clients: list[NonNegativeInt] | None = None
+    start: PositiveInt = 1
+    stop: PositiveInt | None = None
+
+    collusive = False
+
+    def malicious(self, clients: int, *, seed: int) -> frozenset[int]:
+        """Return the malicious among `clients` ids from 0 on."""
+        if self.clients is not None:
+            return frozenset(self.clients)
+        draw = generator(seed, purpose="malicious")
+        count = round(self.share * clients)
+        return frozenset(draw.choice(clients, count, replace=False).tolist())
+
+    def check(self, *, clients: int, classes: int) -> None:
+        """Raise ValueError for clients or labels that are none."""
+        strangers = [client for client in self.clients or [] if client >= clients]
+        if strangers:
+            raise ValueError(
+                f"attack.clients must be below population.clients={clients}, got {strangers}; "
+                "client ids count from 0"
+            )
+        for name in ("target", "source"):
+            label = getattr(self, name, None)
+            if label is not None and label >= classes:
+                raise ValueError(
+                    f"attack.{name} must be below the {classes} classes, got {label}; labels "
+                    "count from 0"
+                )
+
+    def active(self, server_round: int) -> bool:
+        """Whether the malicious attack in this round."""
+        return self.start <= server_round and (self.stop is None or server_round <= self.stop)
+
+    def poison(
+        self, images: Tensor, labels: Tensor, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return the training data (s, C, H, W) and (s,) as this attack has them."""
+        return images, labels
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        """Return the update (d,) that is sent in place of the true one."""
+        return update
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoAttack(Attack):
+    """Everyone is honest."""
+
+    share: Share = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinusGrad(Attack):
+    """Sends the negative of the true update."""
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.minus_grad(update)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Attack):
+    """Sends noise of standard deviation `sigma` instead of an update."""
+
+    sigma: PositiveFloat = 1.0
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.gaussian(update, sigma=self.sigma, generator=draw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Attack):
+    """Sends `factor` times the true update; negative turns it round."""
+
+    factor: float = 10.0
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.scaled(update, factor=self.factor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Zero(Attack):
+    """Sends back the model that it received."""
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.zero(update)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(Attack):
+    """Sends a random direction of the true update's length."""
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.random(update, generator=draw)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collusion(Attack):
+    """Malicious clients that know each other's honest updates, of `crew` of them at most.
+
+    Each works these out from the model it received, so that no channel beside Flower's is
+    needed; a malicious client's work grows by the size of the crew.
+    """
+
+    crew: PositiveInt = 5
+
+    collusive = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alie(Collusion):
+    """A little is enough: `mean - z * deviation`; z null: the largest that hides.
+
+    `cohort` and `attackers` are the clients of a round that the colluders reckon with.
+    """
+
+    z: NonNegativeFloat | None = None
+    cohort: PositiveInt = 100
+    attackers: PositiveInt = 30
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ipm(Collusion):
+    """Inner product manipulation: `-epsilon` times the mean."""
+
+    epsilon: PositiveFloat = 0.5
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.ipm(others(), epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Attack):
+    """Trains on labels that are all `target`, or with `source` given, on source made target."""
+
+    target: NonNegativeInt = 0
+    source: NonNegativeInt | None = None
+
+    def poison(
+        self, images: Tensor, labels: Tensor, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        if self.source is None:
+            return images, attacks.label_flip(labels, target=self.target)
+        return images, attacks.pairwise_flip(labels, source=self.source, target=self.target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noisy(Attack):
+    """Trains on images with uniform noise in [low, high] added to every pixel."""
+
+    low: float = -10.0
+    high: float = 10.0
+
+    def poison(
+        self, images: Tensor, labels: Tensor, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        return attacks.noisy(images, low=self.low, high=self.high, generator=draw), labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backdoor(Attack):
+    """Marks part of its images with a square and calls them `target`; can grow its update."""
+
+    target: NonNegativeInt = 0
+    poisoned: Share = 0.5
+    size: PositiveInt = 3
+    value: float = 2.8
+    factor: PositiveFloat = 1.0
+
+    def poison(
+        self, images: Tensor, labels: Tensor, draw: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        return attacks.backdoor(
+            images, labels, target=self.target, share=self.poisoned, size=self.size,
+            value=self.value,
+        )  # fmt: skip
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.scaled(update, factor=self.factor)
+
+    def marked(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return images (s, C, H, W) with the mark, and the labels (s,) that it is to cause."""
+        labels = torch.full((len(images),), self.target, device=images.device)
+        return attacks.trigger(images, size=self.size, value=self.value), labels

@@ -1,0 +1,125 @@
+"""Configuration in, clients out: data on the device, a model of the thread's own, an attack."""
+
+import threading
+import zlib
+from collections import OrderedDict
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from fl_app.client import trainer
+from fl_app.client.adversary import Attack, Collusion
+from fl_app.client.cohort import can_fuse
+from fl_app.client.local import LocalClient
+from fl_app.config import Config
+from fl_app.data.population import ClientData, Population
+from fl_app.params import FlatModule
+from fl_app.types import Vector, Vectors
+from fl_app.wiring import bare_network, dataset, device, shared_population
+
+_lock = threading.Lock()
+_local = threading.local()
+_crew_lock = threading.Lock()
+_crews: dict[tuple[str, int, int], Vectors] = {}
+_clients: OrderedDict[tuple[str, str | None, int], ClientData] = OrderedDict()
+
+
+def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
+    """Return one client, ready to train: data on the device, a model of this thread's own."""
+    people = shared_population(config, data_root)
+    model, train = _thread_model(config, people)
+    built, liars = attack(config)
+    return LocalClient(
+        client_id,
+        samples=people.samples(client_id),
+        group=int(people.groups[client_id]),
+        load=partial(_client_data, config, client_id, data_root),
+        model=model,
+        train=train,
+        precision=config.client.precision,
+        seed=config.seed,
+        attack=built,
+        malicious=client_id in liars,
+        colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
+    )
+
+
+def attack(config: Config) -> tuple[Attack, frozenset[int]]:
+    """Return the attack of a run and the clients that carry it out."""
+    built: Attack = config.attack.resolve()(**config.attack.options)
+    clients = config.population.options["clients"]
+    return built, built.malicious(clients, seed=config.seed)
+
+
+def _honest_updates(
+    config: Config, data_root: str | None, start: Vector, server_round: int
+) -> Vectors:
+    """Return the updates (m, d) that some of the malicious would send if they were honest.
+
+    All colluders received the same model and so find the same: worked out once per process.
+    """
+    built, liars = attack(config)
+    assert isinstance(built, Collusion)
+    crew = sorted(liars)[: built.crew]
+    key = (config.key, server_round, zlib.crc32(start.tobytes()))
+    with _crew_lock:
+        if key not in _crews:
+            _crews.clear()
+            model, _ = _thread_model(config, shared_population(config, data_root))
+            alone = trainer.choose(model, config.client, fused=False)
+            honest = [
+                replace(client(config, each, data_root), train=alone, malicious=False)
+                for each in crew
+            ]
+            trained = [each.fit(start, server_round=server_round).model for each in honest]
+            _crews[key] = np.stack(trained) - start
+        return _crews[key]
+
+
+def fuses(config: Config) -> bool:
+    """Whether the clients that run at a time in this process train as one computation."""
+    if config.client.cohort == "auto" and device(config).type != "cuda":
+        return False
+    with torch.device("meta"):
+        module = bare_network(config.network, dataset(config.data, config.seed))
+    return config.client.cohort != "single" and can_fuse(module)
+
+
+def workers(config: Config) -> int:
+    """Return how many clients run at a time in this process."""
+    return config.client.cohort_size if fuses(config) else config.engine.workers
+
+
+def _thread_model(config: Config, people: Population) -> tuple[FlatModule, trainer.Trainer]:
+    """Return a model that no other thread uses, and how it is trained.
+
+    Its weights are always loaded before use.
+    """
+    if getattr(_local, "key", None) != config.key:
+        torch.set_num_threads(config.client.threads)
+        with torch.device("meta"):
+            module = bare_network(config.network, people.dataset)
+        _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
+        _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
+        _local.key = config.key
+    return _local.model, _local.train
+
+
+def _client_data(config: Config, client_id: int, data_root: str | None) -> ClientData:
+    """Return a client's tensors on the device; the last used `client.cached` stay there."""
+    key = (config.key, data_root, client_id)
+    people = shared_population(config, data_root)
+    with _lock:
+        if key in _clients:
+            _clients.move_to_end(key)
+            return _clients[key]
+    data = people.client(client_id).to(device(config))
+    with _lock:
+        for other in [held for held in _clients if held[0] != config.key]:
+            del _clients[other]  # of an earlier run of a sweep
+        _clients[key] = data
+        while len(_clients) > config.client.cached:
+            _clients.popitem(last=False)
+    return data

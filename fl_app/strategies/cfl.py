@@ -1,0 +1,189 @@
+"""CFL: recursive bipartition by the cosine similarity of updates, also against Byzantine clients.
+
+Sattler et al., ICASSP 2020, "On the Byzantine robustness of clustered federated learning",
+algorithm 1; the gate on norms is that of Sattler et al., IEEE TNNLS 2021, equations 17 and 18.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from fl_app.aggregation import weighted_mean
+from fl_app.graph.communities import bipartition
+from fl_app.graph.store import UpdateStore
+from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.replies import Replies, encode
+from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
+from fl_app.types import Labels, Participation, Vectors
+
+Decay = Annotated[float, Field(gt=0, le=1)]
+
+
+class Cfl(CommunityStrategy):
+    """Splits a cluster when even its nearest parts disagree: alpha_cross < `alpha_threshold`.
+
+    After a round the clients of each cluster with an update of the last `max_age` rounds are
+    cut in two so that the largest similarity across the cut is least; nothing is filled in
+    for the others, who stay with the larger part. `mode=clusters` trains both parts on, each
+    from the cluster's new model; `mode=byzantine` keeps only the larger part and removes the
+    rest from training. A client that belongs nowhere yet takes the model of least loss.
+    The threshold of round t is `alpha_threshold * alpha_decay^(t - 1)`; `mean_below` and
+    `norm_above`, where given, allow a split only while the mean update of the cluster is
+    shorter than the one and its longest update longer than the other.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        participation: Participation,
+        alpha_threshold: Annotated[float, Field(gt=-1, lt=1)] = 0.02,
+        alpha_decay: Decay = 1.0,
+        mode: Literal["clusters", "byzantine"] = "byzantine",
+        max_age: PositiveInt = 1,
+        mean_below: NonNegativeFloat | None = None,
+        norm_above: NonNegativeFloat | None = None,
+    ) -> None:
+        super().__init__(setting, participation=participation, rule=weighted_mean)
+        self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
+        self.keeps_all = mode == "clusters"
+        self.max_age = max_age
+        self.mean_below, self.norm_above = mean_below, norm_above
+        self.store = UpdateStore(setting.holding())
+        self.alpha_cross: dict[int, float] = {}
+
+    @property
+    def phase(self) -> str:
+        """`federated` until the first split."""
+        return "clustered" if len(self.communities.models) > 1 or self.removed else "federated"
+
+    @property
+    def notes(self) -> Mapping[str, Any]:
+        """The largest cross similarity of every cluster that could have been split."""
+        return {"alpha_cross": {str(row): alpha for row, alpha in self.alpha_cross.items()}}
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Sample inside every cluster, and among those that belong nowhere yet."""
+        present = [c for c in roster(client_manager).proxies() if c not in self.removed]
+        members = self.communities.members
+        pools = [[c for c in present if c not in members]]
+        pools += [
+            [c for c in present if members.get(c) == row]
+            for row in range(len(self.communities.models))
+        ]
+        cohort = [
+            client
+            for number, pool in enumerate(pools)
+            for client in self.sample(server_round, pool, f"pool {number}")
+        ]
+        return self.instruct(server_round, sorted(cohort), client_manager)
+
+    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return the model of each client's cluster; the removed are measured on what is left."""
+        return self.communities.models, [self.communities.rows_for(c) for c in client_ids]
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: FitReplies,
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Bipartition every cluster, then average inside what remains of each."""
+        replies = self.receive(server_round, results)
+        heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
+        self.communities.members.update(heard)
+        self._remember(server_round, replies)
+        self.alpha_cross = {}
+        for row in range(len(self.communities.models)):
+            self._split(server_round, row)
+        self.aggregate(self._of_members(replies))
+        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+
+    def _remember(self, server_round: int, replies: Replies) -> None:
+        part = self.setting.layout.direction
+        starts = self.communities.models[replies.starts]
+        for client, start, model in zip(
+            replies.client_ids.tolist(), starts, replies.models, strict=True
+        ):
+            self.store.put(client, model[part] - start[part], server_round)
+
+    def _split(self, server_round: int, row: int) -> None:
+        """Cut a cluster in two where its fresh updates call for it."""
+        ids, similarity = self._fresh(server_round, row)
+        if len(ids) < 2:
+            return
+        labels, self.alpha_cross[row] = bipartition(similarity)
+        threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
+        if self.alpha_cross[row] >= threshold or not self._unsettled(ids):
+            return
+        parted = ids[labels == 1].tolist()
+        what = f"alpha_cross {self.alpha_cross[row]:.3f} of cluster {row}: {parted}"
+        if not self.keeps_all:
+            for client in parted:
+                self.removed[client] = server_round
+                del self.communities.members[client]
+            self.events.append(Event("removed", what))
+            return
+        models = np.concatenate([self.communities.models, self.communities.models[row][None, :]])
+        members = self.communities.members | dict.fromkeys(parted, len(models) - 1)
+        self.communities = Communities(models, members)
+        self.events.append(Event("clustered", what))
+
+    def _fresh(self, server_round: int, row: int) -> tuple[Labels, np.ndarray]:
+        """Return ids (m,) of a cluster with fresh updates, and their cosines (m, m)."""
+        ids, shifted = self.store.similarity()
+        young = self.store.rounds() > server_round - self.max_age
+        mine = young & np.array([self.communities.members.get(c) == row for c in ids.tolist()])
+        return ids[mine], shifted[np.ix_(mine, mine)] - 1.0
+
+    def _unsettled(self, ids: Labels) -> bool:
+        """Whether a cluster stands still as a whole while some of its clients do not."""
+        if self.mean_below is None and self.norm_above is None:
+            return True
+        known, updates = self.store.updates()
+        mine = updates[np.isin(known, ids)]
+        still = self.mean_below is None or np.linalg.norm(mine.mean(axis=0)) < self.mean_below
+        longest = np.linalg.norm(mine, axis=1).max()
+        return bool(still and (self.norm_above is None or longest > self.norm_above))
+
+    def _of_members(self, replies: Replies) -> Replies:
+        """Return the replies that count, each in the cluster that its client is in now."""
+        rows = [self.communities.members.get(client, -1) for client in replies.client_ids.tolist()]
+        kept = np.array(rows) >= 0
+        return Replies(
+            replies.client_ids[kept],
+            replies.models[kept],
+            np.array(rows)[kept],
+            replies.samples[kept],
+            replies.losses[kept],
+        )
+
+    def view(self, server_round: int) -> View | None:
+        """Return the clusters, with the removed as one more."""
+        members = self.communities.members
+        rest = dict.fromkeys(self.removed, len(self.communities.models))
+        everyone = dict(sorted((members | rest).items()))
+        if not everyone:
+            return None
+        ids = np.array(list(everyone))
+        known, shifted = self.store.similarity()
+        place = np.searchsorted(known, ids)
+        similarity = shifted[np.ix_(place, place)]
+        return View(ids, np.array(list(everyone.values())), similarity)
+
+    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Add the updates."""
+        arrays, state = super().checkpoint()
+        return arrays | prefixed("store", self.store.arrays()), state
+
+    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
+        """Take up what `checkpoint` returned."""
+        super().restore(arrays, state)
+        self.store = UpdateStore.from_arrays(unprefixed("store", arrays), self.setting.holding())

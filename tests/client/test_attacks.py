@@ -1,0 +1,104 @@
+"""What attacks do, by hand and by property; who is malicious, and when."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fl_app.client import adversary, attacks
+
+UPDATE = np.array([3.0, -4.0], np.float32)
+HONEST = np.array([[1.0, 2.0], [3.0, 2.0]], np.float32)
+
+
+def _draw() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_attacks_on_updates_by_hand() -> None:
+    assert attacks.minus_grad(UPDATE).tolist() == [-3.0, 4.0]
+    assert attacks.scaled(UPDATE, factor=-2.0).tolist() == [-6.0, 8.0]
+    assert attacks.zero(UPDATE).tolist() == [0.0, 0.0]
+    assert attacks.ipm(HONEST, epsilon=0.5).tolist() == [-1.0, -1.0]
+    assert attacks.alie(HONEST, clients=10, malicious=2, z=1.5).tolist() == [0.5, 2.0]
+
+
+def test_a_little_is_as_much_as_still_hides() -> None:
+    # 50 clients, 24 malicious: 2 helpers, (50 - 24 - 2) / 26 = 0.923 of the normal law below
+    crafted = attacks.alie(HONEST, clients=50, malicious=24)
+    np.testing.assert_allclose((2.0 - crafted[0]) / 1.0, 1.4260768722, rtol=1e-5)
+    majority = attacks.alie(HONEST, clients=10, malicious=6)
+    assert np.isfinite(majority).all()
+
+
+@given(st.integers(0, 2**31), st.floats(0.01, 10))
+def test_noise_has_its_deviation_and_random_the_length(seed: int, sigma: float) -> None:
+    update = np.random.default_rng(seed).normal(size=4000).astype(np.float32)
+    noise = attacks.gaussian(update, sigma=sigma, generator=np.random.default_rng(seed))
+    assert noise.dtype == np.float32
+    np.testing.assert_allclose(noise.std(), sigma, rtol=0.1)
+    sent = attacks.random(update, generator=np.random.default_rng(seed))
+    np.testing.assert_allclose(np.linalg.norm(sent), np.linalg.norm(update), rtol=1e-4)
+
+
+def test_attacks_on_data_by_hand() -> None:
+    labels = torch.tensor([0, 1, 2, 1])
+    assert attacks.label_flip(labels, target=3).tolist() == [3, 3, 3, 3]
+    assert attacks.pairwise_flip(labels, source=1, target=0).tolist() == [0, 0, 2, 0]
+    images = torch.zeros(4, 1, 3, 3)
+    noisy = attacks.noisy(images, low=-10, high=10, generator=torch.Generator().manual_seed(0))
+    assert noisy.abs().max() <= 10
+    assert noisy.std() > 4
+    marked, called = attacks.backdoor(images, labels, target=2, share=0.5, size=2, value=7.0)
+    assert called.tolist() == [2, 2, 2, 1]
+    assert marked[0, 0].tolist() == [[0, 0, 0], [0, 7, 7], [0, 7, 7]]
+    assert not marked[2:].any()
+    assert not images.any()
+    assert labels.tolist() == [0, 1, 2, 1]
+
+
+def test_the_malicious_are_drawn_by_the_seed_or_named() -> None:
+    drawn = adversary.MinusGrad(share=0.3)
+    assert len(drawn.malicious(100, seed=0)) == 30
+    assert drawn.malicious(100, seed=0) == drawn.malicious(100, seed=0)
+    assert drawn.malicious(100, seed=0) != drawn.malicious(100, seed=1)
+    assert adversary.MinusGrad(clients=[4, 2]).malicious(5, seed=0) == {2, 4}
+    assert adversary.NoAttack().malicious(5, seed=0) == frozenset()
+
+
+def test_an_attack_starts_and_stops() -> None:
+    attack = adversary.Zero(start=3, stop=5)
+    assert [attack.active(r) for r in range(1, 8)] == [False] * 2 + [True] * 3 + [False] * 2
+    assert adversary.Zero().active(10**6)
+
+
+def test_clients_and_labels_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"attack.clients must be below .*=5, got \[5, 9\]"):
+        adversary.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
+    with pytest.raises(ValueError, match=r"attack\.source must be below the 10 classes, got 10"):
+        adversary.LabelFlip(source=10).check(clients=5, classes=10)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        adversary.MinusGrad(), adversary.Gaussian(), adversary.Scaled(), adversary.Zero(),
+        adversary.Random(), adversary.Alie(), adversary.Ipm(),
+    ],
+    ids=lambda attack: type(attack).__name__,
+)  # fmt: skip
+def test_every_forger_sends_a_finite_update_of_the_same_form(attack: adversary.Attack) -> None:
+    forged = attack.forge(UPDATE, _draw(), lambda: HONEST)
+    assert forged.shape == UPDATE.shape
+    assert forged.dtype == np.float32
+    assert np.isfinite(forged).all()
+    assert not np.array_equal(forged, UPDATE)
+
+
+def test_forgers_leave_the_true_update_alone() -> None:
+    for attack, _ in itertools.product((adversary.MinusGrad(), adversary.Scaled()), range(2)):
+        attack.forge(UPDATE, _draw(), lambda: HONEST)
+    assert UPDATE.tolist() == [3.0, -4.0]

@@ -1,0 +1,115 @@
+"""CFL's splits, and robust rules, on toy clients."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import FitRes
+from toy import TARGETS, honest, play, reply, roster, setting
+
+from fl_app.strategies.cfl import Cfl
+from fl_app.strategies.robust import Robust
+
+LIARS = {1, 4, 7}
+
+
+def _attacked(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """All are of the first group; liars send the negative of their update."""
+    answer = honest(client - client % 3, start, server_round)
+    if client in LIARS:
+        noise = np.random.default_rng((client, server_round)).normal(0, 0.01, len(start))
+        model = start - 0.5 * (TARGETS[0] - start) + noise
+        return reply(model.astype(np.float32), samples=500)
+    return answer
+
+
+def test_liars_are_removed_by_name_and_never_asked_again() -> None:
+    strategy, known = Cfl(setting(), participation=1.0), roster(12, groups=1)
+    play(strategy, known, range(1, 2), client=_attacked)
+    assert strategy.removed == dict.fromkeys(LIARS, 1)
+    (event,) = strategy.events
+    assert event.kind == "removed"
+    assert "[1, 4, 7]" in event.detail
+    assert strategy.suspects == LIARS
+    play(strategy, known, range(2, 8), client=_attacked)
+    assert not LIARS & set(strategy.cohort)
+    np.testing.assert_allclose(strategy.communities.models[0], TARGETS[0], atol=0.2)
+
+
+def test_the_update_of_the_removed_never_reaches_the_mean() -> None:
+    strategy = Cfl(setting(), participation=1.0)
+    play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
+    assert (strategy.communities.models[0][[0, 5]] > 0).all()
+
+
+def test_clusters_are_split_until_they_agree() -> None:
+    strategy = Cfl(setting(), participation=1.0, mode="clusters", alpha_threshold=0.5)
+    play(strategy, roster(12), range(1, 8))
+    view = strategy.view(7)
+    assert view is not None
+    found = {
+        frozenset(view.client_ids[view.labels == row].tolist()) for row in np.unique(view.labels)
+    }
+    assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
+    assert strategy.phase == "clustered"
+    for client, row in strategy.communities.members.items():
+        np.testing.assert_allclose(strategy.communities.models[row], TARGETS[client % 3], atol=0.2)
+
+
+def test_those_who_agree_are_never_split() -> None:
+    def same(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        return reply(start + np.ones_like(start))
+
+    strategy = Cfl(setting(), participation=0.5, mode="clusters")
+    play(strategy, roster(8), range(1, 8), client=same)
+    assert len(strategy.communities.models) == 1
+    assert strategy.notes["alpha_cross"]["0"] == pytest.approx(1.0)
+
+
+def test_only_the_freshly_heard_of_are_split() -> None:
+    strategy = Cfl(setting(), participation=0.25, mode="clusters", alpha_threshold=0.5)
+    play(strategy, roster(12), range(1, 2))
+    cohort = set(strategy.cohort)
+    assert set(strategy.communities.members) == cohort
+
+
+@pytest.mark.parametrize("option", [{"mean_below": 1e-6}, {"norm_above": 1e6}])
+def test_the_gate_on_norms_holds_back_a_split(option: dict[str, float]) -> None:
+    strategy = Cfl(setting(), participation=1.0, **option)
+    play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
+    assert strategy.removed == {}
+
+
+def test_a_threshold_that_decays_splits_no_more() -> None:
+    # the first alpha_cross is 1 / 17: below 0.5, above 0.5 * 0.01^2
+    options = {"participation": 1.0, "mode": "clusters", "alpha_threshold": 0.5}
+    late = Cfl(setting(), alpha_decay=0.01, **options)
+    play(late, roster(12), range(3, 4))
+    assert len(late.communities.models) == 1
+
+
+RULES = {"median": 1e-3, "trimmed_mean": 0.3, "krum": 0.3, "multi_krum": 0.3, "bulyan": 0.3,
+         "geometric_median": 0.3}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_robust_rules_stand_a_few_liars(rule: str) -> None:
+    def wild(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        if client in (1, 4):
+            return reply(np.full_like(start, 1000.0 * (client - 2)))
+        return honest(client - client % 3, start, server_round)
+
+    strategy = Robust(setting(), participation=1.0, rule=rule, malicious=2, trim=0.2)
+    play(strategy, roster(12, groups=1), range(1, 10), client=wild)
+    np.testing.assert_allclose(strategy.communities.models[0], TARGETS[0], atol=0.3)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+def test_robust_rules_take_any_number_of_replies(rule: str) -> None:
+    for clients in range(1, 8):
+        strategy = Robust(setting(), participation=1.0, rule=rule, malicious=3)
+        play(strategy, roster(clients, groups=1), range(1, 3))
+        assert np.isfinite(strategy.communities.models).all()
