@@ -71,6 +71,8 @@ class GraphConfig:
     sparse_above: NonNegativeInt
     neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
+    benign: Literal["largest", "root"]
+    root_samples: PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)

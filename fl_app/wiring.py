@@ -23,7 +23,7 @@ from fl_app.records.recorder import Recorder
 from fl_app.rng import torch_seed
 from fl_app.schema import Target
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.setting import Setting, largest
 from fl_app.types import Vector
 
 _lock = threading.Lock()
@@ -150,6 +150,9 @@ def strategy(config: Config) -> CommunityStrategy:
             seed=config.seed,
         ),
         look_ahead_every=graph.look_ahead_every,
+        benign=largest
+        if graph.benign == "largest"
+        else _central(config, most=graph.root_samples).benign,
         fresh=lambda number: initial_model(config, number)[1],
     )
     built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
@@ -187,13 +190,15 @@ def server(config: Config) -> RoundLoop:
 
 def central_test(config: Config) -> CentralTest | None:
     """Return the server's own test, where the configuration asks for one."""
-    if not config.records.central_test:
-        return None
-    data = shared_population(config).dataset
+    return _central(config, most=None) if config.records.central_test else None
+
+
+def _central(config: Config, *, most: int | None) -> CentralTest:
+    data, where = shared_population(config).dataset, device(config)
     with torch.device("meta"):
         module = bare_network(config.network, data)
-    model = FlatModule(module.to_empty(device="cpu"), device=device(config))
-    return CentralTest(model, *balanced(data, device(config)), config.client.precision)
+    model = FlatModule(module.to_empty(device="cpu"), device=where)
+    return CentralTest(model, *balanced(data, where, most=most), config.client.precision)
 
 
 def device(config: Config) -> torch.device:

@@ -9,7 +9,10 @@ from torch import Tensor
 from fl_app.client.training import Precision, evaluate
 from fl_app.data.datasets import Dataset
 from fl_app.params import FlatModule
-from fl_app.types import Vectors
+from fl_app.types import Labels, Vectors
+
+CLOSE = 0.1
+"""Accuracy on the root data below the best one's by which a community is still benign."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,18 @@ class CentralTest:
             found.append(score.accuracy)
         return found
 
+    def benign(self, models: Vectors, sizes: Labels) -> set[int]:
+        """Return the rows of models (k, d) whose accuracy is within CLOSE of the best one's."""
+        accuracy = self(models)
+        return {row for row, each in enumerate(accuracy) if each >= max(accuracy) - CLOSE}
 
-def balanced(dataset: Dataset, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the first test samples of each class, as many as the rarest class has."""
+
+def balanced(
+    dataset: Dataset, device: torch.device, *, most: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the first test samples of each class, as many as the rarest class has, or `most`."""
     labels = dataset.test_labels
-    each = np.bincount(labels, minlength=dataset.classes).min()
+    each = min(np.bincount(labels, minlength=dataset.classes).min(), most or len(labels))
     chosen = [np.flatnonzero(labels == c)[:each] for c in range(dataset.classes)]
     images, targets = dataset.test(np.concatenate(chosen))
     return images.to(device, memory_format=torch.channels_last), targets.to(device)

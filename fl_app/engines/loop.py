@@ -26,7 +26,7 @@ from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import View
+from fl_app.strategies.setting import Event, View
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -182,7 +182,7 @@ class RoundLoop(Server):
             "communities": self._describe(view) if view else None,
             "attack": self._attack(accuracy),
             "notes": dict(strategy.notes),
-            "events": [asdict(event) for event in strategy.events],
+            "events": [self._event(event) for event in strategy.events],
             "stability": strategy.stability,
             "step": strategy.step,
         }
@@ -199,6 +199,12 @@ class RoundLoop(Server):
         if len(models) == 1:
             return {"global": found[0], "communities": []}
         return {"global": None, "communities": found}
+
+    def _event(self, event: Event) -> dict[str, Any]:
+        """Return an event; whether it met the malicious alone, where a simulation knows them."""
+        malicious = self.roster.malicious()
+        right = set(event.clients) <= malicious if malicious and event.clients else None
+        return asdict(event) | {"right": right}
 
     def _attack(self, accuracy: Mapping[int, float]) -> dict[str, Any] | None:
         """Return who of the malicious was told apart, where a simulation knows them."""

@@ -6,6 +6,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from fl_app.report.curves import accuracy, communities, stabilisation
+from fl_app.report.defence import defence, splits
 from fl_app.report.histogram import similarities
 from fl_app.report.matrix import similarity
 from fl_app.report.migration import migration
@@ -14,7 +15,10 @@ from fl_app.report.run import read_run
 from fl_app.report.style import SETTINGS
 
 FOLDER = "figures"
-FIGURES = (accuracy, communities, similarity, similarities, graph, migration, stabilisation)
+FIGURES = (
+    accuracy, communities, similarity, similarities, graph, migration, stabilisation, splits,
+    defence,
+)  # fmt: skip
 """Each takes a run and returns its figure, or None where the run has no data for it."""
 
 

@@ -129,12 +129,12 @@ class Cfl(CommunityStrategy):
             for client in parted:
                 self.removed[client] = server_round
                 del self.communities.members[client]
-            self.events.append(Event("removed", what))
+            self.events.append(Event("removed", what, parted))
             return
         models = np.concatenate([self.communities.models, self.communities.models[row][None, :]])
         members = self.communities.members | dict.fromkeys(parted, len(models) - 1)
         self.communities = Communities(models, members)
-        self.events.append(Event("clustered", what))
+        self.events.append(Event("clustered", what, parted))
 
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, np.ndarray]:
         """Return ids (m,) of a cluster with fresh updates, and their cosines (m, m)."""

@@ -56,10 +56,11 @@ class View:
 
 @dataclass
 class Event:
-    """Something that happened once and belongs in the records."""
+    """Something that happened once and belongs in the records; `clients` it happened to."""
 
     kind: str
     detail: str
+    clients: list[int] = field(default_factory=list)
 
 
 @dataclass

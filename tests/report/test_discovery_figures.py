@@ -9,6 +9,7 @@ import yaml
 
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import write_snapshot
+from fl_app.report.defence import defence, splits
 from fl_app.report.histogram import similarities
 from fl_app.report.migration import migration
 from fl_app.report.run import memberships, read_run
@@ -124,3 +125,33 @@ def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
     jobs = read_jobs(tmp_path)
     assert varied(jobs) == []
     assert curves(jobs) is None
+
+
+def _attacked(number: int, alpha: float, events: list[dict[str, Any]]) -> dict[str, Any]:
+    attack = {"recall": 0.5, "precision": 1.0, "loyal_accuracy": 0.9, "backdoor": 0.1}
+    notes = {"alpha_cross": {"0": alpha}}
+    return _record(number, notes=notes, events=events, attack=attack)
+
+
+def test_splits_are_counted_by_whether_they_met_the_malicious_alone(tmp_path: Path) -> None:
+    good = {"kind": "removed", "detail": "", "clients": [1, 2], "right": True}
+    bad = {"kind": "removed", "detail": "", "clients": [3], "right": False}
+    (tmp_path / "config.yaml").write_text("strategy:\n  alpha_threshold: 0.02\n")
+    History(tmp_path, [_attacked(1, -0.3, [good]), _attacked(2, 0.01, [bad]),
+                       _attacked(3, -0.1, [good])])  # fmt: skip
+    run = read_run(tmp_path)
+    figure = splits(run)
+    assert figure is not None
+    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert names == [
+        "split off: all malicious (2)", "split off: some loyal (1)", "threshold 0.02",
+    ]  # fmt: skip
+    drawn = defence(run)
+    assert drawn is not None
+    assert len(drawn.axes[0].get_lines()) == 2
+
+
+def test_without_an_attack_there_is_no_defence_to_draw(tmp_path: Path) -> None:
+    History(tmp_path, ROUNDS)
+    assert splits(read_run(tmp_path)) is None
+    assert defence(read_run(tmp_path)) is None

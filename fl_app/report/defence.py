@@ -1,0 +1,71 @@
+"""How a method stands an attack: alpha_cross and its splits, loyal accuracy, detection."""
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fl_app.report.run import Run, series
+from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, RED, colours, new_figure, percent
+
+SPLITS = {True: (GREEN, "split off: all malicious"), False: (RED, "split off: some loyal"),
+          None: (GREY, "split")}  # fmt: skip
+
+
+def splits(run: Run) -> Figure | None:
+    """Draw the largest cross similarity of each cluster, and what was split off when.
+
+    Sattler et al., ICASSP 2020, figure 2.
+    """
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for record in run.rounds:
+        for row, alpha in ((record.get("notes") or {}).get("alpha_cross") or {}).items():
+            rounds, values = found.setdefault(row, ([], []))
+            rounds.append(int(record["round"]))
+            values.append(float(alpha))
+    if not found:
+        return None
+    figure, (axes,) = new_figure(rows=1, height=3.6)
+    for (row, (rounds, values)), colour in zip(found.items(), colours(len(found)), strict=True):
+        axes.plot(rounds, values, color=colour, label=f"cluster {row}" if len(found) > 1 else None)
+    _events(run, axes, dict(zip(*found["0"], strict=True)) if "0" in found else {})
+    threshold = (run.config.get("strategy") or {}).get("alpha_threshold")
+    if threshold is not None:
+        axes.axhline(threshold, color=GREY, linestyle=":", label=f"threshold {threshold:g}")
+    axes.set_ylabel("largest cross similarity")
+    axes.legend(loc="lower right")
+    return figure
+
+
+def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
+    """Mark every split, and count those of each kind in the legend."""
+    places: dict[bool | None, list[int]] = {}
+    for record in run.rounds:
+        for event in record["events"]:
+            if event.get("clients"):
+                places.setdefault(event.get("right"), []).append(int(record["round"]))
+    for kind, rounds in places.items():
+        colour, name = SPLITS[kind]
+        label = f"{name} ({len(rounds)})"
+        marks = [heights.get(number, 0.0) for number in rounds]
+        axes.plot(rounds, marks, "o", color=colour, markersize=7, label=label)
+
+
+def defence(run: Run) -> Figure | None:
+    """Draw the accuracy of the loyal clients, and how well the malicious were told apart."""
+    rounds, loyal = series(run.rounds, "attack", "loyal_accuracy")
+    caught = series(run.rounds, "attack", "recall")
+    if not caught[0]:
+        return None
+    figure, panels = new_figure(rows=2, height=5.0)
+    panels[0].plot(rounds, loyal, color=BLUE, marker="o", markersize=3, label="loyal clients")
+    fooled = series(run.rounds, "attack", "backdoor")
+    if fooled[0]:
+        panels[0].plot(*fooled, color=RED, linestyle="--", label="success of the backdoor")
+    panels[0].set_ylabel("accuracy")
+    panels[1].plot(*caught, color=GREEN, label="recall: malicious told apart")
+    precision = series(run.rounds, "attack", "precision")
+    panels[1].plot(*precision, color=ORANGE, linestyle="--", label="precision")
+    panels[1].set_ylabel("detection")
+    for axes in panels:
+        percent(axes)
+        axes.legend(loc="lower right")
+    return figure
