@@ -32,6 +32,11 @@ MEASURES = {
     "count": "communities",
     "right": "right from round",
     "sent": "MB a client and round",
+    "loyal_accuracy": "accuracy of the loyal",
+    "recall": "malicious told apart",
+    "loyal_lost": "loyal lost",
+    "backdoor": "success of the backdoor",
+    "cleared": "all malicious out by round",
 }
 
 
@@ -105,7 +110,16 @@ def _job(folder: Path) -> Job:
         "right": first_right_round(rounds),
         "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
     }
-    return Job(overrides, str(summary["seed"]), measured)
+    return Job(overrides, str(summary["seed"]), measured | _under_attack(rounds))
+
+
+def _under_attack(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return what the last measurement says of an attack, and when it had no attacker left."""
+    found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
+    names = ("loyal_accuracy", "recall", "loyal_lost", "backdoor")
+    last = {name: found[-1][name] if found else None for name in names}
+    over = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
+    return last | {"cleared": next(over, None)}
 
 
 def _text(path: Path) -> str:
@@ -148,7 +162,7 @@ def _grouped(jobs: Iterable[Job], keys: Sequence[str]) -> dict[tuple[str, ...], 
 
 
 def _digits(measure: str) -> int:
-    return {"count": 1, "right": 0, "sent": 2}.get(measure, 3)
+    return {"count": 1, "right": 0, "sent": 2, "cleared": 0, "loyal_lost": 1}.get(measure, 3)
 
 
 def _spread(values: Sequence[float | None], *, digits: int) -> str:
