@@ -1,5 +1,6 @@
 """Communities of a similarity graph: (n, n) in, labels (n,) out."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -7,6 +8,7 @@ import community as python_louvain
 import networkx as nx
 import numpy as np
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 from fl_app.graph.store import UpdateStore
 from fl_app.types import Labels, Matrix
@@ -90,6 +92,50 @@ def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "ave
         n_clusters=None, metric="precomputed", linkage=linkage, distance_threshold=threshold
     )
     return canonical(method.fit_predict(distance).astype(int))
+
+
+class NotConvergedWarning(UserWarning):
+    """Messages of affinity propagation still moved when its iterations were through."""
+
+
+def affinity_propagation(
+    distance: Matrix,
+    *,
+    damping: float = 0.5,
+    preference: float | Literal["median"] = "median",
+    seed: int = 0,
+) -> Labels:
+    """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
+
+    `preference` is every client's suitability as an exemplar, by default the median
+    similarity of different clients: lower gives fewer communities. Clients all equally far
+    apart are one community. Where the messages do not converge, a damping of 0.9 is tried;
+    where that does not either, a NotConvergedWarning is given and all are one community.
+    Numbered as by `louvain`. Frey and Dueck, Science 2007.
+    """
+    from sklearn.cluster import AffinityPropagation
+
+    apart = distance[~np.eye(len(distance), dtype=bool)]
+    if len(distance) < 2 or np.ptp(apart) == 0:
+        return np.zeros(len(distance), int)
+    level = -float(np.median(apart)) if preference == "median" else preference
+    for strength in (damping, max(damping, 0.9)):
+        method = AffinityPropagation(
+            affinity="precomputed", damping=strength, preference=level, random_state=seed % 2**32,
+            max_iter=500,
+        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            labels = method.fit(-distance).labels_
+        if method.n_iter_ < method.max_iter and (labels >= 0).all():
+            return canonical(labels.astype(int))
+    warnings.warn(
+        f"affinity propagation of {len(distance)} clients did not converge with damping "
+        f"{damping} and 0.9; all stay together",
+        NotConvergedWarning,
+        stacklevel=2,
+    )
+    return np.zeros(len(distance), int)
 
 
 def bipartition(similarity: Matrix) -> tuple[Labels, float]:

@@ -9,6 +9,8 @@ from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
 COLUMNS = 65_536
 """Columns brought to double precision at a time: nothing of size (n, d) in double."""
+ROUNDING = 1e-12
+"""Squared distances below this share of the models' own squares are zero but for rounding."""
 
 
 def flic_similarity(updates: Vectors) -> Matrix:
@@ -83,6 +85,38 @@ def cosine_between(models: Vectors, others: SomeVectors, layout: Layout) -> Betw
     return distance
 
 
+def dcfl_distance(starts: Vectors, ends: Vectors) -> Matrix:
+    """Return `|BD| exp(2w)` (n, n) of update vectors A -> B and C -> D; 0 where |BD| = 0.
+
+    `w = ((B - A) - (D - C)) . (B - D) / (|BD| (|AB| + |CD|))` in [-1, 1]: near where the ends
+    are, and nearer where the updates bring them together. `starts` and `ends` (n, d);
+    symmetric, diagonal 0. From inner products in double precision, never an (n, n, d) array.
+    Augello et al., PerCom Workshops 2023, section III.
+    """
+    distance: Matrix = dcfl_between(starts, ends, starts, ends)
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def dcfl_divergence(starts: Vectors, ends: Vectors) -> Matrix:
+    """Return the factor `exp(2w)` (n, n) of `dcfl_distance` alone, diagonal 0.
+
+    Below 1 where updates bring two clients together, above 1 where they part them.
+    """
+    _, divergence = _dcfl_parts(starts, ends, starts, ends)
+    np.fill_diagonal(divergence, 0.0)
+    return divergence
+
+
+def dcfl_between(
+    starts: Vectors, ends: Vectors, others: SomeVectors, other_ends: SomeVectors
+) -> Between:
+    """Return the distance of `dcfl_distance` (n, m) from updates (n, d) to others (m, d)."""
+    apart, divergence = _dcfl_parts(starts, ends, others, other_ends)
+    distance: Between = apart * divergence
+    return distance
+
+
 Distance = Callable[[Vectors, SomeVectors, Layout], Between]
 DISTANCES: Mapping[str, Distance] = {
     "trusted": trusted_between,
@@ -124,14 +158,20 @@ def _squared_distances(models: np.ndarray, others: np.ndarray) -> np.ndarray:
     In double precision and around the models' mean, since the difference of large products
     would leave nothing of a small distance.
     """
-    squares = np.zeros((len(models), len(others)))
+    squares, lengths = np.zeros((2, len(models), len(others)))
     for start in range(0, models.shape[1], COLUMNS):
         a, b = (each[:, start : start + COLUMNS].astype(np.float64) for each in (models, others))
         centre = a.mean(axis=0)
         a, b = a - centre, b - centre
-        squares += (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2.0 * (a @ b.T)
-    positive: np.ndarray = np.maximum(squares, 0.0)
-    return positive
+        both = (a * a).sum(1)[:, None] + (b * b).sum(1)[None, :]
+        lengths += both
+        squares += both - 2.0 * (a @ b.T)
+    return _rounded(squares, lengths)
+
+
+def _rounded(squares: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return squared distances, 0 where all there is may be the rounding of `lengths`."""
+    return np.where(squares > ROUNDING * lengths, squares, 0.0)
 
 
 def _lengths(tensors: np.ndarray, name: str) -> np.ndarray:
@@ -142,3 +182,34 @@ def _lengths(tensors: np.ndarray, name: str) -> np.ndarray:
             "distance, which divides by its norm, is not defined; give another similarity"
         )
     return lengths
+
+
+def _dcfl_parts(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `|BD|` and `exp(2w)`, both (n, m)."""
+    squares, around, along = np.zeros((3, len(a), len(c)))
+    lengths, others = np.zeros(len(a)), np.zeros(len(c))
+    for start in range(0, a.shape[1], COLUMNS):
+        part = slice(start, start + COLUMNS)
+        ab, cd, b_end, d_end = _differences(a[:, part], b[:, part], c[:, part], d[:, part])
+        lengths += (ab * ab).sum(axis=1)
+        others += (cd * cd).sum(axis=1)
+        both = (b_end**2).sum(1)[:, None] + (d_end**2).sum(1)
+        around += both
+        squares += both - 2.0 * (b_end @ d_end.T)
+        own, theirs = (ab * b_end).sum(1)[:, None], (cd * d_end).sum(1)
+        along += own + theirs - ab @ d_end.T - b_end @ cd.T
+    apart = np.sqrt(_rounded(squares, around))
+    scale = apart * (np.sqrt(lengths)[:, None] + np.sqrt(others)[None, :])
+    w = np.divide(along, scale, out=np.zeros_like(along), where=scale > 0)
+    return apart, np.exp(2.0 * np.clip(w, -1.0, 1.0))
+
+
+def _differences(
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return updates B - A and D - C, and ends B and D around their mean, in double precision."""
+    a, b, c, d = (each.astype(np.float64) for each in (a, b, c, d))
+    centre = b.mean(axis=0)
+    return b - a, d - c, b - centre, d - centre

@@ -31,3 +31,19 @@ def modularity(similarity: Matrix, labels: Labels, *, resolution: float = 1.0) -
     degrees = similarity.sum(axis=1)
     expected = np.outer(degrees, degrees) / total
     return float(((similarity - resolution * expected) * inside).sum() / total)
+
+
+def dunn_index(distance: Matrix, labels: Labels) -> float:
+    """Return the smallest distance between communities over the largest within one.
+
+    Of labels (n,) on distances (n, n); above 1 every client is nearer to its own. Infinite
+    where no community has a diameter, as when all stand alone; NaN for one community, which
+    is near to no other. Dunn, J. Cybernetics 1974.
+    """
+    if len(np.unique(labels)) < 2:
+        return float("nan")
+    same = labels[:, None] == labels[None, :]
+    between, within = float(distance[~same].min()), float(distance[same].max())
+    if within > 0:
+        return between / within
+    return float("inf") if between > 0 else 0.0
