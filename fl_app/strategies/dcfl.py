@@ -178,7 +178,8 @@ class Dcfl(CommunityStrategy):
             )
         self.events += [Event("not converged", str(each.message)) for each in caught]
         sizes = np.bincount(labels).tolist()
-        self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+        kind = "reclustered" if self.communities.members else "clustered"
+        self.events.append(Event(kind, f"{len(sizes)} communities of sizes {sizes}"))
         return labels
 
     @staticmethod

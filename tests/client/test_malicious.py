@@ -1,0 +1,97 @@
+"""A malicious client among honest ones, built as a run builds it."""
+
+import numpy as np
+import pytest
+
+from fl_app import client_wiring, wiring
+from fl_app.client import attacks
+from fl_app.client.local import LocalClient
+from fl_app.config import Config, ConfigError, load
+
+SMALL = ["population.clients=4", "population.train_samples=40", "population.test_samples=20",
+         "client.epochs=1", "population=iid"]  # fmt: skip
+
+
+def _config(*overrides: str) -> Config:
+    return load([*SMALL, *overrides], also=wiring.problems)
+
+
+def _update(config: Config, client_id: int, server_round: int = 1) -> np.ndarray:
+    """Return what a client sends minus what it received."""
+    _, start = wiring.initial_model(config)
+    return _client(config, client_id).fit(start, server_round=server_round).model - start
+
+
+def _client(config: Config, client_id: int) -> LocalClient:
+    return client_wiring.client(config, client_id)
+
+
+@pytest.fixture(scope="module")
+def honest() -> dict[int, np.ndarray]:
+    config = _config()
+    return {client: _update(config, client) for client in range(4)}
+
+
+def test_the_honest_do_not_notice_an_attack(honest: dict[int, np.ndarray]) -> None:
+    config = _config("attack=scaled", "attack.clients=[1,3]")
+    np.testing.assert_array_equal(_update(config, 0), honest[0])
+    assert [_client(config, c).malicious for c in range(4)] == [False, True, False, True]
+
+
+def test_a_forged_update_is_sent_in_place_of_the_true_one(honest: dict[int, np.ndarray]) -> None:
+    config = _config("attack=minus_grad", "attack.clients=[1]", "attack.start=2", "attack.stop=2")
+    np.testing.assert_allclose(_update(config, 1, 1), honest[1], atol=1e-6)
+    forged, true = _update(config, 1, 2), _update(_config(), 1, 2)
+    np.testing.assert_allclose(forged, -true, atol=1e-6)
+    after, same = _update(config, 1, 3), _update(_config(), 1, 3)
+    np.testing.assert_allclose(after, same, atol=1e-6)
+
+
+def test_noise_is_keyed_by_round_and_client() -> None:
+    config = _config("attack=gaussian", "attack.clients=[0,1]", "attack.sigma=0.5")
+    first, other, later = _update(config, 0), _update(config, 1), _update(config, 0, 2)
+    np.testing.assert_array_equal(first, _update(config, 0))
+    np.testing.assert_allclose(first.std(), 0.5, rtol=0.05)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first, later)
+
+
+def test_colluders_send_the_same_from_what_all_of_them_would_have_sent(
+    honest: dict[int, np.ndarray],
+) -> None:
+    options = ("attack=alie", "attack.clients=[0,2,3]", "attack.crew=2", "attack.z=1.5")
+    config = _config(*options)
+    known = np.stack([honest[0], honest[2]])
+    expected = attacks.alie(known, clients=4, malicious=3, z=1.5)
+    for client in (0, 2, 3):
+        np.testing.assert_allclose(_update(config, client), expected, atol=1e-6)
+
+
+def test_poisoned_data_make_another_model_of_the_same_samples(
+    honest: dict[int, np.ndarray],
+) -> None:
+    for attack in ("label_flip", "noisy", "backdoor"):
+        config = _config(f"attack={attack}", "attack.clients=[1]")
+        assert not np.allclose(_update(config, 1), honest[1], atol=1e-3)
+        data = _client(config, 1).load()
+        again = _client(_config(), 1).load()
+        assert np.array_equal(data.train_images, again.train_images)
+        assert np.array_equal(data.train_labels, again.train_labels)
+
+
+def test_the_success_of_a_backdoor_is_measured_where_there_is_one() -> None:
+    config = _config("attack=backdoor", "attack.clients=[0]", "client.epochs=30")
+    _, start = wiring.initial_model(config)
+    poisoned = _client(config, 0).fit(start, server_round=1).model
+    rate, before = (_client(config, 1).fooled(model) for model in (poisoned, start))
+    assert rate is not None
+    assert before is not None
+    assert rate > 0.8 > before
+    assert _client(_config(), 1).fooled(start) is None
+
+
+def test_an_attack_by_nobody_we_know_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"attack\.clients must be below .*got \[4\]"):
+        _config("attack=zero", "attack.clients=[4]")
+    with pytest.raises(ConfigError, match="share"):
+        _config("attack=zero", "attack.share=1.5")
