@@ -44,8 +44,9 @@ class FederatedClient(Client):
     def fit(self, ins: FitIns) -> FitRes:
         """Train the received model, of several the best on the own data, and return it."""
         starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
-        choice = self.local.choose(starts)
-        done = self.local.fit(starts[choice], server_round=int(ins.config["round"]))
+        now = int(ins.config["round"])
+        choice = self.local.choose(starts, server_round=now)
+        done = self.local.fit(starts[choice], server_round=now)
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
         metrics: dict[str, Scalar] = {
             "loss": done.loss,
@@ -57,15 +58,18 @@ class FederatedClient(Client):
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
         """Score the received model on test data; to choose among models, on training data too."""
         model = from_bytes(ins.parameters.tensors[0])
-        score = self.local.score(model, train_data=False)
-        choice = self.local.score(model, train_data=True) if ins.config["choose"] else score
+        now, local = int(ins.config["round"]), self.local
+        score = local.score(model, train_data=False, server_round=now)
+        choice = score
+        if ins.config["choose"]:
+            choice = local.score(model, train_data=True, server_round=now)
         metrics: dict[str, Scalar] = {
-            "client_id": self.local.client_id,
+            "client_id": local.client_id,
             "community": ins.config["community"],
             "accuracy": score.accuracy,
             "choice_loss": choice.loss,
         }
-        fooled = self.local.fooled(model)
+        fooled = local.fooled(model, server_round=now)
         if fooled is not None:
             metrics["backdoor"] = fooled
         return EvaluateRes(_OK, score.loss, score.samples, metrics)

@@ -17,13 +17,13 @@ from fl_app.config import Config
 from fl_app.data.population import ClientData, Population
 from fl_app.params import FlatModule
 from fl_app.types import Vector, Vectors
-from fl_app.wiring import bare_network, dataset, device, shared_population
+from fl_app.wiring import bare_network, dataset, device, schedule, shared_population
 
 _lock = threading.Lock()
 _local = threading.local()
 _crew_lock = threading.Lock()
 _crews: dict[tuple[str, int, int], Vectors] = {}
-_clients: OrderedDict[tuple[str, str | None, int], ClientData] = OrderedDict()
+_clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDict()
 
 
 def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
@@ -107,15 +107,19 @@ def _thread_model(config: Config, people: Population) -> tuple[FlatModule, train
     return _local.model, _local.train
 
 
-def _client_data(config: Config, client_id: int, data_root: str | None) -> ClientData:
-    """Return a client's tensors on the device; the last used `client.cached` stay there."""
-    key = (config.key, data_root, client_id)
+def _client_data(
+    config: Config, client_id: int, data_root: str | None, server_round: int
+) -> ClientData:
+    """Return a client's tensors of a round on the device; the last used `client.cached` stay."""
+    drifts = schedule(config).stage(client_id, server_round)
+    key = (config.key, data_root, client_id, drifts)
     people = shared_population(config, data_root)
     with _lock:
         if key in _clients:
             _clients.move_to_end(key)
             return _clients[key]
-    data = people.client(client_id).to(device(config))
+    drift = config.dynamics.drift
+    data = people.client(client_id, drifts=drifts, drift=drift).to(device(config))
     with _lock:
         for other in [held for held in _clients if held[0] != config.key]:
             del _clients[other]  # of an earlier run of a sweep

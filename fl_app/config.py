@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError, create_model
 
+from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, STRICT, TARGETS, TOP, Config, ConfigError, Target
 
 __all__ = ["CONF", "Config", "ConfigError", "check", "compose", "load", "load_text"]
@@ -27,6 +28,8 @@ __all__ = ["CONF", "Config", "ConfigError", "check", "compose", "load", "load_te
 CONF = Path(__file__).resolve().parent.parent / "conf"
 """The Hydra tree: beside the package in a checkout and in Flower's bundle alike."""
 
+NO_OPTION = ("_target_", "dynamics")
+"""Keys of a group with a target that are no options of it."""
 _compose_lock = threading.Lock()
 
 
@@ -67,6 +70,9 @@ def check(
     values: dict[str, Any] = {}
     for key, kind in (TOP | FIXED).items():
         values[key] = _typed(key, kind, tree.get(key), found)
+    people = tree.get("population")
+    given = people.get("dynamics") or {} if isinstance(people, dict) else {}
+    values["dynamics"] = _typed("population.dynamics", Dynamics, given, found)
     for key in TARGETS:
         values[key] = _target(key, tree.get(key), found)
     known = {*TOP, *FIXED, *TARGETS}
@@ -140,7 +146,7 @@ def _target(key: str, node: Any, problems: list[str]) -> Target | None:
     except (ImportError, ValueError) as error:
         problems.append(f"{key}._target_ {node['_target_']} cannot be found: {error}")
         return None
-    options = {str(name): value for name, value in node.items() if name != "_target_"}
+    options = {str(name): value for name, value in node.items() if name not in NO_OPTION}
     try:
         model = _schema(target)(**options)
         options = {name: getattr(model, name) for name in options}

@@ -20,6 +20,8 @@ from pydantic import (
     PositiveInt,
 )
 
+from fl_app.data.schedule import Dynamics
+
 STRICT = ConfigDict(extra="forbid", protected_namespaces=())
 
 
@@ -119,6 +121,7 @@ class Config:
     data: Target
     network: Target
     attack: Target
+    dynamics: Dynamics
     client: ClientConfig
     engine: EngineConfig
     graph: GraphConfig

@@ -1,7 +1,9 @@
 """Configuration in, objects out: the only place that instantiates what a run is made of."""
 
+import json
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -15,6 +17,7 @@ from fl_app.client.cohort import can_fuse
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
+from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.engines.loop import RoundLoop
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
@@ -67,7 +70,12 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     with torch.device("meta"):
         split = _complaint(people.resolve(), whole, seed=seed, **people.options)
         built = _complaint(build_network)
-    return split + built + against
+    return split + built + against + _complaint(Schedule(*_parts_of(values)).check)
+
+
+def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:
+    dynamics = values["dynamics"] or Dynamics()
+    return dynamics, values["population"].options["clients"], values["rounds"] or 1, values["seed"]
 
 
 def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:
@@ -185,7 +193,19 @@ def server(config: Config) -> RoundLoop:
         connect_timeout_s=config.engine.connect_timeout_s,
         figures=config.records.figures,
         central=central_test(config),
+        schedule=schedule(config),
     )
+
+
+@lru_cache(maxsize=2)
+def _schedule(dynamics: str, clients: int, rounds: int, seed: int) -> Schedule:
+    return Schedule(Dynamics(**json.loads(dynamics)), clients, rounds, seed)
+
+
+def schedule(config: Config) -> Schedule:
+    """Return who joins, leaves and drifts when, worked out once per process."""
+    clients = config.population.options["clients"]
+    return _schedule(json.dumps(asdict(config.dynamics)), clients, config.rounds, config.seed)
 
 
 def central_test(config: Config) -> CentralTest | None:

@@ -26,6 +26,14 @@ def test_every_option_of_every_group_composes(override: str) -> None:
     assert config.rounds >= 1
 
 
+def test_dynamics_are_a_part_of_every_population() -> None:
+    config = load(["population=rotation", "population/dynamics=every_ten"])
+    assert (config.dynamics.newcomers, config.dynamics.drift_every) == (2, 10)
+    assert "dynamics" not in config.population.options
+    bad = _problems("population.dynamics.availability=0", "+population.dynamics.colour=red")
+    assert any("population.dynamics.availability must be greater than 0" in each for each in bad)
+
+
 def test_overrides_reach_the_typed_configuration() -> None:
     config = load(["client.learning_rate=0.2", "strategy.participation=0.5", "seed=7"])
     assert config.client.learning_rate == 0.2

@@ -29,14 +29,14 @@ class Trained:
 class LocalClient:
     """A client of the federation, known by `client_id` from 0 on.
 
-    `samples` counts its training data, which `load` brings when they are first needed: a
-    client that is only asked who it is costs no memory.
+    `samples` counts its training data, which `load` brings, as they are in a round, when they
+    are first needed: a client that is only asked who it is costs no memory.
     """
 
     client_id: int
     samples: int
     group: int
-    load: Callable[[], ClientData]
+    load: Callable[[int], ClientData]
     model: FlatModule
     train: Trainer
     precision: Precision
@@ -47,7 +47,7 @@ class LocalClient:
 
     def fit(self, start: Vector, *, server_round: int) -> Trained:
         """Train from `start` (d,) on the training data; a malicious client attacks."""
-        data, attacks = self.load(), self.malicious and self.attack.active(server_round)
+        data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
         if attacks:
@@ -68,14 +68,14 @@ class LocalClient:
             raise ValueError("a colluding attack needs accomplices; build clients by the wiring")
         return self.colluders(start, server_round)
 
-    def fooled(self, model: Vector) -> float | None:
+    def fooled(self, model: Vector, *, server_round: int) -> float | None:
         """Return how often a backdoor's mark makes `model` (d,) answer its target, in [0, 1].
 
         On test images of other labels; None without such an attack, or such images.
         """
         if not isinstance(self.attack, Backdoor):
             return None
-        data = self.load()
+        data = self.load(server_round)
         others = data.test_labels != self.attack.target
         if not others.any():
             return None
@@ -83,17 +83,18 @@ class LocalClient:
         images, labels = self.attack.marked(data.test_images[others])
         return evaluate(self.model.module, images, labels, precision=self.precision).accuracy
 
-    def choose(self, models: Sequence[Vector]) -> int:
+    def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
         """Return which model (d,) has the least loss on the training data, the first of equals."""
         if len(models) == 1:
             return 0
-        losses = [self.score(model, train_data=True).loss for model in models]
+        scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
+        losses = [score.loss for score in scores]
         return min(range(len(losses)), key=losses.__getitem__)
 
-    def score(self, model: Vector, *, train_data: bool) -> Score:
+    def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""
         self.model.load(model)
-        data = self.load()
+        data = self.load(server_round)
         images, labels = (
             (data.train_images, data.train_labels)
             if train_data

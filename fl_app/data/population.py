@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fl_app.data import partition
 from fl_app.data.datasets import Dataset
+from fl_app.data.schedule import Drift
+from fl_app.data.shift import rotate, swap
 from fl_app.rng import generator
 from fl_app.types import Labels, Participation
 
@@ -64,15 +66,34 @@ class Population:
         self._check(client_id)
         return len(self.train[client_id])
 
-    def client(self, client_id: int) -> ClientData:
-        """Return the data of one client; raises ValueError for an id outside 0..n-1."""
+    def client(self, client_id: int, *, drifts: int = 0, drift: Drift = "group") -> ClientData:
+        """Return the data of one client; raises ValueError for an id outside 0..n-1.
+
+        After `drifts` drifts: those of the next planted group, images turned by 90 degrees
+        more, or labels one higher, once for each.
+        """
         self._check(client_id)
         train = self.dataset.train(self.train[client_id])
         test = self.dataset.test(self.test[client_id])
         if self.transform is not None:
-            group = int(self.groups[client_id])
+            moved = drifts if drift == "group" else 0
+            group = (int(self.groups[client_id]) + moved) % self.count
             train, test = self.transform(*train, group), self.transform(*test, group)
+        if drifts and drift != "group":
+            train, test = (self._drifted(*each, drifts, drift) for each in (train, test))
         return ClientData(*train, *test)
+
+    @property
+    def count(self) -> int:
+        """Number of planted groups."""
+        return int(self.groups.max()) + 1
+
+    def _drifted(
+        self, images: Tensor, labels: Tensor, drifts: int, drift: Drift
+    ) -> tuple[Tensor, Tensor]:
+        if drift == "rotation":
+            return rotate(images, 90 * drifts), labels
+        return images, (labels + drifts) % self.dataset.classes
 
     def _check(self, client_id: int) -> None:
         if not 0 <= client_id < self.clients:
@@ -123,7 +144,7 @@ def label_swap(
             f"population.groups must be at most half of the {dataset.classes} classes, got "
             f"{groups}; each group swaps two labels of its own"
         )
-    return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, _swap)
+    return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, swap)
 
 
 def rotation(
@@ -249,28 +270,6 @@ def quantity_skew(
     draw = generator(seed, purpose="test split")
     test = partition.iid(dataset.test_labels, clients, draw, samples=test_samples)
     return Population(dataset, train, test, np.zeros(clients, int))
-
-
-def rotate(images: Tensor, degrees: float) -> Tensor:
-    """Turn images (s, C, H, W) counter-clockwise; square ones exactly by multiples of 90."""
-    quarters, rest = divmod(degrees, 90)
-    if rest == 0 and images.shape[2] == images.shape[3]:
-        return torch.rot90(images, int(quarters), (2, 3))
-    from torchvision.transforms.v2 import functional
-
-    # above a background of zero, since torchvision interpolates with zeros beyond the edge
-    background = images.amin()
-    turned: Tensor = functional.rotate(
-        images - background, degrees, interpolation=functional.InterpolationMode.BILINEAR
-    )
-    return turned + background
-
-
-def _swap(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    first, second = 2 * group, 2 * group + 1
-    swapped = labels.clone()
-    swapped[labels == first], swapped[labels == second] = second, first
-    return images, swapped
 
 
 def _shuffled(

@@ -5,28 +5,25 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from logging import getLogger
 from typing import Any
 
-import numpy as np
-from flwr.common import FitIns, FitRes
+from flwr.common import FitRes
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
 
 from fl_app.client.central import CentralTest
+from fl_app.data.schedule import Schedule
+from fl_app.engines.account import Account, sent
 from fl_app.engines.exchange import Exchange
-from fl_app.evaluation.communities import describe
-from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import Event, View
+from fl_app.strategies.setting import View
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -45,6 +42,7 @@ class RoundLoop(Server):
         connect_timeout_s: float,
         figures: bool,
         central: CentralTest | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -54,8 +52,8 @@ class RoundLoop(Server):
         self.connect_timeout_s = connect_timeout_s
         self.exchange = Exchange(self.roster, timeout=round_timeout_s)
         self.figures = figures
-        self.central = central
-        self.lineage = Lineage()
+        self.schedule = schedule if schedule is not None and not schedule.still else None
+        self.account = Account(strategy, self.roster, schedule=self.schedule, central=central)
         self._sound = True
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
@@ -86,21 +84,22 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         strategy.restore(saved.arrays, saved.state)
-        self.lineage = Lineage.of(self.recorder.history.rounds)
+        self.account.lineage = Lineage.of(self.recorder.history.rounds)
         return saved.round
 
     def _wait_for_clients(self) -> None:
         """Wait until all clients are there and known; raises TimeoutError."""
         deadline = time.monotonic() + self.connect_timeout_s
+        needed = self.clients if self.schedule is None else self.schedule.first
         reasons: list[str] = []
         while True:
             reasons = self.exchange.introduce()
             present = len(self.roster.proxies())
-            if present >= self.clients:
+            if present >= needed:
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"{present} of {self.clients} clients connected within "
+                    f"{present} of {needed} clients connected within "
                     f"{self.connect_timeout_s} s; start the others or raise "
                     f"engine.connect_timeout_s; failed: {reasons or 'none'}"
                 )
@@ -110,20 +109,22 @@ class RoundLoop(Server):
         strategy, began = self.communities_strategy, time.perf_counter()
         if server_round > 1:
             self.exchange.introduce()
+        self._see(server_round, training=True)
         instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
-        sent = time.perf_counter()
+        self._see(server_round, training=False)
+        asked = time.perf_counter()
         results, failures = self.exchange.fit(server_round, instructions)
-        training_s = time.perf_counter() - sent
+        training_s = time.perf_counter() - asked
         self._sound = False
         self.parameters, metrics = self._aggregate(server_round, results, failures)
         evaluated = time.perf_counter()
         failures += self._evaluate(server_round)
         evaluation_s = time.perf_counter() - evaluated
         view = strategy.view(server_round)
-        record = self._record(server_round, results, failures, view)
+        record = self.account.of(server_round, failures, view)
         record["train_loss"] = metrics.get("train_loss")
         total_s = time.perf_counter() - began
-        record["bytes"] = {"down": _sent(instructions), "up": _sent(results)}
+        record["bytes"] = {"down": sent(instructions), "up": sent(results)}
         record["time"] = {
             "total_s": total_s,
             "training_s": training_s,
@@ -135,6 +136,12 @@ class RoundLoop(Server):
         self._sound = True
         self._keep(server_round, view, record)
         strategy.events.clear()
+
+    def _see(self, server_round: int, *, training: bool) -> None:
+        """Hide the clients that the schedule has not there, or, for training, not available."""
+        if self.schedule is not None:
+            away = self.schedule.unavailable(server_round) if training else set()
+            self.roster.absent = frozenset(self.schedule.absent(server_round) | away)
 
     def _aggregate(
         self,
@@ -161,80 +168,6 @@ class RoundLoop(Server):
         strategy.aggregate_evaluate(server_round, results, [*failures])
         return failures
 
-    def _record(
-        self,
-        server_round: int,
-        results: list[tuple[ClientProxy, FitRes]],
-        failures: list[ClientFailure],
-        view: View | None,
-    ) -> dict[str, Any]:
-        strategy = self.communities_strategy
-        accuracy = strategy.accuracy
-        return {
-            "round": server_round,
-            "phase": strategy.phase,
-            "sampled": strategy.cohort,
-            "failed": {str(f.client_id): f.reason for f in failures},
-            "rejected": {str(client): why for client, why in strategy.rejected.items()},
-            "accuracy": _spread(accuracy) if accuracy else None,
-            "global_accuracy": _mean(strategy.global_accuracy),
-            "central": self._central() if accuracy else None,
-            "communities": self._describe(view) if view else None,
-            "attack": self._attack(accuracy),
-            "notes": dict(strategy.notes),
-            "events": [self._event(event) for event in strategy.events],
-            "stability": strategy.stability,
-            "step": strategy.step,
-        }
-
-    def _central(self) -> dict[str, Any] | None:
-        """Return accuracy on the server's own test set, global and of each community."""
-        if self.central is None:
-            return None
-        strategy = self.communities_strategy
-        models, everyone = strategy.communities.models, strategy.global_model
-        found = self.central(models)
-        if everyone is not None:
-            return {"global": self.central(everyone[None, :])[0], "communities": found}
-        if len(models) == 1:
-            return {"global": found[0], "communities": []}
-        return {"global": None, "communities": found}
-
-    def _event(self, event: Event) -> dict[str, Any]:
-        """Return an event; whether it met the malicious alone, where a simulation knows them."""
-        malicious = self.roster.malicious()
-        right = set(event.clients) <= malicious if malicious and event.clients else None
-        return asdict(event) | {"right": right}
-
-    def _attack(self, accuracy: Mapping[int, float]) -> dict[str, Any] | None:
-        """Return who of the malicious was told apart, where a simulation knows them."""
-        malicious = self.roster.malicious()
-        if not malicious:
-            return None
-        strategy, clients = self.communities_strategy, set(self.roster.proxies())
-        found = detection(strategy.suspects, malicious, clients, accuracy)
-        fooled = [rate for client, rate in strategy.fooled.items() if client not in malicious]
-        return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
-
-    def _describe(self, view: View) -> dict[str, Any]:
-        groups = self._groups(view)
-        total = len(set(self.roster.groups().values()))
-        return describe(
-            view.labels,
-            groups=groups if (groups >= 0).all() else None,
-            total_groups=total,
-            similarity=view.similarity,
-            distance=view.distance,
-        ) | {"moved": self._moved(view)}
-
-    def _moved(self, view: View) -> dict[str, tuple[int | None, int]]:
-        moved = self.lineage.follow(view.client_ids, view.labels)
-        return {str(client): names for client, names in moved.items()}
-
-    def _groups(self, view: View) -> np.ndarray:
-        planted = self.roster.groups()
-        return np.array([planted.get(client, -1) for client in view.client_ids.tolist()], int)
-
     def _keep(self, server_round: int, view: View | None, record: dict[str, Any]) -> None:
         """Write snapshot and checkpoint where this round calls for them."""
         clustered = any(event["kind"] == "clustered" for event in record["events"])
@@ -242,7 +175,7 @@ class RoundLoop(Server):
         wanted = clustered or server_round in self.recorder.snapshot_rounds
         wanted = wanted or (last and not self.recorder.has_snapshots)
         if view is not None and view.similarity is not None and wanted:
-            groups = self._groups(view)
+            groups = self.account.groups(view, server_round)
             self.recorder.snapshot(
                 server_round, view.client_ids, view.similarity, view.labels, groups, view.distance
             )
@@ -269,20 +202,3 @@ class RoundLoop(Server):
                 write_figures(self.recorder.folder)
             except Exception:  # a picture that fails costs no result
                 log.exception("figures could not be drawn")
-
-
-def _sent(
-    messages: Sequence[tuple[ClientProxy, FitIns]] | Sequence[tuple[ClientProxy, FitRes]],
-) -> int:
-    """Return the bytes of the models in messages."""
-    return sum(len(tensor) for _, each in messages for tensor in each.parameters.tensors)
-
-
-def _mean(values: Mapping[int, float]) -> float | None:
-    return float(np.mean(list(values.values()))) if values else None
-
-
-def _spread(accuracy: dict[int, float]) -> dict[str, Any]:
-    values = list(accuracy.values())
-    clients = {str(client): value for client, value in accuracy.items()}
-    return {"mean": float(np.mean(values)), "std": float(np.std(values)), "clients": clients}

@@ -5,8 +5,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fl_app.report.run import Run, clustering_rounds, first_right_round, planted_count, series
-from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, RED, mark, new_figure, percent
+from fl_app.report.run import (
+    Run,
+    changes,
+    clustering_rounds,
+    first_right_round,
+    planted_count,
+    series,
+)
+from fl_app.report.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    mark,
+    mark_changes,
+    new_figure,
+    percent,
+)
 
 AGREEMENT = (
     ("pure_share", "pure share (FLIC)", BLUE, "-"),
@@ -39,6 +56,7 @@ def accuracy(run: Run) -> Figure | None:
     percent(axes)
     axes.set_ylabel("accuracy on the clients' test data")
     _annotate(axes, rounds, mean, clustering_rounds(run.rounds))
+    mark_changes(axes, changes(run.rounds))
     axes.legend(loc="lower right")
     return figure
 
@@ -82,6 +100,8 @@ def communities(run: Run) -> Figure | None:
         top.set_ylim(min(-0.02, *top.dataLim.intervaly), 1.04)
         top.set_ylabel("agreement with groups")
         top.legend(loc="lower right")
+    for axes in panels:
+        mark_changes(axes, changes(run.rounds))
     _count_panel(run, panels[-1], rounds, count)
     _mark_communities(run, panels)
     return figure
@@ -125,6 +145,7 @@ def stabilisation(run: Run) -> Figure | None:
     panels[0].set_ylabel("training loss")
     for number, axes in enumerate(panels):
         mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
+        mark_changes(axes, changes(run.rounds))
     if steps:
         panels[1].plot(steps, criterion, color=ORANGE, label="fall in shares of the first loss")
         strategy = run.config.get("strategy") or {}

@@ -3,8 +3,18 @@
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fl_app.report.run import Run, series
-from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, RED, colours, new_figure, percent
+from fl_app.report.run import Run, changes, series
+from fl_app.report.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    colours,
+    mark_changes,
+    new_figure,
+    percent,
+)
 
 SPLITS = {True: (GREEN, "split off: all malicious"), False: (RED, "split off: some loyal"),
           None: (GREY, "split")}  # fmt: skip
@@ -27,6 +37,7 @@ def splits(run: Run) -> Figure | None:
     for (row, (rounds, values)), colour in zip(found.items(), colours(len(found)), strict=True):
         axes.plot(rounds, values, color=colour, label=f"cluster {row}" if len(found) > 1 else None)
     _events(run, axes, dict(zip(*found["0"], strict=True)) if "0" in found else {})
+    mark_changes(axes, changes(run.rounds))
     threshold = (run.config.get("strategy") or {}).get("alpha_threshold")
     if threshold is not None:
         axes.axhline(threshold, color=GREY, linestyle=":", label=f"threshold {threshold:g}")
@@ -67,5 +78,6 @@ def defence(run: Run) -> Figure | None:
     panels[1].set_ylabel("detection")
     for axes in panels:
         percent(axes)
+        mark_changes(axes, changes(run.rounds))
         axes.legend(loc="lower right")
     return figure

@@ -12,6 +12,8 @@ from fl_app.records.history import FILE, read_rounds
 from fl_app.records.snapshot import Snapshot, read_snapshots
 
 Record = Mapping[str, Any]
+CHANGES = ("joined", "left", "drifted")
+"""Kinds of events that a schedule brings about."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,16 @@ def clustering_rounds(records: Sequence[Record]) -> list[int]:
         for record in records
         if any(event["kind"] == "clustered" for event in record["events"])
     ]
+
+
+def changes(records: Sequence[Record]) -> dict[str, list[int]]:
+    """Return the rounds in which clients joined, left or drifted, by what happened."""
+    found: dict[str, list[int]] = {}
+    for record in records:
+        for event in record["events"]:
+            if event["kind"] in CHANGES:
+                found.setdefault(event["kind"], []).append(int(record["round"]))
+    return found
 
 
 def planted_count(run: Run) -> int | None:

@@ -1,6 +1,6 @@
 """One look for all figures: safe for the colour-blind, readable in print."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -23,6 +23,7 @@ GREY = "#666666"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#F0E442", "#000000")
 """Okabe and Ito's colours, the most alike far apart."""
 MARKERS = "osD^vP*X<>"
+CHANGE_MARKERS = {"joined": "^", "left": "v", "drifted": "D"}
 SETTINGS = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -82,6 +83,16 @@ def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) ->
         axes.axvline(number, color=colour, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
     if rounds and text:
         axes.text(rounds[0], 1.02, text, color=colour, transform=above, ha="center", fontsize=9)
+
+
+def mark_changes(axes: Axes, changes: Mapping[str, Sequence[int]]) -> None:
+    """Draw a small sign at the foot of the panel where clients joined, left or drifted."""
+    foot = blended_transform_factory(axes.transData, axes.transAxes)
+    for kind, rounds in changes.items():
+        axes.plot(
+            rounds, [0.02] * len(rounds), linestyle="", marker=CHANGE_MARKERS[kind], color=GREY,
+            markersize=6, transform=foot, clip_on=False, label=f"clients {kind}",
+        )  # fmt: skip
 
 
 def legend_dots(colour: Sequence[str], names: Sequence[str], markers: str) -> list[Line2D]:

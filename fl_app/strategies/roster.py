@@ -33,6 +33,7 @@ class Roster(SimpleClientManager):
         super().__init__()
         self._identities: dict[str, Identity] = {}
         self._holders: dict[int, str] = {}
+        self.absent: frozenset[int] = frozenset()
 
     def strangers(self) -> list[ClientProxy]:
         """Return the connected nodes that have not said who they are."""
@@ -55,8 +56,13 @@ class Roster(SimpleClientManager):
         self._holders[identity.client_id] = proxy.cid
 
     def proxies(self) -> dict[int, ClientProxy]:
-        """Return the connected clients by client id, in the order of the ids."""
+        """Return the connected clients by client id, in the order of the ids.
+
+        Without those that are `absent`, by a schedule of who joins, leaves and is away.
+        """
         known = [(self._identities[c], p) for c, p in self.clients.items() if c in self._identities]
+        if self.absent:
+            known = [each for each in known if each[0].client_id not in self.absent]
         return {who.client_id: proxy for who, proxy in sorted(known, key=lambda k: k[0].client_id)}
 
     def client_id(self, proxy: ClientProxy) -> int:

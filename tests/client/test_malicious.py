@@ -73,8 +73,8 @@ def test_poisoned_data_make_another_model_of_the_same_samples(
     for attack in ("label_flip", "noisy", "backdoor"):
         config = _config(f"attack={attack}", "attack.clients=[1]")
         assert not np.allclose(_update(config, 1), honest[1], atol=1e-3)
-        data = _client(config, 1).load()
-        again = _client(_config(), 1).load()
+        data = _client(config, 1).load(1)
+        again = _client(_config(), 1).load(1)
         assert np.array_equal(data.train_images, again.train_images)
         assert np.array_equal(data.train_labels, again.train_labels)
 
@@ -83,11 +83,11 @@ def test_the_success_of_a_backdoor_is_measured_where_there_is_one() -> None:
     config = _config("attack=backdoor", "attack.clients=[0]", "client.epochs=30")
     _, start = wiring.initial_model(config)
     poisoned = _client(config, 0).fit(start, server_round=1).model
-    rate, before = (_client(config, 1).fooled(model) for model in (poisoned, start))
+    rate, before = (_client(config, 1).fooled(model, server_round=1) for model in (poisoned, start))
     assert rate is not None
     assert before is not None
     assert rate > 0.8 > before
-    assert _client(_config(), 1).fooled(start) is None
+    assert _client(_config(), 1).fooled(start, server_round=1) is None
 
 
 def test_an_attack_by_nobody_we_know_is_a_configuration_error() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_app.data import partition, population
+from fl_app.data import partition, population, shift
 from fl_app.data.datasets import DataError, Dataset, digits, fashion_mnist, image_folder, mnist
 from fl_app.rng import generator
 
@@ -89,7 +89,7 @@ def test_rotation_turns_by_quarters_exactly() -> None:
 def test_rotation_by_other_angles_keeps_the_shape_and_fills_with_background() -> None:
     images = torch.full((1, 1, 9, 9), 2.0)
     images[..., 3:6, 3:6] = 5.0
-    turned = population.rotate(images, 45.0)
+    turned = shift.rotate(images, 45.0)
     assert turned.shape == images.shape
     assert turned[0, 0, 4, 4] == 5.0
     assert turned[0, 0, 0, 0] == 2.0

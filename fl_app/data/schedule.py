@@ -1,0 +1,162 @@
+"""What changes during a run: clients that join, leave, drift, or are not always there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from fl_app.rng import generator
+
+Drift = Literal["group", "rotation", "labels"]
+Rounds = list[PositiveInt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dynamics:
+    """How many clients join, leave and drift at each of their rounds, and who is available.
+
+    Each of the three happens at its named rounds, or every so many; null: never. Those that
+    join later are the last ids; leavers and drifters are drawn by the seed from the others.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    newcomers: NonNegativeInt = 0
+    join_every: PositiveInt | None = None
+    join_rounds: Rounds = field(default_factory=list)
+    leavers: NonNegativeInt = 0
+    leave_every: PositiveInt | None = None
+    leave_rounds: Rounds = field(default_factory=list)
+    drifters: NonNegativeInt = 0
+    drift_every: PositiveInt | None = None
+    drift_rounds: Rounds = field(default_factory=list)
+    drift: Drift = "group"
+    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    pattern: Literal["random", "periodic"] = "random"
+    period: PositiveInt = 10
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that happens to clients at the start of a round: joined, left or drifted."""
+
+    kind: Literal["joined", "left", "drifted"]
+    clients: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The changes of a run of `rounds` rounds among `clients` ids, all known from the seed."""
+
+    dynamics: Dynamics
+    clients: int
+    rounds: int
+    seed: int
+
+    def check(self) -> None:
+        """Raise ValueError where more clients would join or leave than there are."""
+        joining = self.dynamics.newcomers * len(self._rounds_of("join"))
+        leaving = self.dynamics.leavers * len(self._rounds_of("leave"))
+        if joining + leaving >= self.clients:
+            raise ValueError(
+                f"population.dynamics lets {joining} clients join later and {leaving} leave, of "
+                f"population.clients={self.clients}; at least one must be there all the time"
+            )
+        if self.dynamics.drifters > self.clients - joining:
+            raise ValueError(
+                f"population.dynamics.drifters must be at most the {self.clients - joining} "
+                f"clients that are there from the start, got {self.dynamics.drifters}; lower it"
+            )
+
+    @property
+    def still(self) -> bool:
+        """Whether nothing ever changes."""
+        return not self._changes and self.dynamics.availability == 1.0
+
+    @property
+    def first(self) -> int:
+        """Number of clients that are there from the start."""
+        late = sum(
+            len(c.clients) for cs in self._changes.values() for c in cs if c.kind == "joined"
+        )
+        return self.clients - late
+
+    def changes(self, server_round: int) -> Sequence[Change]:
+        """Return what happens at the start of a round."""
+        return self._changes.get(server_round, ())
+
+    def absent(self, server_round: int) -> set[int]:
+        """Return the clients that have not joined yet or have left."""
+        found = set(range(self.first, self.clients))
+        for number in range(1, server_round + 1):
+            for change in self.changes(number):
+                if change.kind == "joined":
+                    found -= set(change.clients)
+                elif change.kind == "left":
+                    found |= set(change.clients)
+        return found
+
+    def unavailable(self, server_round: int) -> set[int]:
+        """Return the clients that cannot train in a round, though they belong to the federation.
+
+        `random`: each with the chance 1 - availability, keyed; `periodic`: each for that share
+        of a period, out of step with the others.
+        """
+        how = self.dynamics
+        if how.availability == 1.0:
+            return set()
+        ids = np.arange(self.clients)
+        if how.pattern == "periodic":
+            phase = (server_round + ids * how.period // self.clients) % how.period
+            away = phase >= how.availability * how.period
+        else:
+            draw = generator(self.seed, purpose="availability", round=server_round)
+            away = draw.random(self.clients) >= how.availability
+        return set(ids[away].tolist())
+
+    def stage(self, client_id: int, server_round: int) -> int:
+        """Return how often a client has drifted by a round."""
+        return sum(
+            client_id in change.clients
+            for number, changes in self._changes.items()
+            for change in changes
+            if change.kind == "drifted" and number <= server_round
+        )
+
+    def regrouped(self, planted: Mapping[int, int], server_round: int) -> dict[int, int]:
+        """Return the group of each client after its drifts."""
+        if self.dynamics.drift != "group":
+            return dict(planted)
+        count = max(planted.values()) + 1
+        return {c: (group + self.stage(c, server_round)) % count for c, group in planted.items()}
+
+    def _rounds_of(self, what: Literal["join", "leave", "drift"]) -> list[int]:
+        named: list[int] = getattr(self.dynamics, f"{what}_rounds")
+        every: int | None = getattr(self.dynamics, f"{what}_every")
+        number = {"join": "newcomers", "leave": "leavers", "drift": "drifters"}[what]
+        if not getattr(self.dynamics, number):
+            return []
+        regular = range(every + 1, self.rounds + 1, every) if every else ()
+        return sorted({*named, *regular})
+
+    @cached_property
+    def _changes(self) -> dict[int, list[Change]]:
+        how, found = self.dynamics, dict[int, list[Change]]()
+        joins = self._rounds_of("join")
+        here = self.clients - how.newcomers * len(joins)
+        for place, number in enumerate(joins):
+            first = here + place * how.newcomers
+            joined = tuple(range(first, first + how.newcomers))
+            found.setdefault(number, []).append(Change("joined", joined))
+        draw = generator(self.seed, purpose="leavers")
+        order = draw.permutation(here).tolist()
+        for place, number in enumerate(self._rounds_of("leave")):
+            gone = tuple(sorted(order[place * how.leavers : (place + 1) * how.leavers]))
+            found.setdefault(number, []).append(Change("left", gone))
+        for number in self._rounds_of("drift"):
+            draw = generator(self.seed, purpose="drifters", round=number)
+            chosen = tuple(sorted(draw.choice(here, how.drifters, replace=False).tolist()))
+            found.setdefault(number, []).append(Change("drifted", chosen))
+        return found
