@@ -1,0 +1,51 @@
+"""How the server weighs the clients' centroids, and how far it follows them."""
+
+import numpy as np
+from jaxtyping import Float
+
+from fl_app.kmeans.lloyd import Centroids
+
+Local = Float[np.ndarray, "m k d"]
+Shares = Float[np.ndarray, "m k"]
+
+
+def aggregate(centroids: Local, weights: Shares) -> Centroids:
+    """Return `sum_i w_ij c_ij / sum_i w_ij` (k, d) of centroids (m, k, d) and weights (m, k).
+
+    With counts of points as weights this is DWF; a centroid that no client has points for
+    is the plain mean. Raises ValueError for negative or infinite weights.
+    Holzer et al., 2023, equation 3.
+    """
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError(
+            f"weights must be finite and non-negative, got {weights.min()}..{weights.max()}; "
+            "weigh by counts of points"
+        )
+    totals = weights.sum(axis=0)
+    shares = np.where(totals > 0, weights, 1.0)
+    sums = np.einsum("mk,mkd->kd", shares, centroids)
+    mean: Centroids = sums / shares.sum(axis=0)[:, None]
+    return mean
+
+
+def equal(weights: Shares) -> Shares:
+    """Return weights (m, k) that are all one: EWF, the plain mean of the clients."""
+    return np.ones_like(weights)
+
+
+def step(
+    current: Centroids,
+    previous: Centroids,
+    aggregated: Centroids,
+    *,
+    learning_rate: float,
+    momentum: float,
+) -> Centroids:
+    """Return `C + lr (D - C) + momentum (C - C_old)` (k, d), D being the aggregate.
+
+    With learning rate 1 and momentum 0 the aggregate itself. Holzer et al., 2023, equation 4.
+    """
+    moved: Centroids = (
+        current + learning_rate * (aggregated - current) + momentum * (current - previous)
+    )
+    return moved

@@ -1,0 +1,120 @@
+"""Federated k-means on arrays: by hand, by property, and against central k-means."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+from fl_app.kmeans.kfed import initial_centroids, local_centroids
+from fl_app.kmeans.lloyd import assign, local_update
+from fl_app.kmeans.weighting import aggregate, equal, step
+
+POINTS = np.array([[0.0], [1.0], [10.0], [12.0]])
+
+
+def test_one_local_step_by_hand() -> None:
+    moved, counts = local_update(POINTS, np.array([[0.0], [9.0], [99.0]]), steps=1, tolerance=0)
+    assert moved.tolist() == [[0.5], [11.0], [99.0]]
+    assert counts.tolist() == [2, 2, 0]
+
+
+def test_counts_are_of_the_incoming_centroids_however_many_steps() -> None:
+    start = np.array([[0.0], [1.5]])
+    moved, counts = local_update(POINTS, start, steps=9, tolerance=1e-9)
+    assert moved.tolist() == [[0.5], [11.0]]
+    assert counts.tolist() == [1, 3]
+
+
+def test_it_stops_when_nothing_moves_farther_than_the_tolerance() -> None:
+    start = np.array([[0.0], [1.5]])
+    once, _ = local_update(POINTS, start, steps=1, tolerance=0)
+    loose, _ = local_update(POINTS, start, steps=9, tolerance=100.0)
+    assert once.tolist() == loose.tolist()
+
+
+def test_a_client_with_fewer_points_than_centroids_or_none() -> None:
+    start = np.array([[0.0], [5.0], [9.0]])
+    moved, counts = local_update(POINTS[:1], start, steps=3, tolerance=0)
+    assert moved.tolist() == [[0.0], [5.0], [9.0]]
+    assert counts.tolist() == [1, 0, 0]
+    same, none = local_update(POINTS[:0], start, steps=3, tolerance=0)
+    assert same.tolist() == start.tolist()
+    assert none.tolist() == [0, 0, 0]
+
+
+def test_weighted_aggregate_by_hand() -> None:
+    centroids = np.array([[[0.0], [4.0]], [[6.0], [8.0]]])
+    weights = np.array([[1.0, 0.0], [2.0, 0.0]])
+    assert aggregate(centroids, weights).tolist() == [[4.0], [6.0]]
+    assert aggregate(centroids, equal(weights)).tolist() == [[3.0], [6.0]]
+    with pytest.raises(ValueError, match="finite and non-negative"):
+        aggregate(centroids, -weights)
+
+
+def test_step_by_hand() -> None:
+    current, previous, target = np.array([[1.0]]), np.array([[0.5]]), np.array([[3.0]])
+    moved = step(current, previous, target, learning_rate=0.1, momentum=0.8)
+    np.testing.assert_allclose(moved, [[1.0 + 0.2 + 0.4]])
+    assert step(current, previous, target, learning_rate=1.0, momentum=0.0).tolist() == [[3.0]]
+
+
+@given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 6))
+def test_full_participation_and_one_step_are_central_lloyd(seed: int, k: int, m: int) -> None:
+    draw = np.random.default_rng(seed)
+    points = draw.normal(size=(60, 3))
+    owner = draw.integers(0, m, 60)
+    federated = central = draw.normal(size=(k, 3))
+    for _ in range(4):
+        sent = [
+            local_update(points[owner == client], federated, steps=1, tolerance=0)
+            for client in range(m)
+        ]
+        together = aggregate(
+            np.stack([c for c, _ in sent]), np.stack([n for _, n in sent]).astype(float)
+        )
+        federated = step(federated, federated, together, learning_rate=1.0, momentum=0.0)
+        central, _ = local_update(points, central, steps=1, tolerance=0)
+        np.testing.assert_allclose(federated, central, atol=1e-9)
+
+
+@given(st.integers(0, 2**31))
+def test_assignment_is_to_the_nearest(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    points, centroids = draw.normal(size=(40, 4)), draw.normal(size=(6, 4))
+    labels, squares = assign(points, centroids)
+    direct = ((points[:, None] - centroids[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(squares, direct.min(axis=1), atol=1e-9)
+    np.testing.assert_allclose(direct[range(40), labels], direct.min(axis=1), atol=1e-9)
+
+
+def test_local_steps_are_those_of_scikit_learn() -> None:
+    draw = np.random.default_rng(0)
+    points, start = draw.normal(size=(300, 5)), draw.normal(size=(4, 5))
+    theirs = KMeans(4, init=start, n_init=1, max_iter=7, tol=0, algorithm="lloyd").fit(points)
+    ours, _ = local_update(points, start, steps=7, tolerance=0)
+    np.testing.assert_allclose(ours, theirs.cluster_centers_, atol=1e-9)
+
+
+def test_kfed_finds_groups_that_each_client_sees_in_part() -> None:
+    centres = np.array([[0.0, 0], [10, 0], [0, 10], [10, 10]])
+    draw = np.random.default_rng(0)
+    own = [centres[[i, (i + 1) % 4]] + draw.normal(0, 0.1, (2, 2)) for i in range(4)] * 3
+    found = initial_centroids(own, 4, seed=0)
+    nearest = np.linalg.norm(found[:, None] - centres[None], axis=2)
+    assert sorted(nearest.argmin(axis=1).tolist()) == [0, 1, 2, 3]
+    assert nearest.min(axis=1).max() < 0.2
+
+
+def test_kfed_with_too_few_centroids_repeats_and_with_none_refuses() -> None:
+    found = initial_centroids([np.array([[1.0, 2.0]])], 3, seed=0)
+    assert found.shape == (3, 2)
+    assert np.isfinite(found).all()
+    with pytest.raises(ValueError, match="no client sent a centroid of 2"):
+        initial_centroids([np.empty((0, 2))] * 2, 3, seed=0)
+
+
+def test_local_centroids_are_no_more_than_different_points() -> None:
+    points = np.array([[0.0], [0.0], [5.0]])
+    assert sorted(local_centroids(points, 3, seed=0, client=1).ravel().tolist()) == [0.0, 5.0]
+    assert local_centroids(points[:0], 3, seed=0, client=1).shape == (0, 1)
