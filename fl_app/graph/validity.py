@@ -18,7 +18,7 @@ def silhouette(distance: Matrix, labels: Labels) -> float | None:
     return float(silhouette_score(distance, labels, metric="precomputed"))
 
 
-def modularity(similarity: Matrix, labels: Labels, *, resolution: float = 1.0) -> float:
+def modularity(similarity: Matrix, labels: Labels, resolution: float = 1.0) -> float:
     """Return `sum_c (e_cc - gamma a_c^2)` of labels (n,) on weights (n, n), at most 1.
 
     e_cc is the share of weight inside community c, a_c the share of weight at its members;
