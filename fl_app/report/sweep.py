@@ -77,8 +77,9 @@ class WriteTable(Callback):
 
 
 def _command() -> str:
-    """Return the command line as anyone would give it, without this machine's data folder."""
-    shown = ["data.root=<data>" if a.startswith("data.root=") else a for a in sys.argv[1:]]
+    """Return the command line as anyone would give it, without the folders of this machine."""
+    given = [a for a in sys.argv[1:] if not a.startswith(("hydra.sweep.dir=", "hydra.run.dir="))]
+    shown = ["data.root=<data>" if a.startswith("data.root=") else a for a in given]
     return shlex.join(["scripts/run", *shown]).replace("'data.root=<data>'", "data.root=<data>")
 
 
