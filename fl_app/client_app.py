@@ -1,5 +1,6 @@
 """Flower ClientApp: one client's properties, training and evaluation."""
 
+import numpy as np
 from flwr.app import Context
 from flwr.client import Client
 from flwr.clientapp import ClientApp
@@ -46,7 +47,7 @@ class FederatedClient(Client):
         starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
         now = int(ins.config["round"])
         choice = self.local.choose(starts, server_round=now)
-        done = self.local.fit(starts[choice], server_round=now)
+        done = self.local.fit(starts[choice], server_round=now, task=ins.config)
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
         metrics: dict[str, Scalar] = {
             "loss": done.loss,
@@ -69,6 +70,8 @@ class FederatedClient(Client):
             "accuracy": score.accuracy,
             "choice_loss": choice.loss,
         }
+        if score.table is not None:
+            metrics["table"] = np.ascontiguousarray(score.table, np.int64).tobytes()
         fooled = local.fooled(model, server_round=now)
         if fooled is not None:
             metrics["backdoor"] = fooled

@@ -11,8 +11,10 @@ import torch
 
 from fl_app.client import trainer
 from fl_app.client.adversary import Attack, Collusion
+from fl_app.client.clustering import CentroidModel, score_centroids, train_centroids
 from fl_app.client.cohort import can_fuse
-from fl_app.client.local import LocalClient
+from fl_app.client.local import LocalClient, Measure
+from fl_app.client.training import evaluate
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population
 from fl_app.params import FlatModule
@@ -30,6 +32,9 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     """Return one client, ready to train: data on the device, a model of this thread's own."""
     people = shared_population(config, data_root)
     model, train = _thread_model(config, people)
+    measure: Measure = partial(evaluate, precision=config.client.precision)
+    if isinstance(model.module, CentroidModel):
+        measure = partial(score_centroids, classes=people.dataset.classes)
     built, liars = attack(config)
     return LocalClient(
         client_id,
@@ -38,7 +43,7 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         load=partial(_client_data, config, client_id, data_root),
         model=model,
         train=train,
-        precision=config.client.precision,
+        measure=measure,
         seed=config.seed,
         attack=built,
         malicious=client_id in liars,
@@ -102,7 +107,10 @@ def _thread_model(config: Config, people: Population) -> tuple[FlatModule, train
         with torch.device("meta"):
             module = bare_network(config.network, people.dataset)
         _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
-        _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
+        if isinstance(module, CentroidModel):
+            _local.train = partial(train_centroids, module)
+        else:
+            _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
         _local.key = config.key
     return _local.model, _local.train
 

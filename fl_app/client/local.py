@@ -1,18 +1,23 @@
 """One client: its data, a model to load, and what it does when asked."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
 
 from fl_app.client.adversary import Attack, Backdoor, NoAttack
 from fl_app.client.trainer import Job, Trainer
-from fl_app.client.training import Precision, Score, evaluate
+from fl_app.client.training import Score
 from fl_app.data.population import ClientData
 from fl_app.params import FlatModule
 from fl_app.rng import generator, torch_generator
 from fl_app.types import Vector, Vectors
 
 NO_ATTACK = NoAttack()
+Measure = Callable[[nn.Module, Tensor, Tensor], Score]
+"""Scores a model on images (s, C, H, W) and labels (s,)."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +44,15 @@ class LocalClient:
     load: Callable[[int], ClientData]
     model: FlatModule
     train: Trainer
-    precision: Precision
+    measure: Measure
     seed: int
     attack: Attack = NO_ATTACK
     malicious: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
 
-    def fit(self, start: Vector, *, server_round: int) -> Trained:
+    def fit(
+        self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
+    ) -> Trained:
         """Train from `start` (d,) on the training data; a malicious client attacks."""
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
@@ -54,7 +61,7 @@ class LocalClient:
             draw = torch_generator(self.seed, purpose="poison", **keys)
             images, labels = self.attack.poison(images, labels, draw)
         batches = torch_generator(self.seed, purpose="batches", **keys)
-        done = self.train(Job(start, images, labels, batches))
+        done = self.train(Job(start, images, labels, batches, task or {}))
         model = done.model
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
@@ -81,7 +88,7 @@ class LocalClient:
             return None
         self.model.load(model)
         images, labels = self.attack.marked(data.test_images[others])
-        return evaluate(self.model.module, images, labels, precision=self.precision).accuracy
+        return self.measure(self.model.module, images, labels).accuracy
 
     def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
         """Return which model (d,) has the least loss on the training data, the first of equals."""
@@ -100,4 +107,4 @@ class LocalClient:
             if train_data
             else (data.test_images, data.test_labels)
         )
-        return evaluate(self.model.module, images, labels, precision=self.precision)
+        return self.measure(self.model.module, images, labels)

@@ -1,9 +1,12 @@
 """Networks by name: each takes an image shape (C, H, W) and a number of classes."""
 
+from math import prod
 from typing import Literal
 
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, PositiveInt
 from torch import nn
+
+from fl_app.client.clustering import CentroidModel
 
 
 def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
@@ -65,6 +68,16 @@ def from_torchvision(
         )
     built: nn.Module = getattr(models, model)(num_classes=classes, dropout=0.0)
     return built
+
+
+def centroids(
+    shape: tuple[int, int, int], classes: int, *, k: PositiveInt | None = None
+) -> nn.Module:
+    """Return k centroids for federated k-means, as many as classes where k is None.
+
+    Their first values are standard normal, as standardised points are.
+    """
+    return CentroidModel(k or classes, prod(shape))
 
 
 def _normalised(convolution: nn.Conv2d) -> list[nn.Module]:

@@ -1,10 +1,11 @@
 """How a client's local training is computed: alone, or with the cohort it is called in."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from logging import getLogger
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,12 +22,16 @@ log = getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """One client's training of one round: from `start` (d,) on its samples."""
+    """One client's training of one round: from `start` (d,) on its samples.
+
+    `task` is what the server asks for beside training, by name.
+    """
 
     start: Vector
     images: Tensor
     labels: Tensor
     generator: torch.Generator
+    task: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

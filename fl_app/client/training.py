@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,11 +32,16 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """Mean cross-entropy and share of right answers in [0, 1] over `samples` samples."""
+    """Mean cross-entropy and share of right answers in [0, 1] over `samples` samples.
+
+    Of centroids: mean squared distance, and `table` (k, c), the points of each class nearest
+    to each centroid.
+    """
 
     loss: float
     accuracy: float
     samples: int
+    table: np.ndarray | None = None
 
 
 def train(

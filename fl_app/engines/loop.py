@@ -65,6 +65,8 @@ class RoundLoop(Server):
             for server_round in range(done + 1, num_rounds + 1):
                 self._round(server_round)
                 done = server_round
+                if self.communities_strategy.finished:
+                    break
             status = "completed"
         except KeyboardInterrupt:
             status = "interrupted"

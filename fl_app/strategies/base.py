@@ -107,7 +107,7 @@ class CommunityStrategy(Strategy, ABC):
 
     def evaluates(self, server_round: int) -> bool:
         """Whether the clients are asked for their accuracy after this round."""
-        last = server_round == self.setting.rounds
+        last = server_round == self.setting.rounds or self.finished
         return last or server_round % self.setting.evaluate_every == 0
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
@@ -205,9 +205,18 @@ class CommunityStrategy(Strategy, ABC):
             if rows not in encoded:
                 encoded[rows] = encode(*(models[row] for row in rows))
             self._asked[proxies[client_id].cid] = (client_id, rows)
-            ins = FitIns(encoded[rows], {"round": server_round})
+            ins = FitIns(encoded[rows], {"round": server_round, **self.task(server_round)})
             instructions.append((proxies[client_id], ins))
         return instructions
+
+    def task(self, server_round: int) -> Mapping[str, Scalar]:
+        """Return what clients are asked for beside training, by name."""
+        return {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether further rounds would change nothing."""
+        return False
 
     def check(self, model: Vector) -> None:
         """Raise ValueError for a finite model (d,) that this method still cannot use."""

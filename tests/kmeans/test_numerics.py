@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
+from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import initial_centroids, local_centroids
 from fl_app.kmeans.lloyd import assign, local_update
+from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
 
 POINTS = np.array([[0.0], [1.0], [10.0], [12.0]])
@@ -118,3 +120,24 @@ def test_local_centroids_are_no_more_than_different_points() -> None:
     points = np.array([[0.0], [0.0], [5.0]])
     assert sorted(local_centroids(points, 3, seed=0, client=1).ravel().tolist()) == [0.0, 5.0]
     assert local_centroids(points[:0], 3, seed=0, client=1).shape == (0, 1)
+
+
+def test_agreement_by_hand_and_as_scikit_learn_counts_it() -> None:
+    table = np.array([[4, 0, 1], [0, 3, 2], [0, 0, 0]])
+    found = agreement(table)
+    assert found.accuracy == 7 / 10
+    clusters, classes = (np.repeat(axis, table.ravel()) for axis in
+                         np.indices(table.shape).reshape(2, -1))  # fmt: skip
+    expected = homogeneity_completeness_v_measure(classes, clusters)
+    np.testing.assert_allclose(
+        (found.homogeneity, found.completeness, found.v_measure), expected, atol=1e-12
+    )
+    with pytest.raises(ValueError, match="counts no point"):
+        agreement(np.zeros((2, 2), int))
+
+
+def test_the_table_counts_points_by_centroid_and_class() -> None:
+    labels = np.array([0, 1, 1, 1])
+    table, distance = contingency(POINTS, labels, np.array([[0.0], [11.0]]), classes=3)
+    assert table.tolist() == [[1, 1, 0], [0, 2, 0]]
+    assert distance == (0 + 1 + 1 + 1) / 4

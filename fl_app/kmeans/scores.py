@@ -1,0 +1,60 @@
+"""How good federated centroids are: distance on each client, agreement over all of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from fl_app.kmeans.lloyd import Centroids, Points, assign
+
+Contingency = Int[np.ndarray, "k c"]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of clusters with classes, each in [0, 1]."""
+
+    accuracy: float
+    homogeneity: float
+    completeness: float
+    v_measure: float
+
+
+def contingency(
+    points: Points, labels: Int[np.ndarray, " p"], centroids: Centroids, *, classes: int
+) -> tuple[Contingency, float]:
+    """Return how many points of each class are nearest to each centroid (k, c), and the mean
+    squared distance of a point to its centroid."""
+    nearest, squares = assign(points, centroids)
+    table = np.zeros((len(centroids), classes), int)
+    np.add.at(table, (nearest, labels), 1)
+    return table, float(squares.mean()) if len(squares) else 0.0
+
+
+def agreement(table: Contingency) -> Agreement:
+    """Return the agreement of a contingency table (k, c), summed over all clients.
+
+    Accuracy calls each cluster by its most frequent class; homogeneity and completeness are
+    those of Rosenberg and Hirschberg, EMNLP 2007, and v-measure their harmonic mean. Raises
+    ValueError for an empty table.
+    """
+    total = table.sum()
+    if total == 0:
+        raise ValueError("the table counts no point; evaluate on at least one client")
+    shares = table / total
+    clusters, classes = shares.sum(axis=1), shares.sum(axis=0)
+    both, of_classes, of_clusters = map(_entropy, (shares.ravel(), classes, clusters))
+    homogeneity = 1.0 - (both - of_clusters) / of_classes if of_classes > 0 else 1.0
+    completeness = 1.0 - (both - of_classes) / of_clusters if of_clusters > 0 else 1.0
+    product, together = homogeneity * completeness, homogeneity + completeness
+    return Agreement(
+        accuracy=float(table.max(axis=1).sum() / total),
+        homogeneity=float(homogeneity),
+        completeness=float(completeness),
+        v_measure=float(2 * product / together) if together > 0 else 0.0,
+    )
+
+
+def _entropy(shares: Float[np.ndarray, " s"]) -> float:
+    positive = shares[shares > 0]
+    return float(-(positive * np.log(positive)).sum())
