@@ -169,10 +169,10 @@ from fl_app.main import main
 
 fit = LocalClient.fit
 
-def broken(self, start, *, server_round):
-    if self.client_id == 3 and server_round == 2:
+def broken(self, start, **asked):
+    if self.client_id == 3 and asked["server_round"] == 2:
         raise RuntimeError("out of memory")
-    done = fit(self, start, server_round=server_round)
+    done = fit(self, start, **asked)
     if self.client_id in {bad}:
         return replace(done, model=np.full_like(done.model, np.nan))
     return done
