@@ -126,4 +126,5 @@ def from_bytes(data: bytes) -> Vector:
 def is_finite(vector: Vector) -> bool:
     """Whether no entry of `vector` (d,) is NaN or infinite."""
     # A finite square sum proves it in one pass; it may overflow for finite entries.
-    return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())

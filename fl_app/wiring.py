@@ -13,6 +13,7 @@ import torch
 from hydra.utils import get_object
 
 from fl_app.client.central import CentralTest, balanced
+from fl_app.client.clustering import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
@@ -50,16 +51,6 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         whole = dataset(data, seed)
     except ValueError as error:
         return [str(error)]
-    client = values["client"]
-    fused = client is not None and client.cohort == "fused"
-
-    def build_network() -> None:
-        if not can_fuse(bare_network(net, whole)) and fused:
-            raise ValueError(
-                "client.cohort=fused needs a network without buffers, dropout and recurrent "
-                f"layers, {net.path} has some; give client.cohort=auto"
-            )
-
     hostile = values["attack"]
     if hostile is not None and hostile.sound:
         clients = people.options["clients"]
@@ -69,8 +60,32 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         against = []
     with torch.device("meta"):
         split = _complaint(people.resolve(), whole, seed=seed, **people.options)
-        built = _complaint(build_network)
+        built = _complaint(_check_network, values, whole)
     return split + built + against + _complaint(Schedule(*_parts_of(values)).check)
+
+
+def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a network that cannot be built, or not go with the rest."""
+    net, method, records, client = (
+        values[key] for key in ("network", "strategy", "records", "client")
+    )
+    module = bare_network(net, data)
+    of_points = isinstance(module, CentroidModel)
+    if method is not None and of_points != method.resolve().of_points:
+        raise ValueError(
+            f"network=centroids and strategy=kmeans or kfed need each other, got {net.path} "
+            f"with {method.path}; change one"
+        )
+    if of_points and records is not None and records.central_test:
+        raise ValueError(
+            "records.central_test must be false with network=centroids, which answers with "
+            "clusters and not with classes; remove it"
+        )
+    if client is not None and client.cohort == "fused" and not can_fuse(module):
+        raise ValueError(
+            "client.cohort=fused needs a network without buffers, dropout and recurrent "
+            f"layers, {net.path} has some; give client.cohort=auto"
+        )
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:

@@ -90,6 +90,11 @@ class UpdateStore:
         rounds: Labels = np.array(self._rounds, int)[self._sorted()[1]]
         return rounds
 
+    def fresh(self, server_round: int, max_age: int | None) -> np.ndarray:
+        """Return which clients (n,) sent theirs in the last `max_age` rounds; None: all."""
+        known = self.rounds()
+        return known > (server_round - max_age if max_age is not None else -1)
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the whole state for a checkpoint, in the order of the rows."""
         n = len(self)

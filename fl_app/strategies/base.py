@@ -43,6 +43,8 @@ class CommunityStrategy(Strategy, ABC):
     """
 
     name: str | None = None
+    of_points = False
+    """Whether the model is centroids of data points, and not a network."""
 
     def __init__(self, setting: Setting, *, participation: float, rule: Rule) -> None:
         self.setting = setting
@@ -104,6 +106,13 @@ class CommunityStrategy(Strategy, ABC):
     ) -> tuple[float, dict[str, Scalar]] | None:
         """Return None: no data on the server."""
         return None
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Sample among all clients; each receives what `attribute` says."""
+        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
+        return self.instruct(server_round, cohort, client_manager)
 
     def evaluates(self, server_round: int) -> bool:
         """Whether the clients are asked for their accuracy after this round."""

@@ -4,7 +4,7 @@ Sattler et al., ICASSP 2020, "On the Byzantine robustness of clustered federated
 algorithm 1; the gate on norms is that of Sattler et al., IEEE TNNLS 2021, equations 17 and 18.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,10 +16,10 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.communities import bipartition
 from fl_app.graph.store import UpdateStore
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
-from fl_app.types import Labels, Participation, Vectors
+from fl_app.types import Labels, Participation
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 
@@ -85,10 +85,6 @@ class Cfl(CommunityStrategy):
         ]
         return self.instruct(server_round, sorted(cohort), client_manager)
 
-    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
-        """Return the model of each client's cluster; the removed are measured on what is left."""
-        return self.communities.models, [self.communities.rows_for(c) for c in client_ids]
-
     def aggregate_fit(
         self,
         server_round: int,
@@ -139,7 +135,7 @@ class Cfl(CommunityStrategy):
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, np.ndarray]:
         """Return ids (m,) of a cluster with fresh updates, and their cosines (m, m)."""
         ids, shifted = self.store.similarity()
-        young = self.store.rounds() > server_round - self.max_age
+        young = self.store.fresh(server_round, self.max_age)
         mine = young & np.array([self.communities.members.get(c) == row for c in ids.tolist()])
         return ids[mine], shifted[np.ix_(mine, mine)] - 1.0
 

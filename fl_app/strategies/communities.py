@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
-from flwr.server.client_manager import ClientManager
+from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import NonNegativeFloat, PositiveInt
 
 from fl_app.aggregation import weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Similarity, Snapshot
 from fl_app.strategies.replies import encode
 from fl_app.strategies.setting import Communities, Setting, View, prefixed, unprefixed
@@ -66,13 +65,6 @@ class CommunityDiscovery(CommunityStrategy):
     def check(self, model: Vector) -> None:
         """Refuse a model that no distance can be measured from."""
         self.graph.check(model)
-
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; each receives the model attributed to it."""
-        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
-        return self.instruct(server_round, cohort, client_manager)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, the global one and mixtures (m, d), and each client's row."""

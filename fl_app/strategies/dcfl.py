@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
-from flwr.server.client_manager import ClientManager
+from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, PositiveInt
 
@@ -26,7 +25,7 @@ from fl_app.graph.similarity import (
 )
 from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
 from fl_app.types import Labels, Matrix, Participation, Vector, Vectors
@@ -77,13 +76,6 @@ class Dcfl(CommunityStrategy):
         """The plain mean of the latest models of all clients that count."""
         return self.everyone
 
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; each receives its community's model, a newcomer the global."""
-        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
-        return self.instruct(server_round, cohort, client_manager)
-
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models and the global one (k + 1, d), and each client's row."""
         models, members = self.communities.models, self.communities.members
@@ -125,9 +117,7 @@ class Dcfl(CommunityStrategy):
         """Return ids (m,), starts and ends (m, d) of the update vectors that count."""
         ids, ends = self.ends.updates()
         starts = self.starts.updates()[1]
-        if self.max_age is None:
-            return ids, starts, ends
-        young = self.ends.rounds() > server_round - self.max_age
+        young = self.ends.fresh(server_round, self.max_age)
         return ids[young], starts[young], ends[young]
 
     def _distance(self, starts: Vectors, ends: Vectors) -> Matrix:

@@ -1,11 +1,10 @@
 """FedAvg and FedMedian: one model for all clients."""
 
-from flwr.common import FitIns, FitRes, Parameters, Scalar
-from flwr.server.client_manager import ClientManager
+from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.aggregation import median, weighted_mean
-from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
+from fl_app.strategies.base import CommunityStrategy, FitReplies
 from fl_app.strategies.replies import encode
 from fl_app.strategies.setting import Setting, View
 from fl_app.types import Participation
@@ -13,13 +12,6 @@ from fl_app.types import Participation
 
 class SingleModel(CommunityStrategy):
     """Sample, train, aggregate: McMahan et al., AISTATS 2017, algorithm 1, with any rule."""
-
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Send the model to a sampled share of the clients."""
-        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
-        return self.instruct(server_round, cohort, client_manager)
 
     def aggregate_fit(
         self,

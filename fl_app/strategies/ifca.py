@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
-from flwr.server.client_manager import ClientManager
+from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import NonNegativeInt, PositiveInt
 
 from fl_app.aggregation import weighted_mean
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows, roster
+from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View
 from fl_app.types import Participation, Vectors
@@ -60,13 +59,6 @@ class Ifca(CommunityStrategy):
         if fresh is None:
             raise ValueError("IFCA needs Setting.fresh to draw its first models; give one")
         return np.stack([initial if number == 0 else fresh(number) for number in numbers])
-
-    def configure_fit(
-        self, server_round: int, parameters: Parameters, client_manager: ClientManager
-    ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; each receives all models."""
-        cohort = self.sample(server_round, list(roster(client_manager).proxies()), "all")
-        return self.instruct(server_round, cohort, client_manager)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return all models for every client."""

@@ -42,6 +42,8 @@ class KMeans(CommunityStrategy):
     first round: with `init=kfed` that is k-FED.
     """
 
+    of_points = True
+
     def __init__(
         self,
         setting: Setting,

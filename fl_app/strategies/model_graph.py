@@ -71,9 +71,7 @@ class ModelGraph:
     def fresh(self, server_round: int) -> tuple[Labels, Vectors]:
         """Return the ids (n,) and last models (n, d) of the clients heard of recently enough."""
         ids, models = self.store.updates()
-        if self.max_age is None:
-            return ids, models
-        young = self.store.rounds() > server_round - self.max_age
+        young = self.store.fresh(server_round, self.max_age)
         return ids[young], models[young]
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -9,6 +9,9 @@ from flwr.common import EvaluateRes, FitRes, Parameters
 from fl_app.params import from_bytes, is_finite, to_bytes
 from fl_app.types import Labels, Vector, Vectors, Weights
 
+LARGEST = 1e36
+"""Squared norm that a model must stay below: float32 ends at 3e38, and differences square too."""
+
 
 @dataclass(frozen=True)
 class Replies:
@@ -62,6 +65,10 @@ def decode_fit(reply: FitRes, size: int) -> tuple[Vector, int, float]:
         raise ValueError(f"expected {size} parameters, got {model.shape[0]}")
     if not is_finite(model):
         raise ValueError(f"{np.count_nonzero(~np.isfinite(model))} parameters are not finite")
+    with np.errstate(over="ignore"):
+        square = float(np.dot(model, model))
+    if not square < LARGEST:
+        raise ValueError(f"norm above {LARGEST**0.5:.0e}: lengths and cosines would overflow")
     if "loss" not in reply.metrics:
         raise ValueError("field 'loss' is missing from the metrics")
     loss = float(reply.metrics["loss"])

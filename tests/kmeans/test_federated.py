@@ -8,7 +8,7 @@ import pytest
 
 from fl_app import wiring
 from fl_app.client.clustering import as_points
-from fl_app.config import load
+from fl_app.config import ConfigError, load
 from fl_app.kmeans.lloyd import assign, local_update
 from fl_app.main import run
 from fl_app.records.models import read_models
@@ -29,7 +29,7 @@ def _run(folder: Path, *overrides: str, resume: bool = False) -> tuple[np.ndarra
 
 def test_one_step_of_all_clients_is_central_lloyd(tmp_path: Path) -> None:
     found, _ = _run(tmp_path, "strategy=kmeans", *PLAIN, "rounds=5")
-    config = load(BASE)
+    config = load([*BASE, "strategy=kmeans"])
     people = wiring.population(config)
     points = np.concatenate([as_points(people.client(c).train_images) for c in range(6)])
     _, start = wiring.initial_model(config)
@@ -60,7 +60,7 @@ def test_the_best_of_several_starts_is_kept(tmp_path: Path) -> None:
         tmp_path, "strategy=kmeans", "strategy.init=kmeans++", "strategy.n_init=3", "rounds=30"
     )
     ends = [records[i]["train_loss"] for i in (9, 19, 29)]
-    config = load(BASE)
+    config = load([*BASE, "strategy=kmeans"])
     people = wiring.population(config)
     points = np.concatenate([as_points(people.client(c).train_images) for c in range(6)])
     distance = assign(points, found.astype(float))[1].mean()
@@ -74,6 +74,19 @@ def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
     )  # fmt: skip
     equal, _ = _run(tmp_path / "equal", "strategy=kmeans", "rounds=3", "strategy.weighting=equal")
     np.testing.assert_array_equal(named, equal)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["strategy=kmeans", "network=small_cnn"], "need each other"),
+        (["strategy=flic"], "need each other"),
+        (["strategy=kfed", "records.central_test=true"], "must be false with network=centroids"),
+    ],
+)
+def test_centroids_go_with_kmeans_alone(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load([*BASE, *overrides], also=wiring.problems)
 
 
 def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() -> None:

@@ -198,6 +198,7 @@ def _with(value: float) -> np.ndarray:
 BAD = {
     "nan": (lambda: reply(_with(np.nan)), "1 parameters are not finite"),
     "infinity": (lambda: reply(_with(np.inf)), "1 parameters are not finite"),
+    "too large": (lambda: reply(_with(1e20)), "norm above 1e+18"),
     "shape": (lambda: reply(np.zeros(SIZE + 1, np.float32)), f"expected {SIZE} parameters, got 7"),
     "rank": (lambda: _raw([_npy(np.zeros((2, 3), np.float32))]), "flat float32 vector"),
     "dtype": (lambda: _raw([_npy(np.zeros(SIZE))]), "float64"),
