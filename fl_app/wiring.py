@@ -46,7 +46,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         return []
     if not all(group is not None and group.sound for group in groups):
         return []
-    data, people, net = groups
+    data, people, _ = groups
     try:
         whole = dataset(data, seed)
     except ValueError as error:
