@@ -78,8 +78,8 @@ def _honest_updates(
                 replace(client(config, each, data_root), train=alone, malicious=False)
                 for each in crew
             ]
-            trained = [each.fit(start, server_round=server_round).model for each in honest]
-            _crews[key] = np.stack(trained) - start
+            updates = [each.fit(start, server_round=server_round).model - start for each in honest]
+            _crews[key] = np.stack(updates)
         return _crews[key]
 
 

@@ -158,8 +158,10 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
 def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
     from fl_app.client_app import app as client_app
     from fl_app.engines.inprocess import InProcessGrid, server_context
+    from fl_app.engines.memory import keep_freed_pages
     from fl_app.server_app import app as server_app
 
+    keep_freed_pages()
     run_config: UserConfig = {"overrides": overrides}
     nodes = config.population.options["clients"]
     grid = InProcessGrid(

@@ -95,11 +95,15 @@ class FlatModule:
         for kernel, view in self._kernels:
             kernel.copy_(view)
 
-    def vector(self) -> Vector:
-        """Return a copy of the model as a vector (d,)."""
+    def view(self) -> Vector:
+        """Return the model as a vector (d,) that the next `load` or training may overwrite."""
         for kernel, view in self._kernels:
             view.copy_(kernel)
-        return self.flat.to("cpu", copy=True).numpy()
+        return self.flat.cpu().numpy()
+
+    def vector(self) -> Vector:
+        """Return a copy of the model as a vector (d,)."""
+        return self.view().copy()
 
 
 def to_bytes(vector: Vector) -> bytes:
@@ -123,8 +127,13 @@ def from_bytes(data: bytes) -> Vector:
     return np.frombuffer(data, np.float32, count=shape[0], offset=stream.tell())
 
 
+def square_norm(vector: Vector) -> float:
+    """Return the sum of squares of `vector` (d,): infinite or NaN where it or an entry is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.dot(vector, vector))
+
+
 def is_finite(vector: Vector) -> bool:
     """Whether no entry of `vector` (d,) is NaN or infinite."""
     # A finite square sum proves it in one pass; it may overflow for finite entries.
-    with np.errstate(over="ignore"):
-        return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+    return bool(np.isfinite(square_norm(vector)) or np.isfinite(vector).all())

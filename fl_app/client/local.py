@@ -22,7 +22,10 @@ Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 
 @dataclass(frozen=True)
 class Trained:
-    """A client's reply: its model (d,), mean loss of the last epoch, seconds of training."""
+    """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
+
+    The model is valid until a client on the same network trains again.
+    """
 
     model: Vector
     loss: float

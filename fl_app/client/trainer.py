@@ -36,7 +36,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The model (d,), the last epoch's mean loss, and the seconds that this client took."""
+    """The model (d,), the last epoch's mean loss, and the seconds that this client took.
+
+    The model is valid until the same network trains again: a copy is the taker's to make.
+    """
 
     model: Vector
     loss: float
@@ -57,7 +60,7 @@ def _train_alone(flat: FlatModule, settings: Settings, job: Job) -> Outcome:
     began = perf_counter()
     flat.load(job.start)
     loss = train(flat.module, job.images, job.labels, settings, generator=job.generator)
-    return Outcome(flat.vector(), loss, perf_counter() - began)
+    return Outcome(flat.view(), loss, perf_counter() - began)
 
 
 def _train_together(flat: FlatModule, settings: Settings, job: Job) -> Outcome:

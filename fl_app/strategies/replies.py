@@ -6,7 +6,7 @@ from math import isfinite
 import numpy as np
 from flwr.common import EvaluateRes, FitRes, Parameters
 
-from fl_app.params import from_bytes, is_finite, to_bytes
+from fl_app.params import from_bytes, square_norm, to_bytes
 from fl_app.types import Labels, Vector, Vectors, Weights
 
 LARGEST = 1e36
@@ -63,11 +63,10 @@ def decode_fit(reply: FitRes, size: int) -> tuple[Vector, int, float]:
     model = decode(reply.parameters)
     if model.shape != (size,):
         raise ValueError(f"expected {size} parameters, got {model.shape[0]}")
-    if not is_finite(model):
-        raise ValueError(f"{np.count_nonzero(~np.isfinite(model))} parameters are not finite")
-    with np.errstate(over="ignore"):
-        square = float(np.dot(model, model))
-    if not square < LARGEST:
+    if not square_norm(model) < LARGEST:  # one pass for what is nearly always sound
+        bad = np.count_nonzero(~np.isfinite(model))
+        if bad:
+            raise ValueError(f"{bad} parameters are not finite")
         raise ValueError(f"norm above {LARGEST**0.5:.0e}: lengths and cosines would overflow")
     if "loss" not in reply.metrics:
         raise ValueError("field 'loss' is missing from the metrics")

@@ -47,9 +47,8 @@ def _flat(seed: int = 0) -> FlatModule:
 
 
 def _alone(sizes: list[int], local: Local) -> list[Outcome]:
-    flat = _flat()
-    train = choose(_flat(), local, fused=False)
-    return [train(job) for job in _jobs(flat, sizes)]
+    # a network each: an outcome's model lasts until its network trains again
+    return [choose(_flat(), local, fused=False)(job) for job in _jobs(_flat(), sizes)]
 
 
 def _fused(sizes: list[int], local: Local) -> tuple[torch.Tensor, torch.Tensor]:
