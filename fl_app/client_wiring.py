@@ -61,13 +61,13 @@ def attack(config: Config) -> tuple[Attack, frozenset[int]]:
 def _honest_updates(
     config: Config, data_root: str | None, start: Vector, server_round: int
 ) -> Vectors:
-    """Return the updates (m, d) that some of the malicious would send if they were honest.
+    """Return the updates (m, d) that those whom the malicious observe would send, all honest.
 
     All colluders received the same model and so find the same: worked out once per process.
     """
     built, liars = attack(config)
     assert isinstance(built, Collusion)
-    crew = sorted(liars)[: built.crew]
+    crew = built.observed(liars, config.population.options["clients"])
     key = (config.key, server_round, zlib.crc32(start.tobytes()))
     with _crew_lock:
         if key not in _crews:

@@ -4,6 +4,7 @@ An attack is a setting of the run, known to the clients alone. The functions tha
 are those of fl_app.client.attacks.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -20,7 +21,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Accomplices(Protocol):
-    """Gives the honest updates (m, d) of the colluders from the model they all received."""
+    """Gives the honest updates (m, d) that colluders know of, from the model they received."""
 
     def __call__(self) -> Vectors: ...
 
@@ -142,6 +143,10 @@ class Collusion(Attack):
 
     collusive = True
 
+    def observed(self, malicious: Collection[int], clients: int) -> list[int]:
+        """Return the ids of the clients whose honest updates the malicious know."""
+        return sorted(malicious)[: self.crew]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alie(Collusion):
@@ -166,6 +171,38 @@ class Ipm(Collusion):
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return attacks.ipm(others(), epsilon=self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullKnowledge(Collusion):
+    """Turns the round's mean around by what `crew` of the loyal would send: in simulation only.
+
+    `cohort` and `attackers` are the clients of a round that the colluders reckon with.
+    """
+
+    factor: PositiveFloat = 1.0
+    cohort: PositiveInt = 100
+    attackers: PositiveInt = 30
+
+    def check(self, *, clients: int, classes: int) -> None:
+        super().check(clients=clients, classes=classes)
+        known = (
+            set(self.clients) if self.clients is not None else range(round(self.share * clients))
+        )
+        if len(known) >= clients:
+            raise ValueError(
+                f"attack=full_knowledge needs a loyal client to know of, but all {clients} are "
+                "malicious; lower attack.share or shorten attack.clients"
+            )
+
+    def observed(self, malicious: Collection[int], clients: int) -> list[int]:
+        loyal = [client for client in range(clients) if client not in malicious]
+        return loyal[: self.crew]
+
+    def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
+        return attacks.full_knowledge(
+            others(), clients=self.cohort, malicious=self.attackers, factor=self.factor
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

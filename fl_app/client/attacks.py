@@ -69,6 +69,20 @@ def ipm(updates: Vectors, *, epsilon: float) -> Vector:
     return scaled(mean, factor=-epsilon)
 
 
+def full_knowledge(updates: Vectors, *, clients: int, malicious: int, factor: float) -> Vector:
+    """Return the update (d,) that turns the cohort's plain mean into `-factor` times the loyal.
+
+    With g the mean of the loyal updates (m, d), of `clients` in the round `malicious` send
+    `-(factor * clients + clients - malicious) / malicious * g`. Whoever knows the others can
+    lead a linear rule anywhere: Blanchard et al., NeurIPS 2017, lemma 1. It stands for the
+    full-knowledge attack of FLIC (Espinoza Castellon et al., IJCNN 2022, eq. 3), whose
+    text we could not check: that formula may differ.
+    """
+    honest = clients - malicious
+    crafted: Vector = updates.mean(axis=0)
+    return scaled(crafted, factor=-(factor * clients + honest) / malicious)
+
+
 def label_flip(labels: Tensor, *, target: int) -> Tensor:
     """Return labels (s,) that are all `target`. Sattler et al., ICASSP 2020, section 4."""
     return torch.full_like(labels, target)

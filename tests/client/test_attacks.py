@@ -26,6 +26,14 @@ def test_attacks_on_updates_by_hand() -> None:
     assert attacks.alie(HONEST, clients=10, malicious=2, z=1.5).tolist() == [0.5, 2.0]
 
 
+def test_full_knowledge_turns_the_mean_around() -> None:
+    """Three loyal of mean (2, 2) and one malicious: the mean of the four is -(2, 2)."""
+    loyal = np.array([[1, 1], [2, 2], [3, 3]], np.float32)
+    forged = attacks.full_knowledge(loyal, clients=4, malicious=1, factor=1.0)
+    assert forged.tolist() == [-14.0, -14.0]
+    assert np.vstack([loyal, forged]).mean(axis=0).tolist() == [-2.0, -2.0]
+
+
 def test_a_little_is_as_much_as_still_hides() -> None:
     # 50 clients, 24 malicious: 2 helpers, (50 - 24 - 2) / 26 = 0.923 of the normal law below
     crafted = attacks.alie(HONEST, clients=50, malicious=24)
@@ -80,13 +88,15 @@ def test_clients_and_labels_that_are_none_are_refused() -> None:
         adversary.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
     with pytest.raises(ValueError, match=r"attack\.source must be below the 10 classes, got 10"):
         adversary.LabelFlip(source=10).check(clients=5, classes=10)
+    with pytest.raises(ValueError, match="needs a loyal client to know of, but all 5"):
+        adversary.FullKnowledge(share=1.0).check(clients=5, classes=10)
 
 
 @pytest.mark.parametrize(
     "attack",
     [
         adversary.MinusGrad(), adversary.Gaussian(), adversary.Scaled(), adversary.Zero(),
-        adversary.Random(), adversary.Alie(), adversary.Ipm(),
+        adversary.Random(), adversary.Alie(), adversary.Ipm(), adversary.FullKnowledge(),
     ],
     ids=lambda attack: type(attack).__name__,
 )  # fmt: skip

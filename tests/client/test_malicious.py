@@ -67,6 +67,13 @@ def test_colluders_send_the_same_from_what_all_of_them_would_have_sent(
         np.testing.assert_allclose(_update(config, client), expected, atol=1e-6)
 
 
+def test_full_knowledge_is_of_the_loyal(honest: dict[int, np.ndarray]) -> None:
+    options = ("attack=full_knowledge", "attack.clients=[1]", "attack.cohort=4")
+    config = _config(*options, "attack.attackers=1")
+    known = np.stack([honest[0], honest[2], honest[3]])
+    np.testing.assert_allclose(_update(config, 1), -7 * known.mean(axis=0), atol=1e-5)
+
+
 def test_poisoned_data_make_another_model_of_the_same_samples(
     honest: dict[int, np.ndarray],
 ) -> None:
