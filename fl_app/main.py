@@ -1,14 +1,15 @@
-"""The `fl-app` command: run, resume, sweep.
+"""The `fl-app` command: run, resume, sweep, compare.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
 fl-app resume=<output folder>   go on from the last checkpoint
+fl-app compare <folders>        runs side by side: a page and tables
 """
 
 import json
 import logging
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,9 +41,23 @@ class RunFailedError(RuntimeError):
     """Flower reports that a run did not complete."""
 
 
+def _compare(arguments: Sequence[str]) -> None:
+    from fl_app.report.compare.page import compare
+
+    compare(arguments)
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"compare": _compare}
+"""What is no run, by its first word."""
+
+
 def main() -> None:
     """Run the command line; the exit status is 0 only for a completed run."""
     arguments = sys.argv[1:]
+    if arguments and arguments[0] in COMMANDS:
+        with _errors_told("cannot " + arguments[0]):
+            COMMANDS[arguments[0]](arguments[1:])
+        return
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
         with _errors_told():
@@ -55,7 +70,7 @@ def main() -> None:
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
+def _errors_told(failure: str = "the run failed") -> Iterator[None]:
     """Turn what a user can mend into a sentence and an exit status; bugs keep their trace."""
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
@@ -64,7 +79,7 @@ def _errors_told() -> Iterator[None]:
         console.print(str(error))
         sys.exit(USAGE_ERROR)
     except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
-        console.print(f"the run failed: {error}")
+        console.print(f"{failure}: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; go on with fl-app resume=<output folder>")

@@ -1,11 +1,9 @@
-"""Figures of methods that find communities every round, and the table of a sweep."""
+"""Figures of methods that find communities every round, and of attacks."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import write_snapshot
@@ -13,7 +11,6 @@ from fl_app.report.defence import defence, splits
 from fl_app.report.histogram import similarities
 from fl_app.report.migration import migration
 from fl_app.report.run import memberships, read_run
-from fl_app.report.sweep import curves, read_jobs, table, varied
 
 
 def _record(number: int, **changes: Any) -> dict[str, Any]:
@@ -70,61 +67,6 @@ def test_histograms_count_every_pair_once(tmp_path: Path) -> None:
     assert figure is not None
     for axes in figure.axes:
         assert sum(bar.get_height() for bar in axes.patches) == 15
-
-
-def _job(folder: Path, seed: int, strategy: str, share: float, accuracy: float) -> None:
-    folder.mkdir(parents=True)
-    overrides = [f"strategy={strategy}", f"population.share={share}", f"seed={seed}", "rounds=2",
-                 "data.root=/somewhere"]  # fmt: skip
-    (folder / "overrides.yaml").write_text(yaml.safe_dump(overrides))
-    communities = {"ari": None, "silhouette": 0.5, "count": 2}
-    summary = {"seed": seed, "accuracy": {"mean": accuracy}, "communities": communities}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    sent = {"down": 3_000_000, "up": 1_000_000}
-    History(folder, [_record(1, sampled=[0, 1], bytes=sent)])
-
-
-def _sweep(folder: Path) -> None:
-    for number, (seed, strategy, share) in enumerate(
-        (seed, strategy, share)
-        for seed in (0, 1)
-        for strategy in ("flic", "ifca")
-        for share in (0.3, 0.7)
-    ):
-        _job(folder / str(number), seed, strategy, share, 0.5 + share / 10 + seed / 50)
-
-
-def test_the_table_has_a_row_per_combination_and_the_spread_over_seeds(tmp_path: Path) -> None:
-    _sweep(tmp_path)
-    jobs = read_jobs(tmp_path)
-    assert varied(jobs) == ["strategy", "population.share"]
-    lines = table(jobs, "scripts/run --multirun ...")
-    rows = [line for line in lines if line.startswith("| ")]
-    assert rows[0] == (
-        "| strategy | population.share | accuracy | silhouette | communities "
-        "| MB a client and round |"
-    )
-    assert rows[2] == ("| flic | 0.3 | 0.540 ± 0.010 | 0.500 ± 0.000 | 2.0 ± 0.0 | 2.00 ± 0.00 |")
-    assert len(rows) == 2 + 4
-    assert "somewhere" not in "".join(lines)
-    assert "`rounds=2`" in "".join(lines)
-
-
-def test_curves_are_drawn_over_the_numbers_with_a_line_per_method(tmp_path: Path) -> None:
-    _sweep(tmp_path)
-    figure = curves(read_jobs(tmp_path))
-    assert figure is not None
-    top = figure.axes[0]
-    assert [line.get_label() for line in top.get_lines()] == ["flic", "ifca"]
-    np.testing.assert_allclose(top.get_lines()[0].get_xdata(), [0.3, 0.7])
-    np.testing.assert_allclose(top.get_lines()[0].get_ydata(), [0.54, 0.58])
-
-
-def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
-    _job(tmp_path / "0", 0, "flic", 0.3, 0.5)
-    jobs = read_jobs(tmp_path)
-    assert varied(jobs) == []
-    assert curves(jobs) is None
 
 
 def _attacked(number: int, alpha: float, events: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,120 @@
+"""Runs grouped by what was varied, each measure as mean and deviation over the seeds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl_app.report.compare.jobs import MEASURES, Job
+
+METHOD = ("strategy", "graph")
+"""Groups of the configuration whose keys tell methods apart; all others are the setting."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation (of the population) over the `known` of `runs` runs."""
+
+    mean: float
+    std: float
+    known: int
+    runs: int
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One combination: its value of every key, its runs, and the measures that it has."""
+
+    values: tuple[str, ...]
+    jobs: tuple[Job, ...]
+    cells: Mapping[str, Spread]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All combinations; `keys` are the overrides that differ, `common` those that do not.
+
+    `method` and `setting` part the keys: methods are compared inside each setting.
+    """
+
+    keys: tuple[str, ...]
+    method: tuple[str, ...]
+    setting: tuple[str, ...]
+    common: Mapping[str, str]
+    seeds: tuple[str, ...]
+    measures: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def part(self, row: Row, keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the values of a row for some of the keys."""
+        return tuple(row.values[self.keys.index(key)] for key in keys)
+
+    def name(self, row: Row, keys: Sequence[str]) -> str:
+        """Return what a row is called by some of the keys, groups by their choice alone."""
+        parts = zip(keys, self.part(row, keys), strict=True)
+        named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts]
+        return " ".join(named) or "all"
+
+    def settings(self) -> dict[tuple[str, ...], list[Row]]:
+        """Return the rows of each setting, in order."""
+        found: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(self.part(row, self.setting), []).append(row)
+        return found
+
+    def best(self, measure: str) -> set[Row]:
+        """Return the row of each setting that is better than all others by more than the spread.
+
+        That is: its range mean ± deviation overlaps no other's. None where a row has one run
+        only, since nothing is known of its spread then.
+        """
+        sign = {"more": 1.0, "less": -1.0, None: 0.0}[MEASURES[measure].better]
+        found = set()
+        for rows in self.settings().values():
+            cells = [(row, row.cells[measure]) for row in rows if measure in row.cells]
+            if not sign or len(cells) < 2 or any(cell.known < 2 for _, cell in cells):
+                continue
+            first, *rest = sorted(cells, key=lambda each: -sign * each[1].mean)
+            low = sign * first[1].mean - first[1].std
+            if all(low > sign * cell.mean + cell.std for _, cell in rest):
+                found.add(first[0])
+        return found
+
+
+def varied(jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Return the overrides that are not the same in all runs, in the order they are given."""
+    keys = dict.fromkeys(key for job in jobs for key in job.overrides)
+    return tuple(key for key in keys if len({job.overrides.get(key) for job in jobs}) > 1)
+
+
+def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> Comparison:
+    """Group completed runs by what was varied; raises ValueError for none.
+
+    `measures` names what is shown; None: all that has values.
+    """
+    if not jobs:
+        raise ValueError("no completed run to compare; name folders of runs that have ended")
+    keys, asked = varied(jobs), MEASURES if measures is None else measures
+    method = tuple(key for key in keys if key.startswith(METHOD))
+    groups: dict[tuple[str, ...], list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(tuple(job.overrides.get(k, "default") for k in keys), []).append(job)
+    return Comparison(
+        keys=keys,
+        method=method or keys,
+        setting=tuple(key for key in keys if key not in method) if method else (),
+        common={k: v for k, v in jobs[0].overrides.items() if k not in keys},
+        seeds=tuple(sorted({job.seed for job in jobs}, key=int)),
+        measures=tuple(m for m in asked if any(job.measured[m] is not None for job in jobs)),
+        rows=tuple(Row(values, tuple(group), _cells(group)) for values, group in groups.items()),
+    )
+
+
+def _cells(jobs: Sequence[Job]) -> dict[str, Spread]:
+    cells = {}
+    for measure in MEASURES:
+        known = [value for job in jobs if (value := job.measured[measure]) is not None]
+        if known:
+            spread = float(np.std(known))
+            cells[measure] = Spread(float(np.mean(known)), spread, len(known), len(jobs))
+    return cells

@@ -1,0 +1,102 @@
+"""Methods side by side on the same axes: over the rounds, and at the end with every seed."""
+
+import math
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from fl_app.report.compare.aggregate import Comparison, Row
+from fl_app.report.compare.jobs import MEASURES
+from fl_app.report.style import MARKERS, colours, percent
+
+MOST_PANELS = 12
+COLUMNS = 3
+SHARES = ("accuracy", "ari")
+"""Measures whose panels all have the same scale, 0 to 1."""
+
+
+def courses(comparison: Comparison, measure: str) -> Figure | None:
+    """Draw a measure over the rounds: a panel per setting, a line per method, its deviation."""
+    shown = [job for row in comparison.rows for job in row.jobs if job.courses[measure]]
+    if not any(len(job.courses[measure]) > 1 for job in shown):
+        return None
+    figure, panels = _panels(comparison, height=2.6)
+    for axes, rows in panels:
+        for row, colour, marker in _styled(comparison, rows):
+            rounds, mean, std = _course(row, measure)
+            few = marker if len(rounds) < 20 else ""
+            label = comparison.name(row, comparison.method)
+            axes.plot(rounds, mean, color=colour, marker=few, markersize=3.5, label=label)
+            axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
+        axes.set_xlabel("round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if measure in SHARES:
+            percent(axes)
+            axes.set_ylim(top=1.04, bottom=min(-0.02, axes.dataLim.ymin))
+        else:
+            axes.set_ylim(bottom=0)
+            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[0][0].set_ylabel(MEASURES[measure].label)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+    return figure
+
+
+def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
+    """Draw the last value of a measure: a dot per seed, a bar at the mean of each method."""
+    if measure not in comparison.measures:
+        return None
+    most = max(len(rows) for rows in comparison.settings().values())
+    figure, panels = _panels(comparison, height=0.9 + 0.32 * most)
+    for axes, rows in panels:
+        for place, (row, colour, marker) in enumerate(_styled(comparison, rows)):
+            known = [v for job in row.jobs if (v := job.measured[measure]) is not None]
+            axes.plot(
+                known, [place] * len(known), marker, color=colour, markersize=6, alpha=0.75,
+            )  # fmt: skip
+            if known:
+                axes.plot([np.mean(known)], [place], "|", color=colour, markersize=18)
+        axes.set_yticks(range(len(rows)), [comparison.name(r, comparison.method) for r in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(MEASURES[measure].label)
+    return figure
+
+
+def _panels(
+    comparison: Comparison, *, height: float
+) -> tuple[Figure, list[tuple[Axes, list[Row]]]]:
+    """Return axes of the same scale, one per setting, with the rows that belong there."""
+    settings = list(comparison.settings().values())[:MOST_PANELS]
+    columns = min(COLUMNS, len(settings))
+    lines = math.ceil(len(settings) / columns)
+    width = 6.4 if columns == 1 else 3.1 * columns + 0.6
+    figure = Figure(figsize=(width, (height + 0.3) * lines + 0.4), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    for axes in grid[len(settings) :]:
+        axes.set_axis_off()
+    for axes, rows in zip(grid, settings, strict=False):
+        if comparison.setting:
+            axes.set_title(comparison.name(rows[0], comparison.setting))
+    return figure, list(zip(grid.tolist(), settings, strict=False))
+
+
+def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, str, str]]:
+    """Return each row with the colour and marker that its method has in all panels."""
+    methods = list(dict.fromkeys(comparison.part(r, comparison.method) for r in comparison.rows))
+    shades = colours(len(methods))
+    places = [methods.index(comparison.part(row, comparison.method)) for row in rows]
+    return [
+        (row, shades[i], MARKERS[i % len(MARKERS)]) for row, i in zip(rows, places, strict=True)
+    ]
+
+
+def _course(row: Row, measure: str) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Return the rounds that every run of a row has, mean and deviation (r,) over its runs."""
+    known = [job.courses[measure] for job in row.jobs if job.courses[measure]]
+    rounds = sorted(set.intersection(*(set(each) for each in known))) if known else []
+    values = np.array([[each[number] for number in rounds] for each in known])
+    if not values.size:
+        return [], np.empty(0), np.empty(0)
+    return rounds, values.mean(axis=0), values.std(axis=0)

@@ -1,0 +1,132 @@
+"""The completed runs under some folders, and what was measured of each."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from fl_app.records.history import FILE, read_rounds
+from fl_app.records.summary import read_summary
+from fl_app.report.run import first_right_round, series
+
+UNVARIED = ("data.root", "hydra.", "records.", "tracking")
+"""Overrides that are no part of what is compared."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run: its name for readers, whether more or less is better, its decimals."""
+
+    label: str
+    better: Literal["more", "less"] | None = "more"
+    digits: int = 3
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy"),
+    "global": Measure("accuracy of the global model"),
+    "central": Measure("global model, balanced test"),
+    "ari": Measure("ARI"),
+    "silhouette": Measure("silhouette"),
+    "count": Measure("communities", None, 1),
+    "right": Measure("right from round", "less", 0),
+    "sent": Measure("MB a client and round", "less", 2),
+    "loyal_accuracy": Measure("accuracy of the loyal"),
+    "recall": Measure("malicious told apart"),
+    "loyal_lost": Measure("loyal lost", "less", 1),
+    "backdoor": Measure("success of the backdoor", "less"),
+    "cleared": Measure("all malicious out by round", "less", 0),
+}
+COURSES = {
+    "accuracy": ("accuracy", "mean"),
+    "ari": ("communities", "ari"),
+    "count": ("communities", "count"),
+}
+"""What is followed over the rounds, and where a record has it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One completed run.
+
+    overrides: those that say what was run, the strategy always among them.
+    measured: by the names of MEASURES, None where nothing.
+    courses: by the names of COURSES, the value at each round that has one.
+    """
+
+    folder: Path
+    overrides: Mapping[str, str]
+    seed: str
+    measured: Mapping[str, float | None]
+    courses: Mapping[str, Mapping[int, float]]
+    commit: str
+
+
+def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
+    """Return the completed runs at or below the folders, and the folders of all other runs.
+
+    Sorted by path, numbers as numbers. Of runs with the same settings and seed the last counts.
+    """
+    paths = {path.parent for folder in folders for path in folder.rglob(FILE)}
+    jobs: dict[tuple[tuple[tuple[str, str], ...], str], Job] = {}
+    others = []
+    for folder in sorted(paths, key=_numbered):
+        summary = read_summary(folder)
+        if summary is None or summary["status"] != "completed":
+            others.append(folder)
+            continue
+        job = _job(folder, summary)
+        jobs[tuple(job.overrides.items()), job.seed] = job
+    return list(jobs.values()), others
+
+
+def _numbered(path: Path) -> list[tuple[int, str]]:
+    return [(int(p), "") if p.isdigit() else (sys.maxsize, p) for p in path.parts]
+
+
+def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
+    rounds = read_rounds(folder)
+    given = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
+    parts = [str(each).partition("=") for each in given]
+    overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}
+    courses = {
+        name: dict(zip(*series(rounds, *path), strict=True)) for name, path in COURSES.items()
+    }
+    return Job(
+        folder=folder,
+        overrides={"strategy": str(summary["strategy"])} | overrides,
+        seed=str(summary["seed"]),
+        measured=_measured(summary, rounds) | _under_attack(rounds),
+        courses=courses,
+        commit=str(summary.get("git") or ""),
+    )
+
+
+def _measured(
+    summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]
+) -> dict[str, float | None]:
+    found = summary["communities"]
+    bytes_sent = [r["bytes"]["down"] + r["bytes"]["up"] for r in rounds]
+    trained = sum(len(r["sampled"]) for r in rounds)
+    return {
+        "accuracy": summary["accuracy"]["mean"],
+        "global": next((r["global_accuracy"] for r in reversed(rounds) if r["accuracy"]), None),
+        "central": next((r["central"]["global"] for r in reversed(rounds) if r["central"]), None),
+        "ari": found["ari"],
+        "silhouette": found["silhouette"],
+        "count": found["count"],
+        "right": first_right_round(rounds),
+        "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
+    }
+
+
+def _under_attack(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return what the last measurement says of an attack, and when it had no attacker left."""
+    found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
+    names = ("loyal_accuracy", "recall", "loyal_lost", "backdoor")
+    last = {name: found[-1][name] if found else None for name in names}
+    over = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
+    return last | {"cleared": next(over, None)}

@@ -1,0 +1,66 @@
+"""What a sweep over numbers shows: accuracy, ARI and silhouette against each of them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fl_app.report.compare.aggregate import varied
+from fl_app.report.compare.jobs import MEASURES, Job
+from fl_app.report.style import MARKERS, colours
+
+
+def curves(jobs: Sequence[Job]) -> Figure | None:
+    """Draw accuracy, ARI and silhouette against every number that was varied.
+
+    A line per combination of what is no number; each point is the mean over all the rest.
+    """
+    keys = varied(jobs)
+    numbers = [key for key in keys if all(_is_number(job.overrides.get(key)) for job in jobs)]
+    names = [key for key in keys if key not in numbers]
+    rows = [m for m in ("accuracy", "ari", "silhouette") if any(j.measured[m] for j in jobs)]
+    if not numbers or not rows:
+        return None
+    size = (3.6 * len(numbers) + 1.6, 2.2 * len(rows) + 0.6)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(rows), len(numbers), squeeze=False, sharey="row")
+    lines = _grouped(jobs, names)
+    style = zip(lines, colours(len(lines)), MARKERS * len(lines), strict=False)
+    for label, colour, marker in style:
+        for (i, measure), (j, key) in product(enumerate(rows), enumerate(numbers)):
+            x, y = _means(lines[label], key, measure)
+            panels[i, j].plot(x, y, color=colour, marker=marker, label=" ".join(label))
+    for i, measure in enumerate(rows):
+        panels[i, 0].set_ylabel(MEASURES[measure].label)
+    for j, key in enumerate(numbers):
+        panels[-1, j].set_xlabel(key)
+    if names:
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right upper")
+    return figure
+
+
+def _is_number(value: str | None) -> bool:
+    try:
+        float(value or "")
+    except ValueError:
+        return False
+    return True
+
+
+def _means(jobs: Iterable[Job], key: str, measure: str) -> tuple[list[float], list[float]]:
+    at = defaultdict(list)
+    for job in jobs:
+        value = job.measured[measure]
+        if value is not None:
+            at[float(job.overrides[key])].append(value)
+    return sorted(at), [float(np.mean(at[x])) for x in sorted(at)]
+
+
+def _grouped(jobs: Iterable[Job], keys: Sequence[str]) -> dict[tuple[str, ...], list[Job]]:
+    groups = defaultdict(list)
+    for job in jobs:
+        groups[tuple(job.overrides.get(key, "default") for key in keys)].append(job)
+    return groups

@@ -1,0 +1,112 @@
+"""A comparison as one self-contained page, beside its tables: the command `fl-app compare`."""
+
+import io
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from fl_app.report.compare import figures, tables
+from fl_app.report.compare.aggregate import Comparison, aggregate
+from fl_app.report.compare.jobs import MEASURES, read_jobs
+from fl_app.report.compare.numbers import curves
+from fl_app.report.style import SETTINGS
+
+USAGE = "fl-app compare <folders of runs, or of a multirun> [to=<folder>]"
+INK, LINE = "#010203", "#040506"
+"""Colours that the page replaces by its own, so that one figure serves light and dark."""
+ON_PAGE = SETTINGS | {
+    "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
+    "ytick.color": INK, "grid.color": LINE, "svg.fonttype": "none", "svg.hashsalt": "fl-app",
+}  # fmt: skip
+CAPTIONS = {
+    "courses accuracy": "Accuracy over the rounds: mean over the seeds, and their deviation.",
+    "endings": "Accuracy at the end: a sign per seed, a bar at the mean.",
+    "courses ari": "Agreement with the planted groups (adjusted Rand index) over the rounds.",
+    "courses count": "Number of communities over the rounds.",
+    "curves": "Over what was varied in numbers, each point the mean over all the rest.",
+}
+
+
+def compare(arguments: Sequence[str]) -> None:
+    """Write compare.html, compare.csv and compare.tex for the runs in the named folders."""
+    targets = [a.removeprefix("to=") for a in arguments if a.startswith("to=")]
+    folders = [Path(a) for a in arguments if not a.startswith("to=")]
+    wrong = [str(folder) for folder in folders if not folder.is_dir()]
+    if wrong or not folders:
+        raise ValueError(f"no folder {', '.join(wrong) or 'is named'}; usage: {USAGE}")
+    alone = folders[0] if len(folders) == 1 else Path("comparison")
+    target = Path(targets[-1]) if targets else alone
+    for path in write(folders, target):
+        print(path)
+
+
+def write(folders: Sequence[Path], target: Path) -> list[Path]:
+    """Write the page and the tables into `target`; return their paths.
+
+    Raises ValueError where no run has completed.
+    """
+    jobs, others = read_jobs(folders)
+    comparison = aggregate(jobs)
+    names = [str(f) if not f.is_absolute() else f.name for f in folders]
+    target.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "compare.html": page(comparison, shlex.join(["fl-app", "compare", *names]), len(others)),
+        "compare.csv": tables.to_csv(comparison),
+        "compare.tex": tables.to_latex(comparison),
+    }
+    for name, text in texts.items():
+        (target / name).write_text(text, encoding="utf-8")
+    return [target / name for name in texts]
+
+
+def page(comparison: Comparison, command: str, left_out: int) -> str:
+    """Return the page as HTML without a reference to anything outside it."""
+    jobs = [job for row in comparison.rows for job in row.jobs]
+    environment = Environment(
+        loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
+    )
+    keys = len(comparison.keys)
+    return environment.get_template("page.html").render(
+        comparison=comparison,
+        command=command,
+        left_out=left_out,
+        heads=tables.heads(comparison),
+        body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
+        keys=keys,
+        rule=tables.RULE,
+        pictures=_pictures(comparison),
+        labels=[MEASURES[m].label for m in comparison.measures],
+        jobs=jobs,
+        commits=sorted({job.commit for job in jobs if job.commit}),
+    )
+
+
+def _pictures(comparison: Comparison) -> list[tuple[Markup, str]]:
+    """Return each figure that has something to show, as SVG with its caption."""
+    jobs = [job for row in comparison.rows for job in row.jobs]
+    with mpl.rc_context(ON_PAGE):  # type: ignore[arg-type]
+        drawn = {
+            "courses accuracy": figures.courses(comparison, "accuracy"),
+            "endings": figures.endings(comparison),
+            "courses ari": figures.courses(comparison, "ari"),
+            "courses count": figures.courses(comparison, "count"),
+            "curves": curves(jobs),
+        }
+        return [(_svg(figure), CAPTIONS[name]) for name, figure in drawn.items() if figure]
+
+
+def _svg(figure: Figure) -> Markup:
+    """Return a figure as an SVG element in the colours of the page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    # ids of groups repeat from figure to figure; only definitions are referred to
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    return Markup(text.replace(INK, "currentColor").replace(LINE, "var(--line)"))

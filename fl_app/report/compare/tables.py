@@ -1,0 +1,126 @@
+"""A comparison as Markdown, CSV and LaTeX."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
+
+from fl_app.report.compare.aggregate import Comparison, Row, Spread
+from fl_app.report.compare.jobs import MEASURES
+
+Columns = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""Further columns by title: what stands in a row, by an override and the value it has there."""
+RULE = (
+    "Bold: better than all others beside it by more than the spread, so that the ranges "
+    "mean ± deviation do not overlap."
+)
+SPECIAL = {letter: rf"\{letter}" for letter in "_%&#${}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+"""Letters that LaTeX reads as commands."""
+
+
+def heads(comparison: Comparison) -> list[str]:
+    """Return the names of the columns."""
+    return [*comparison.keys, *(MEASURES[m].label for m in comparison.measures)]
+
+
+def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
+    """Return the cells as text, row by row; `bold` marks the best."""
+    best = {m: comparison.best(m) for m in comparison.measures}
+
+    def cell(row: Row, measure: str) -> str:
+        if measure not in row.cells:
+            return ""
+        text = spread(row.cells[measure], digits=MEASURES[measure].digits)
+        return bold(text) if row in best[measure] else text
+
+    return [[*row.values, *(cell(row, m) for m in comparison.measures)] for row in comparison.rows]
+
+
+def spread(cell: Spread, *, digits: int) -> str:
+    """Return mean and deviation, and how many runs have the number where some do not."""
+    text = f"{cell.mean:.{digits}f}"
+    if cell.known > 1:
+        text += f" ± {cell.std:.{digits}f}"
+    return text if cell.known == cell.runs else f"{text} ({cell.known} of {cell.runs})"
+
+
+def markdown(
+    comparison: Comparison,
+    command: str,
+    *,
+    title: str = "A sweep",
+    text: str = "",
+    columns: Columns | None = None,
+) -> list[str]:
+    """Return the lines of a page with the table; `command` is what wrote it.
+
+    `title` and `text` stand above it, `columns` beside what was measured.
+    """
+    beside = columns or {}
+    titles = [*heads(comparison), *beside]
+    kept = ", ".join(f"`{k}={v}`" for k, v in comparison.common.items())
+    lines = [
+        f"# {title}",
+        "",
+        *([text.strip(), ""] if text else []),
+        f"Written by `{command}`.",
+        f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}; settings common "
+        f"to all: {kept or 'the defaults'}.",
+    ]
+    rows = body(comparison, lambda text: f"**{text}**")
+    if any("**" in cell for row in rows for cell in row):
+        lines.append(RULE)
+    for cells, row in zip(rows, comparison.rows, strict=True):
+        cells += [_note(rules, row.jobs[0].overrides) for rules in beside.values()]
+    return [*lines, "", _row(titles), _row(["---"] * len(titles)), *map(_row, rows)]
+
+
+def _note(rules: Mapping[str, Mapping[str, str]], overrides: Mapping[str, str]) -> str:
+    """Return what a further column says of a run with these overrides."""
+    said = [str(texts.get(overrides.get(key, ""), "")) for key, texts in rules.items()]
+    return "; ".join(each for each in said if each)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """Return a row per combination: its keys, runs, and mean and deviation of every measure."""
+    file = io.StringIO()
+    names = [f"{m}_{part}" for m in comparison.measures for part in ("mean", "std", "runs")]
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*comparison.keys, "seeds", *names])
+    for row in comparison.rows:
+        cells = [row.cells.get(m) for m in comparison.measures]
+        numbers = [n for c in cells for n in ((c.mean, c.std, c.known) if c else ("", "", 0))]
+        writer.writerow([*row.values, " ".join(job.seed for job in row.jobs), *numbers])
+    return file.getvalue()
+
+
+def to_latex(comparison: Comparison) -> str:
+    """Return a tabular for the package booktabs."""
+    columns = "l" * len(comparison.keys) + "r" * len(comparison.measures)
+    rows = [
+        [_escaped(cell) if i < len(comparison.keys) else cell for i, cell in enumerate(row)]
+        for row in body(comparison, lambda text: rf"\textbf{{{text}}}")
+    ]
+    lines = [
+        f"% mean and standard deviation over seeds {', '.join(comparison.seeds)}",
+        f"% {RULE.replace('±', '+-')}",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        " & ".join(map(_escaped, heads(comparison))) + r" \\",
+        r"\midrule",
+        *(" & ".join(row).replace("±", r"$\pm$") + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return "".join(SPECIAL.get(letter, letter) for letter in text)

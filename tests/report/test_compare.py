@@ -1,0 +1,209 @@
+"""Runs side by side: grouped by what was varied, spread over seeds, as tables and as a page."""
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from fl_app.records.history import FIELDS, History
+from fl_app.report.compare.aggregate import Comparison, aggregate, varied
+from fl_app.report.compare.figures import courses, endings
+from fl_app.report.compare.jobs import read_jobs
+from fl_app.report.compare.numbers import curves
+from fl_app.report.compare.page import compare, write
+from fl_app.report.compare.tables import markdown, to_csv, to_latex
+
+
+def _run(
+    folder: Path, overrides: dict[str, object], accuracy: float, *, status: str = "completed"
+) -> None:
+    folder.mkdir(parents=True)
+    given = [f"{key}={value}" for key, value in overrides.items()] + ["data.root=/somewhere"]
+    (folder / "overrides.yaml").write_text(yaml.safe_dump(given))
+    seed, strategy = overrides.get("seed", 0), overrides.get("strategy", "flic")
+    communities = {"ari": None, "silhouette": 0.5, "count": 2}
+    summary = {"status": status, "strategy": strategy, "seed": seed, "git": "abc",
+               "accuracy": {"mean": accuracy}, "communities": communities}  # fmt: skip
+    (folder / "summary.json").write_text(json.dumps(summary))
+    sent = {"down": 3_000_000, "up": 1_000_000}
+    measured = [{"mean": accuracy * part} for part in (0.5, 1.0)]
+    History(folder, [
+        dict.fromkeys(FIELDS) | {"round": number, "events": [], "sampled": [0, 1], "bytes": sent,
+                                 "accuracy": each}
+        for number, each in enumerate(measured, start=1)
+    ])  # fmt: skip
+
+
+def _sweep(folder: Path) -> Path:
+    number = 0
+    for seed in (0, 1):
+        for strategy, head in (("flic", 0.2), ("ifca", 0.0)):
+            for share in (0.3, 0.7):
+                accuracy = 0.5 + share / 10 + seed / 50 + head
+                overrides = {"strategy": strategy, "population.share": share, "rounds": 2}
+                _run(folder / str(number), overrides | {"seed": seed}, accuracy)
+                number += 1
+    return folder
+
+
+def _compared(folder: Path) -> Comparison:
+    return aggregate(read_jobs([folder])[0])
+
+
+def test_the_table_has_a_row_per_combination_and_the_spread_over_seeds(tmp_path: Path) -> None:
+    lines = markdown(_compared(_sweep(tmp_path)), "scripts/run --multirun ...")
+    rows = [line for line in lines if line.startswith("| ")]
+    assert rows[0] == (
+        "| strategy | population.share | accuracy | silhouette | communities "
+        "| MB a client and round |"
+    )
+    # 0.73 and 0.75 of seeds 0 and 1, against 0.53 and 0.55 of the other method
+    assert rows[2] == (
+        "| flic | 0.3 | **0.740 ± 0.010** | 0.500 ± 0.000 | 2.0 ± 0.0 | 2.00 ± 0.00 |"
+    )
+    assert rows[4].startswith("| ifca | 0.3 | 0.540 ± 0.010 |")
+    assert len(rows) == 2 + 4
+    assert "somewhere" not in "".join(lines)
+    assert "`rounds=2`" in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bold"),
+    [
+        ([0.80, 0.82], [0.76, 0.78], True),  # 0.81 - 0.01 > 0.77 + 0.01
+        ([0.80, 0.82], [0.78, 0.80], False),  # 0.80 = 0.80: the ranges touch
+        ([0.70, 0.92], [0.76, 0.78], False),  # ahead by less than its own deviation
+        ([0.90], [0.76], False),  # of one seed nothing is known of the spread
+    ],
+)
+def test_the_best_is_bold_only_beyond_the_spread(
+    tmp_path: Path, first: list[float], second: list[float], bold: bool
+) -> None:
+    for strategy, values in (("flic", first), ("ifca", second)):
+        for seed, value in enumerate(values):
+            _run(tmp_path / f"{strategy}{seed}", {"strategy": strategy, "seed": seed}, value)
+    comparison = _compared(tmp_path)
+    assert [row.values for row in comparison.best("accuracy")] == ([("flic",)] if bold else [])
+    assert ("**" in "".join(markdown(comparison, "x"))) is bold
+    assert comparison.best("count") == set()  # more communities are neither better nor worse
+
+
+def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:
+    comparison = _compared(_sweep(tmp_path))
+    assert comparison.method == ("strategy",)
+    assert comparison.setting == ("population.share",)
+    best = {row.values for row in comparison.best("accuracy")}
+    assert best == {("flic", "0.3"), ("flic", "0.7")}
+    assert comparison.name(comparison.rows[0], comparison.setting) == "share=0.3"
+
+
+def test_a_page_may_choose_measures_and_set_a_papers_numbers_beside_them(tmp_path: Path) -> None:
+    jobs, _ = read_jobs([_sweep(tmp_path)])
+    columns = {"paper": {"strategy": {"flic": "0.99"}}}
+    comparison = aggregate(jobs, measures=["accuracy"])
+    lines = markdown(comparison, "x", title="Two methods", text="Why.", columns=columns)
+    assert lines[:3] == ["# Two methods", "", "Why."]
+    rows = [line for line in lines if line.startswith("| ")]
+    assert rows[0] == "| strategy | population.share | accuracy | paper |"
+    assert rows[2].endswith("| 0.99 |")
+    assert rows[4].endswith("|  |")
+
+
+def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Path) -> None:
+    _run(tmp_path / "1", {"strategy": "flic", "seed": 0}, 0.1)
+    _run(tmp_path / "2", {"strategy": "flic", "seed": 0}, 0.9)
+    _run(tmp_path / "3", {"strategy": "ifca", "seed": 0}, 0.2, status="interrupted")
+    (tmp_path / "4").mkdir()
+    History(tmp_path / "4")  # still going: no summary yet
+    jobs, others = read_jobs([tmp_path])
+    assert [job.measured["accuracy"] for job in jobs] == [0.9]
+    assert [path.name for path in others] == ["3", "4"]
+
+
+def test_curves_are_drawn_over_the_numbers_with_a_line_per_method(tmp_path: Path) -> None:
+    figure = curves(read_jobs([_sweep(tmp_path)])[0])
+    assert figure is not None
+    top = figure.axes[0]
+    assert [line.get_label() for line in top.get_lines()] == ["flic", "ifca"]
+    np.testing.assert_allclose(top.get_lines()[0].get_xdata(), [0.3, 0.7])
+    np.testing.assert_allclose(top.get_lines()[0].get_ydata(), [0.74, 0.78])
+
+
+def test_courses_share_axes_and_show_the_mean_of_the_seeds(tmp_path: Path) -> None:
+    comparison = _compared(_sweep(tmp_path))
+    figure = courses(comparison, "accuracy")
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["share=0.3", "share=0.7"]
+    flic, ifca = figure.axes[0].get_lines()
+    assert (flic.get_label(), ifca.get_label()) == ("flic", "ifca")
+    np.testing.assert_allclose(flic.get_ydata(), [0.37, 0.74])
+    assert courses(comparison, "ari") is None
+    ends = endings(comparison)
+    assert ends is not None
+    np.testing.assert_allclose(ends.axes[0].get_lines()[0].get_xdata(), [0.73, 0.75])
+
+
+def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
+    _run(tmp_path / "0", {"strategy": "flic"}, 0.5)
+    jobs, _ = read_jobs([tmp_path])
+    assert varied(jobs) == ()
+    assert curves(jobs) is None
+    assert aggregate(jobs).best("accuracy") == set()
+
+
+def test_csv_has_the_numbers_and_latex_the_table(tmp_path: Path) -> None:
+    comparison = _compared(_sweep(tmp_path))
+    first, *_ = csv.DictReader(to_csv(comparison).splitlines())
+    assert (first["strategy"], first["population.share"], first["seeds"]) == ("flic", "0.3", "0 1")
+    assert float(first["accuracy_mean"]) == pytest.approx(0.74)
+    assert float(first["accuracy_std"]) == pytest.approx(0.01)
+    assert first["accuracy_runs"] == "2"
+    latex = to_latex(comparison)
+    assert r"flic & 0.3 & \textbf{0.740 $\pm$ 0.010} & 0.500 $\pm$ 0.000" in latex
+    assert latex.count(r"\\") == 1 + 4
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bold: list[str] = []
+        self.outside: list[str] = []
+        self.panels = 0
+        self._in_bold = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._in_bold = tag == "b"
+        self.panels += tag == "svg"
+        links = [value for name, value in attrs if name in ("src", "href", "xlink:href") and value]
+        self.outside += [link for link in links if not link.startswith("#")]
+
+    def handle_data(self, data: str) -> None:
+        if self._in_bold:
+            self.bold.append(data)
+            self._in_bold = False
+
+
+def test_the_page_stands_alone(tmp_path: Path) -> None:
+    paths = write([_sweep(tmp_path / "runs")], tmp_path / "out")
+    assert [path.name for path in paths] == ["compare.html", "compare.csv", "compare.tex"]
+    text = paths[0].read_text()
+    page = _Links()
+    page.feed(text)
+    assert page.outside == []
+    assert page.panels == 3
+    assert page.bold == ["0.740 ± 0.010", "0.780 ± 0.010"]
+    assert str(tmp_path) not in text
+    assert len(text) < 500_000
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nowhere"):
+        compare([str(tmp_path / "nowhere")])
+    with pytest.raises(ValueError, match="no completed run"):
+        compare([str(tmp_path)])
+    with pytest.raises(ValueError, match="usage: fl-app compare"):
+        compare([])
