@@ -1,7 +1,7 @@
 """The form of a configuration: what each group holds, and of which type.
 
 Groups with a fixed form are dataclasses. A group with a `_target_` (strategy, population,
-data, network, attack) takes the keyword-only parameters of what it names: see `Target`.
+data, network, attack, tracking) takes the keyword-only parameters of what it names: see `Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +121,7 @@ class Config:
     data: Target
     network: Target
     attack: Target
+    tracking: Target
     dynamics: Dynamics
     client: ClientConfig
     engine: EngineConfig
@@ -154,4 +155,4 @@ FIXED = {
     "graph": GraphConfig,
     "records": RecordsConfig,
 }
-TARGETS = ("strategy", "population", "data", "network", "attack")
+TARGETS = ("strategy", "population", "data", "network", "attack", "tracking")

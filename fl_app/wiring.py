@@ -199,6 +199,7 @@ def server(config: Config) -> RoundLoop:
         checkpoint_every=config.records.checkpoint_every,
         snapshot_rounds=config.records.snapshot_rounds,
         resume=config.records.resume,
+        track=partial(config.tracking.resolve(), **config.tracking.options),
     )
     return RoundLoop(
         strategy=strategy(config),

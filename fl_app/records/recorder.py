@@ -1,10 +1,11 @@
 """Everything a run leaves behind, written as it goes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from fl_app.params import Layout
 from fl_app.records import checkpoint as checkpoints
@@ -14,13 +15,15 @@ from fl_app.records.models import write_models
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
+from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
 
 
 class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 
-    `identity` is what the summary says of the configuration: strategy, engine and seed.
+    `identity` is what the summary says of the configuration: strategy, engine and seed;
+    `track` makes the tracker that is told of the rounds too.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class Recorder:
         checkpoint_every: int,
         snapshot_rounds: Sequence[int],
         resume: bool,
+        track: Callable[[Tracked], Tracker] = NoTracker,
     ) -> None:
         self.folder = folder
         self.identity = identity
@@ -43,14 +47,17 @@ class Recorder:
             (folder / "config.yaml").write_text(config_yaml)
         behind = self._saved.state["history"] if self._saved else []
         self.history = History(folder, behind)
+        run = Tracked(folder, len(behind), identity, yaml.safe_load(config_yaml) or {})
+        self.tracking = Tracking(lambda: track(run))
 
     def restored(self) -> Checkpoint | None:
         """Return the checkpoint to go on from, or None for a fresh run."""
         return self._saved
 
     def round(self, record: dict[str, Any]) -> None:
-        """Append the record of a finished round to rounds.jsonl."""
+        """Append the record of a finished round to rounds.jsonl, then tell the tracker."""
         self.history.append(record)
+        self.tracking.round(self.history.rounds[-1])
 
     @property
     def has_snapshots(self) -> bool:
@@ -76,6 +83,7 @@ class Recorder:
             groups=groups,
             distance=distance,
         )
+        self.tracking.matrix(server_round, similarity, labels)
 
     def checkpoint(
         self, server_round: int, arrays: dict[str, np.ndarray], state: dict[str, Any]
@@ -94,7 +102,7 @@ class Recorder:
         models: Vectors,
         layout: Layout,
     ) -> None:
-        """Write summary.json and models.safetensors."""
+        """Write summary.json and models.safetensors, and end the tracking."""
         write_models(self.folder, models, layout)
         summarise(
             self.folder,
@@ -105,6 +113,7 @@ class Recorder:
             assignment=assignment,
             removed=removed,
         )
+        self.tracking.close(status)
 
 
 def summarise(
