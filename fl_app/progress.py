@@ -14,27 +14,38 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fl_app.records.history import FILE
+
 POLL_S = 0.5
+SPEED_OVER_S = 3600
+"""What the time left is worked out from: long, since one round may take minutes."""
 
 
 class Live:
-    """A progress bar over rounds.jsonl; plain lines when the output is no terminal."""
+    """A progress bar over rounds.jsonl, and what happened above it.
+
+    Where the output is no terminal, one line a round of `name=value`, and nothing else.
+    """
 
     def __init__(self, folder: Path, *, rounds: int, console: Console) -> None:
-        self.file = folder / "rounds.jsonl"
+        self.file = folder / FILE
         self.console = console
+        self.total = rounds
         self.seen = 0
         self.accuracy: float | None = None
+        behind = self._fresh()  # of the run that goes on: no measure of its speed
         self.bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
             BarColumn(),
             TextColumn("{task.fields[state]}"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=console,
             disable=not console.is_terminal,
+            speed_estimate_period=SPEED_OVER_S,
         )
-        self.task = self.bar.add_task("", total=rounds, state="connecting")
+        self.task = self.bar.add_task("", total=rounds, completed=len(behind), state="connecting")
 
     def tick(self) -> None:
         """Take up the rounds written since the last call."""
@@ -42,16 +53,24 @@ class Live:
             if record["accuracy"]:
                 self.accuracy = record["accuracy"]["mean"]
             state = _state(record, self.accuracy)
-            self.bar.update(self.task, completed=record["round"], state=state)
             if not self.console.is_terminal:
-                self.console.print(f"round {record['round']} {state}", highlight=False)
+                head = {"round": record["round"], "rounds": self.total}
+                words = [f"{name}={value}" for name, value in (head | state).items()]
+                self.console.print(" ".join(words), highlight=False, soft_wrap=True)
+                continue
+            for event in record["events"]:
+                told = f"round {record['round']}: {event['kind']}, {event['detail']}"
+                self.bar.console.print(told, highlight=False, markup=False)
+            shown = "  ".join(f"{name} {value}" for name, value in state.items())
+            self.bar.update(self.task, completed=record["round"], state=shown)
 
     def _fresh(self) -> list[dict[str, Any]]:
         if not self.file.exists():
             return []
         lines = self.file.read_text().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
-        fresh, self.seen = whole[self.seen :], max(self.seen, len(whole))
+        # a resumed run takes back the lines of rounds that it is about to replay
+        fresh, self.seen = whole[self.seen :], len(whole)
         return [json.loads(line) for line in fresh]
 
 
@@ -75,16 +94,19 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
             view.tick()
 
 
-def _state(record: dict[str, Any], accuracy: float | None) -> str:
-    parts = [record["phase"], f"loss {record['train_loss']:.3f}"]
+def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
+    """Return what is told of a round by name; `accuracy` is the last that was measured."""
+    state = {"phase": record["phase"]}
+    if record["train_loss"] is not None:
+        state["loss"] = f"{record['train_loss']:.3f}"
     if accuracy is not None:
-        parts.append(f"accuracy {accuracy:.3f}")
+        state["accuracy"] = f"{accuracy:.3f}"
     if record["communities"]:
-        parts.append(f"communities {record['communities']['count']}")
+        state["communities"] = str(record["communities"]["count"])
     missing = len(record["failed"]) + len(record["rejected"])
     if missing:
-        parts.append(f"left out {missing}")
-    return "  ".join(parts)
+        state["missing"] = str(missing)
+    return state
 
 
 def show_result(folder: Path, console: Console) -> None:

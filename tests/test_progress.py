@@ -1,0 +1,68 @@
+"""The live view: a bar with words on a terminal, name=value lines anywhere else."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fl_app.progress import Live, live
+from fl_app.records.history import FIELDS, History
+
+
+def _record(number: int, **changes: Any) -> dict[str, Any]:
+    base = {"round": number, "phase": "federated", "train_loss": 0.5, "events": []}
+    return dict.fromkeys(FIELDS) | base | {"failed": {}, "rejected": {}} | changes
+
+
+MEASURED = _record(2, accuracy={"mean": 0.75}, communities={"count": 3}, failed={"4": "gone"})
+CLUSTERED = _record(
+    3, phase="clustered", events=[{"kind": "clustered", "detail": "2 communities of sizes [3, 1]"}]
+)
+
+
+def _console(*, terminal: bool) -> tuple[Console, io.StringIO]:
+    output = io.StringIO()
+    return Console(file=output, force_terminal=terminal, width=120), output
+
+
+def test_outside_a_terminal_a_round_is_one_line_of_names_and_values(tmp_path: Path) -> None:
+    console, output = _console(terminal=False)
+    with live(tmp_path, rounds=3, console=console):
+        history = History(tmp_path)
+        for record in (_record(1), MEASURED, CLUSTERED):
+            history.append(record)
+    assert output.getvalue().splitlines() == [
+        "round=1 rounds=3 phase=federated loss=0.500",
+        "round=2 rounds=3 phase=federated loss=0.500 accuracy=0.750 communities=3 missing=1",
+        "round=3 rounds=3 phase=clustered loss=0.500 accuracy=0.750",
+    ]
+
+
+def test_a_terminal_shows_round_accuracy_communities_events_and_the_time_left(
+    tmp_path: Path,
+) -> None:
+    console, output = _console(terminal=True)
+    history = History(tmp_path)
+    with live(tmp_path, rounds=4, console=console) as view:
+        for record in (_record(1), CLUSTERED, MEASURED):
+            history.append(record)
+            view.tick()
+        assert view.bar.tasks[0].time_remaining is not None
+    text = output.getvalue()
+    assert "round 3: clustered, 2 communities of sizes [3, 1]" in text
+    assert "2/4" in text
+    assert "accuracy 0.750  communities 3" in text
+    assert "left" in text
+
+
+def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_path: Path) -> None:
+    History(tmp_path, [_record(1), _record(2), _record(3)])
+    console, output = _console(terminal=False)
+    view = Live(tmp_path, rounds=5, console=console)
+    assert view.bar.tasks[0].completed == 3
+    history = History(tmp_path, [_record(1), _record(2)])  # the checkpoint was of round 2
+    view.tick()
+    history.append(_record(3))
+    view.tick()
+    assert output.getvalue().splitlines() == ["round=3 rounds=5 phase=federated loss=0.500"]
