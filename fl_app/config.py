@@ -5,6 +5,7 @@ list of settings to keep in step.
 """
 
 import inspect
+import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -185,7 +186,8 @@ def _messages(key: str, error: ValidationError) -> list[str]:
         elif item["type"] == "missing":
             lines.append(f"{place} is missing; give it as {place}=<value>")
         else:
-            rule = item["msg"].removeprefix("Input should be ").removeprefix("a ").split(", ")[0]
+            rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
+            rule = re.split(", (unable|got) ", rule)[0]
             rules.setdefault(place, []).append(rule)
             values[place] = repr(item["input"])
     return lines + [

@@ -77,7 +77,11 @@ def test_all_errors_are_reported_together() -> None:
         ("rounds=0", "rounds must be greater than 0, got 0"),
         ("records.snapshot_rounds=[99]", "records.snapshot_rounds must be at most rounds=40"),
         ("strategy.ignore_before=30", "strategy.ignore_before must be at most"),
-        ("engine.name=quantum", "engine.name must be"),
+        (
+            "engine.name=quantum",
+            "engine.name must be 'inprocess', 'simulation' or 'deployment', got 'quantum'",
+        ),
+        ("client.epochs=1.5", "client.epochs must be valid integer, got 1.5"),
     ],
 )
 def test_one_error_names_key_rule_and_value(override: str, message: str) -> None:
@@ -99,6 +103,13 @@ def test_data_are_checked_with_the_rest(overrides: list[str], message: str) -> N
     with pytest.raises(ConfigError, match=message) as caught:
         load([*overrides, "client.epochs=many"], also=problems)
     assert len(caught.value.problems) == 2
+
+
+def test_a_distance_is_named_or_a_function_of_ones_own() -> None:
+    own = "strategy.similarity=fl_app.graph.similarity.cosine_between"
+    assert load(["strategy=communities", own]).strategy.sound
+    with pytest.raises(ConfigError, match=r"'euclidean' or the dotted path .*, got 'nonsense.f'"):
+        load(["strategy=communities", "strategy.similarity=nonsense.f"])
 
 
 def test_a_federation_elsewhere_has_its_data_elsewhere() -> None:

@@ -15,8 +15,8 @@ from pydantic import PositiveFloat, PositiveInt
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.communities import Linkage, agglomerative
-from fl_app.graph.similarity import DISTANCES
 from fl_app.strategies.base import roster
+from fl_app.strategies.model_graph import DottedPath, distance_named
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
@@ -39,14 +39,14 @@ class Hierarchical(TwoPhase):
         participation: Participation,
         cluster_round: PositiveInt,
         threshold: PositiveFloat,
-        distance: Literal["euclidean", "cosine"] = "cosine",
+        distance: Literal["euclidean", "cosine"] | DottedPath = "cosine",
         linkage: Linkage = "average",
     ) -> None:
         super().__init__(setting, participation=participation, rule=weighted_mean)
         self.cluster_round = cluster_round
         self.threshold = threshold
         self.linkage: Linkage = linkage
-        self.measure = DISTANCES[distance]
+        self.measure = distance_named(distance)
         self.ids = np.empty(0, int)
         self.distance: Matrix = np.empty((0, 0))
 

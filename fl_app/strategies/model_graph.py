@@ -2,20 +2,42 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import PositiveFloat
+from hydra.utils import get_object
+from pydantic import AfterValidator, PositiveFloat
 
 from fl_app.graph.communities import Finding, louvain
 from fl_app.graph.holdings import InMemory
-from fl_app.graph.similarity import DISTANCES, normalised_similarity
+from fl_app.graph.similarity import DISTANCES, Distance, normalised_similarity
 from fl_app.graph.store import UpdateStore
 from fl_app.params import Layout
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Matrix, Vector, Vectors
 
-Similarity = Literal["trusted", "cosine", "euclidean"]
+
+def distance_named(name: str) -> Distance:
+    """Return a distance of models by its name, or by the dotted path of a function of one's own.
+
+    Raises ValueError for a path that leads to no function.
+    """
+    if name in DISTANCES:
+        return DISTANCES[name]
+    try:
+        found: Distance = get_object(name)
+    except (ImportError, ValueError) as error:
+        raise ValueError("the dotted path of a function that can be imported") from error
+    return found
+
+
+def _importable(name: str) -> str:
+    distance_named(name)
+    return name
+
+
+DottedPath = Annotated[str, AfterValidator(_importable)]
+Similarity = Literal["trusted", "cosine", "euclidean"] | DottedPath
 Exponent = PositiveFloat
 
 
@@ -38,12 +60,12 @@ class ModelGraph:
         layout: Layout,
         finding: Finding,
         *,
-        similarity: Similarity,
+        similarity: str,
         exponent: float,
         max_age: int | None,
     ) -> None:
         self.layout, self.finding = layout, finding
-        self.between = DISTANCES[similarity]
+        self.between = distance_named(similarity)
         self.exponent = exponent
         self.max_age = max_age
         self.store = UpdateStore(InMemory())
