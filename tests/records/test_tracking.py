@@ -152,6 +152,7 @@ def test_a_resumed_run_takes_back_what_it_replays(tmp_path: Path) -> None:
 
 def test_mlflow_keeps_a_run_in_a_local_store(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    (tmp_path / "run").mkdir()
     _tell(Tracking(lambda: Mlflow(_tracked(tmp_path / "run"))))
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     where = client.get_experiment_by_name("digits").experiment_id
@@ -161,6 +162,8 @@ def test_mlflow_keeps_a_run_in_a_local_store(tmp_path: Path) -> None:
     assert run.data.params == settings
     (mean,) = client.get_metric_history(run.info.run_id, "accuracy/mean")
     assert (mean.step, mean.value) == (3, 0.75)
+    _tell(Tracking(lambda: Mlflow(_tracked(tmp_path / "run", done=2))))  # resumed: the same run
+    assert len(client.search_runs([where])) == 1
     images = client.list_artifacts(run.info.run_id, "images")
     assert any("similarity" in image.path for image in images)
 
