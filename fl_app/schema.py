@@ -88,6 +88,7 @@ class RecordsConfig:
     evaluate_at_most: PositiveInt | None
     central_test: bool
     snapshot_rounds: list[PositiveInt]
+    snapshots: NonNegativeInt
     figures: bool
     resume: bool
 

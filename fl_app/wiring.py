@@ -24,6 +24,7 @@ from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
 from fl_app.records.recorder import Recorder
+from fl_app.records.snapshot import spread
 from fl_app.rng import torch_seed
 from fl_app.schema import Target
 from fl_app.strategies.base import CommunityStrategy
@@ -197,7 +198,7 @@ def server(config: Config) -> RoundLoop:
         identity=identity(config),
         config_yaml=config.yaml(),
         checkpoint_every=config.records.checkpoint_every,
-        snapshot_rounds=config.records.snapshot_rounds,
+        snapshot_rounds=_snapshot_rounds(config),
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
     )
@@ -211,6 +212,13 @@ def server(config: Config) -> RoundLoop:
         central=central_test(config),
         schedule=schedule(config),
     )
+
+
+def _snapshot_rounds(config: Config) -> set[int]:
+    """Return the rounds whose matrix is kept: those named, and some more where it is small."""
+    small = config.population.options["clients"] <= config.graph.sparse_above
+    more = spread(config.rounds, config.records.snapshots) if small else set()
+    return {*config.records.snapshot_rounds, *more}
 
 
 @lru_cache(maxsize=2)

@@ -176,10 +176,10 @@ class RoundLoop(Server):
         last = server_round == self.communities_strategy.setting.rounds
         wanted = clustered or server_round in self.recorder.snapshot_rounds
         wanted = wanted or (last and not self.recorder.has_snapshots)
-        if view is not None and view.similarity is not None and wanted:
+        if view is not None and view.alike is not None and wanted:
             groups = self.account.groups(view, server_round)
             self.recorder.snapshot(
-                server_round, view.client_ids, view.similarity, view.labels, groups, view.distance
+                server_round, view.client_ids, view.alike, view.labels, groups, view.distance
             )
         if clustered or server_round % self.recorder.checkpoint_every == 0:
             self._checkpoint(server_round)

@@ -1,6 +1,6 @@
 """Everything a run leaves behind, written as it goes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Recorder:
         identity: Mapping[str, Any],
         config_yaml: str,
         checkpoint_every: int,
-        snapshot_rounds: Sequence[int],
+        snapshot_rounds: Collection[int],
         resume: bool,
         track: Callable[[Tracked], Tracker] = NoTracker,
     ) -> None:

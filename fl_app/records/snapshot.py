@@ -31,6 +31,11 @@ class Snapshot:
     distance: Float32[np.ndarray, "n n"] | None = None
 
 
+def spread(rounds: int, count: int) -> set[int]:
+    """Return at most `count` rounds evenly spread over a run, its last among them."""
+    return set(np.linspace(rounds, 1, min(count, rounds)).round().astype(int).tolist())
+
+
 def write_snapshot(
     folder: Path,
     *,

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fl_app.records.snapshot import Snapshot
 from fl_app.report.run import Run
 from fl_app.report.style import BLUE, ORANGE
 
@@ -12,7 +13,7 @@ BINS = 30
 
 def similarities(run: Run) -> Figure | None:
     """Draw the distances of the last snapshot's pairs, and the similarities made of them."""
-    snapshot = next((s for s in reversed(run.snapshots) if s.distance is not None), None)
+    snapshot = next((s for s in reversed(run.snapshots) if _made_of_distances(s)), None)
     if snapshot is None or len(snapshot.ids) < 3:
         return None
     assert snapshot.distance is not None
@@ -30,6 +31,12 @@ def similarities(run: Run) -> Figure | None:
     bottom.set_xlabel("similarity, normalised and raised to the exponent")
     top.set_title(f"round {snapshot.round}: {len(snapshot.ids)} clients")
     return figure
+
+
+def _made_of_distances(snapshot: Snapshot) -> bool:
+    """Whether the similarities are more than distances with the other sign."""
+    distance = snapshot.distance
+    return distance is not None and not np.array_equal(snapshot.similarity, -distance)
 
 
 def _bars(axes: Axes, values: np.ndarray, same: np.ndarray, what: str) -> None:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from fl_app.records.snapshot import Snapshot
-from fl_app.report.run import Run
+from fl_app.report.run import Run, clustering_rounds
 from fl_app.report.style import colours, counted, legend_dots
 
 MOST_PANELS = 6
@@ -20,7 +20,7 @@ LONGEST_LEGEND = 10
 
 def similarity(run: Run) -> Figure | None:
     """Draw the matrices side by side on one scale, each with a strip of the planted groups."""
-    shown = _spread([s for s in run.snapshots if len(s.ids) > 1])
+    shown = _spread([s for s in _meant(run) if len(s.ids) > 1])
     if not shown:
         return None
     # Four make a square, not three and a leftover.
@@ -41,6 +41,13 @@ def similarity(run: Run) -> Figure | None:
         dots = legend_dots(colours(groups), names, "s" * groups)
         figure.legend(handles=dots, loc="outside lower center", ncols=min(groups, 5))
     return figure
+
+
+def _meant(run: Run) -> list[Snapshot]:
+    """Return the snapshots at the clustering and the rounds named, else all of them."""
+    named = (run.config.get("records") or {}).get("snapshot_rounds") or []
+    chosen = {*named, *clustering_rounds(run.rounds)}
+    return [s for s in run.snapshots if s.round in chosen] or run.snapshots
 
 
 def _spread(snapshots: list[Snapshot]) -> list[Snapshot]:

@@ -12,6 +12,8 @@ from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
 
 NEIGHBOURS = 5
 NAMED_CLIENTS = 150
+MOST_CLIENTS = 500
+"""More dots than these are no picture; the page of the run draws several as one."""
 GAP = 0.6
 """Free space around a disc, in units in which a client takes an area of pi."""
 LONGEST_LEGEND = 10
@@ -20,12 +22,12 @@ LONGEST_LEGEND = 10
 def graph(run: Run) -> Figure | None:
     """Draw each client in the colour of its community, with the marker of its group."""
     snapshot = _chosen(run)
-    if snapshot is None:
+    if snapshot is None or len(snapshot.ids) > MOST_CLIENTS:
         return None
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
     edges = strong_edges(snapshot.similarity)
-    places = _layout(snapshot, edges)
+    places = spread_out(len(snapshot.ids), edges)
     alike = snapshot.labels[edges[:, 0]] == snapshot.labels[edges[:, 1]]
     for within, colour in ((True, "#BBBBBB"), (False, "#777777")):
         lines = places[edges[alike == within]]
@@ -57,18 +59,18 @@ def _chosen(run: Run) -> Snapshot | None:
     return at[-1] if at else None
 
 
-def _layout(snapshot: Snapshot, edges: np.ndarray) -> np.ndarray:
-    """Return (n, 2) places: springs along the strong edges, from a fixed start.
+def spread_out(count: int, edges: np.ndarray) -> np.ndarray:
+    """Return (count, 2) places: springs along the strong edges (m, 2), from a fixed start.
 
     Parts without an edge between them would repel each other out of sight, so each is laid
     out on a disc whose area goes with its clients, and the discs are set in rows.
     """
     network: nx.Graph[int] = nx.Graph()
-    network.add_nodes_from(range(len(snapshot.ids)))
+    network.add_nodes_from(range(count))
     network.add_edges_from(edges.tolist())
     parts = sorted(nx.connected_components(network), key=lambda part: (-len(part), min(part)))
     radii = [len(part) ** 0.5 for part in parts]
-    places = np.zeros((len(snapshot.ids), 2))
+    places = np.zeros((count, 2))
     for part, radius, centre in zip(parts, radii, _centres(radii), strict=True):
         inside = network.subgraph(sorted(part))
         found = nx.spring_layout(inside, iterations=200, seed=0, scale=radius, center=centre)

@@ -19,6 +19,8 @@ from fl_app.strategies.two_phase import TwoPhase
 from fl_app.types import Labels, Participation
 
 ClusterRound = PositiveInt | Literal["auto"]
+MOST_WHOLE = 5000
+"""Clients up to which the whole matrix is shown at the clustering, whatever is clustered on."""
 Tolerance = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -78,6 +80,7 @@ class Flic(TwoPhase):
         if self.clustered_at is None and (every == 0 or server_round % every or not self.store):
             return None
         dense = len(self.store) <= self.setting.finding.sparse_above
+        dense |= server_round == self.clustered_at and len(self.store) <= MOST_WHOLE
         similarity = self.store.similarity()[1] if dense else None
         ids, labels = self.find() if self.clustered_at is None else self.known()
         return View(ids, labels, similarity)

@@ -53,6 +53,13 @@ class View:
     similarity: Matrix | None
     distance: Matrix | None = None
 
+    @property
+    def alike(self) -> Matrix | None:
+        """How alike the clients are (n, n): the similarity, or where there is none -distance."""
+        if self.similarity is None and self.distance is not None:
+            return -self.distance
+        return self.similarity
+
 
 @dataclass
 class Event:
