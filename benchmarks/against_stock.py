@@ -111,7 +111,8 @@ def ours(work: Work, data: Path, overrides: list[str]) -> Side:
             f"client.batch_size={work.batch_size}", f"client.learning_rate={work.learning_rate}",
             f"client.cached={work.clients}", f"rounds={work.rounds + 2}",
             f"records.evaluate_every={work.rounds}", "records.checkpoint_every=1000",
-            "records.figures=false", f"hydra.run.dir={folder}/run", *overrides, *clustering,
+            "records.figures=false", "records.report=false", f"hydra.run.dir={folder}/run",
+            *overrides, *clustering,
             f"strategy.participation={work.cohort / work.clients}",
         ]  # fmt: skip
         _run(command)

@@ -52,7 +52,12 @@ def digits(out: Path, seed: int) -> Path:
     """Run FLIC with `auto` on the embedded digits; return its folder."""
     folder = out / f"digits-seed{seed}"
     command = [sys.executable, "-m", "fl_app.main", "strategy.cluster_round=auto", "rounds=60"]
-    command += [f"seed={seed}", "records.figures=false", f"hydra.run.dir={folder}"]
+    command += [
+        f"seed={seed}",
+        "records.figures=false",
+        "records.report=false",
+        f"hydra.run.dir={folder}",
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return folder
 

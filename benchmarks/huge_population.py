@@ -49,7 +49,8 @@ def run(clients: int, strategy: str, folder: Path) -> tuple[float, list[dict], d
         "population.train_samples=20", "population.test_samples=10", f"rounds={ROUNDS}",
         f"strategy.participation={COHORT / clients}", "client.epochs=1",
         f"records.evaluate_at_most={COHORT}", "records.evaluate_every=5",
-        "records.checkpoint_every=1000", "records.figures=false", f"hydra.run.dir={folder}",
+        "records.checkpoint_every=1000", "records.figures=false", "records.report=false",
+        f"hydra.run.dir={folder}",
     ]  # fmt: skip
     if strategy == "flic":
         command.append(f"strategy.cluster_round={ROUNDS - 5}")

@@ -1,7 +1,8 @@
-"""The `fl-app` command: run, resume, sweep, compare.
+"""The `fl-app` command: run, resume, sweep, report, compare.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
 fl-app resume=<output folder>   go on from the last checkpoint
+fl-app report <output folder>   write its report.html, also while it runs
 fl-app compare <folders>        runs side by side: a page and tables
 """
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 APP = CONF.parent
 """The folder that Flower bundles."""
+log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
 INTERRUPTED = 130
 USAGE_ERROR = 2
@@ -47,7 +49,20 @@ def _compare(arguments: Sequence[str]) -> None:
     compare(arguments)
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"compare": _compare}
+def _report(arguments: Sequence[str]) -> None:
+    """Write the page of each run named, whole or not."""
+    from fl_app.report.page import write_page
+
+    if not arguments:
+        raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
+    for folder in arguments:
+        try:
+            print(write_page(Path(folder)))
+        except ValueError as error:
+            raise ConfigError([str(error)]) from error
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"report": _report, "compare": _compare}
 """What is no run, by its first word."""
 
 
@@ -114,8 +129,23 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     root = config.data.options.get("root")
     if root is not None:
         where.append(override("data.root", str(Path(root).expanduser().resolve())))
-    launch(config, shlex.join([*overrides, *where]), folder, console)
+    try:
+        launch(config, shlex.join([*overrides, *where]), folder, console)
+    finally:
+        if config.records.report:
+            _write_page(folder)
     show_result_of(folder, console)
+
+
+def _write_page(folder: Path) -> None:
+    from fl_app.report.page import write_page
+
+    if not (folder / "rounds.jsonl").exists():
+        return  # it did not get so far
+    try:
+        write_page(folder)
+    except Exception:  # a page that fails costs no result
+        log.exception("the report could not be written")
 
 
 def _log_to(file: Path) -> None:

@@ -90,6 +90,7 @@ class RecordsConfig:
     snapshot_rounds: list[PositiveInt]
     snapshots: NonNegativeInt
     figures: bool
+    report: bool
     resume: bool
 
 

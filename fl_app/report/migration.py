@@ -25,15 +25,15 @@ Bars = dict[int, tuple[float, float]]
 def migration(run: Run) -> Figure | None:
     """Draw a bar per community and round, and a band for the clients that go on together."""
     found = memberships(run.rounds)
-    if len(found) < 2 or not _moves(found):
+    if len(found) < 2 or not moves(found):
         return None
-    rounds = _chosen(found)
+    rounds = chosen(found)
     names = sorted({name for r in rounds for name in found[r].values()})
     shade = dict(zip(names, colours(len(names)), strict=True))
     figure = Figure(figsize=(max(6.0, 0.8 * len(rounds)), 4.2), layout="constrained")
     axes = figure.subplots()
     most = max(len(found[r]) for r in rounds)
-    bars = [_bars(found[r], names, most) for r in rounds]
+    bars = [stacks(found[r], names, most) for r in rounds]
     for place, (left, right) in enumerate(pairwise(rounds)):
         _bands(axes, place, (found[left], found[right]), (bars[place], bars[place + 1]), shade)
     for place, stack in enumerate(bars):
@@ -46,13 +46,13 @@ def migration(run: Run) -> Figure | None:
     return figure
 
 
-def _moves(found: Mapping[int, Mapping[int, int]]) -> bool:
+def moves(found: Mapping[int, Mapping[int, int]]) -> bool:
     """Whether any client ever left a community for another."""
     stages = list(found.values())
     return any(a[client] != b[client] for a, b in pairwise(stages) for client in a)
 
 
-def _chosen(found: Mapping[int, Mapping[int, int]]) -> list[int]:
+def chosen(found: Mapping[int, Mapping[int, int]]) -> list[int]:
     """Return at most MOST_ROUNDS rounds: those after which something changed come first."""
     rounds = list(found)
     changed = [b for a, b in pairwise(rounds) if found[a] != found[b]]
@@ -62,7 +62,7 @@ def _chosen(found: Mapping[int, Mapping[int, int]]) -> list[int]:
     return [unique[place] for place in places]
 
 
-def _bars(members: Mapping[int, int], names: Sequence[int], most: int) -> Bars:
+def stacks(members: Mapping[int, int], names: Sequence[int], most: int) -> Bars:
     counts, low, bars = Counter(members.values()), 0.0, {}
     for name in names:
         if counts[name]:

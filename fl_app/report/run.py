@@ -95,7 +95,8 @@ def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:
         moved = (record["communities"] or {}).get("moved")
         if moved is None:
             continue
-        now = now | {int(client): int(names[1]) for client, names in moved.items()}
+        if moved:  # else the same mapping stands for many rounds: memory, with many clients
+            now = now | {int(client): int(names[1]) for client, names in moved.items()}
         found[int(record["round"])] = now
     return found
 

@@ -1,0 +1,163 @@
+"""What was run and whether it worked, in sentences and a few numbers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fl_app.report.page.curves import worst_decile
+from fl_app.report.page.look import REMOVED
+from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.seconds import time_parts
+from fl_app.report.run import first_right_round, planted_count
+
+Facts = list[tuple[str, str]]
+
+
+def what_was_run(outcome: Outcome) -> Facts:
+    """Return the settings that tell one run from another, by name."""
+    config = outcome.run.config
+    population, strategy = _group(config, "population"), _group(config, "strategy")
+    facts = [
+        ("method", method(outcome)),
+        ("data", _last(_group(config, "data").get("_target_"))),
+        ("split", _last(population.get("_target_"))),
+        ("clients", population.get("clients", len(outcome.clients))),
+        ("planted groups", population.get("groups") or planted_count(outcome.run)),
+        ("network", _last(_group(config, "network").get("_target_"))),
+        ("participation", strategy.get("participation")),
+        ("local epochs", _group(config, "client").get("epochs")),
+        ("attack", _attack(_group(config, "attack"))),
+        ("changes during the run", _dynamics(population.get("dynamics") or {})),
+        ("engine", _group(config, "engine").get("name")),
+        ("seed", config.get("seed")),
+    ]
+    return [(name, str(value)) for name, value in facts if value not in (None, "")]
+
+
+def method(outcome: Outcome) -> str:
+    """Return the name of the method, as the summary or the configuration has it."""
+    if outcome.summary:
+        return str(outcome.summary["strategy"])
+    return _last(_group(outcome.run.config, "strategy").get("_target_")).lower() or "a run"
+
+
+def _group(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return config.get(name) or {}
+
+
+def _last(path: str | None) -> str:
+    return (path or "").rsplit(".", 1)[-1]
+
+
+def _attack(attack: Mapping[str, Any]) -> str:
+    name = _last(attack.get("_target_"))
+    if name in ("", "NoAttack"):
+        return "none"
+    who = f"clients {attack['clients']}" if attack.get("clients") else f"{attack['share']:.0%}"
+    return f"{name} by {who}"
+
+
+def _dynamics(dynamics: Mapping[str, Any]) -> str:
+    kinds = [("newcomers", "join"), ("leavers", "leave"), ("drifters", "drift")]
+    parts = [f"{dynamics[key]} {verb} at a time" for key, verb in kinds if dynamics.get(key)]
+    if dynamics.get("availability", 1.0) < 1:
+        parts.append(f"available {dynamics['availability']:.0%} of the time")
+    return ", ".join(parts) or "none"
+
+
+def progress(outcome: Outcome) -> str:
+    """Return one sentence on how far the run got."""
+    done, planned = len(outcome.run.rounds), outcome.run.config.get("rounds")
+    told = {
+        "completed": f"Completed after {done} rounds",
+        "interrupted": f"Interrupted after {done} of {planned} rounds",
+        "failed": f"Failed after {done} of {planned} rounds",
+        "unfinished": f"At round {done} of {planned}: still going, or ended without a word",
+    }[outcome.status]
+    total = sum(float(record["time"]["total_s"]) for record in outcome.run.rounds)
+    return f"{told}, {duration(total)} of rounds."
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as one reads them."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def did_it_work(outcome: Outcome) -> list[str]:
+    """Return what came out, a sentence each: accuracy, communities, attack, losses."""
+    found = [_accuracy(outcome), _communities(outcome), _attacked(outcome), _lost(outcome)]
+    return [sentence for sentence in found if sentence]
+
+
+def _accuracy(outcome: Outcome) -> str:
+    if not outcome.after:
+        return "Accuracy has not been measured yet."
+    now = float(np.mean(list(outcome.after.values())))
+    worst = worst_decile(outcome.after)
+    last = max(outcome.scores)
+    told = f"Mean accuracy over the clients is {now:.1%} (round {last})"
+    if outcome.compared and outcome.before:
+        then, first = float(np.mean(list(outcome.before.values()))), outcome.compared[0]
+        split = outcome.split_at
+        when = f"before the clients were parted, round {first}" if split and first <= split else (
+            f"when first measured, round {first}")  # fmt: skip
+        told += f", after {then:.1%} {when}"
+    return f"{told}; the worst tenth of the clients is at {worst:.1%}."
+
+
+def _communities(outcome: Outcome) -> str:
+    records = [r["communities"] for r in outcome.run.rounds if r["communities"]]
+    ranks = {rank for rank in outcome.final.values() if rank != REMOVED}
+    if not records or not ranks:
+        return "The method keeps all clients together: there are no communities."
+    told = f"{_counted(len(ranks), 'community', 'communities')} at the end"
+    last, right = records[-1], first_right_round(outcome.run.rounds)
+    if right is not None:
+        return f"{told}: exactly the planted groups, for good from round {right}."
+    if last["ari"] is not None:
+        planted = planted_count(outcome.run)
+        groups = f" {planted}" if planted is not None else ""
+        return f"{told}; agreement with the{groups} planted groups: ARI {last['ari']:.2f}."
+    return f"{told}; no groups were planted to compare with."
+
+
+def _attacked(outcome: Outcome) -> str:
+    found = [r["attack"] for r in outcome.run.rounds if r["attack"]]
+    if not found:
+        return ""
+    last = found[-1]
+    loyal = next((f["loyal_accuracy"] for f in reversed(found) if f["loyal_accuracy"]), None)
+    told = f"Of the malicious clients {_share(last['recall'])} were told apart"
+    told += f", of those told apart {_share(last['precision'])} are malicious"
+    return told + (f"; the loyal are at {loyal:.1%}." if loyal is not None else ".")
+
+
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{value:.0%}"
+
+
+def _lost(outcome: Outcome) -> str:
+    failed = sum(len(record["failed"]) for record in outcome.run.rounds)
+    rejected = sum(len(record["rejected"]) for record in outcome.run.rounds)
+    if not failed + rejected:
+        return ""
+    replies = _counted(failed, "reply", "replies")
+    return f"{replies} failed and {rejected} were rejected; the table of clients says whose."
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
+
+
+def where_time_went(outcome: Outcome) -> str:
+    """Return one sentence with the share of each part."""
+    sums = {name: sum(seconds) for name, seconds in time_parts(outcome).items()}
+    total = sum(sums.values())
+    if not total:
+        return "No round has ended yet."
+    parts = ", ".join(f"{name} {part / total:.0%}" for name, part in sums.items())
+    return f"{duration(total)} in all: {parts}."

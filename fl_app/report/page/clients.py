@@ -1,0 +1,127 @@
+"""The tables of the page: every community, every client."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fl_app.report.page.look import REMOVED, colour
+from fl_app.report.page.outcome import Outcome
+
+MOST_RANGES = 12
+
+
+def name_of(rank: int | None) -> str:
+    """Return what a community is called on the page."""
+    if rank is None:
+        return "none"
+    return "removed" if rank == REMOVED else str(rank)
+
+
+def community_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    """Return a row per community at the end, the largest first, the removed last."""
+    inside: dict[int, list[int]] = {}
+    for client, rank in sorted(outcome.final.items()):
+        inside.setdefault(rank, []).append(client)
+    order = sorted(inside, key=lambda rank: (rank == REMOVED, -len(inside[rank]), rank))
+    return [_community(outcome, rank, inside[rank]) for rank in order]
+
+
+def _community(outcome: Outcome, rank: int, clients: Sequence[int]) -> dict[str, Any]:
+    after = [outcome.after[c] for c in clients if c in outcome.after]
+    before = [outcome.before[c] for c in clients if c in outcome.before]
+    groups = Counter(outcome.groups[c] for c in clients if c in outcome.groups)
+    return {
+        "name": name_of(rank),
+        "colour": colour(rank),
+        "clients": len(clients),
+        "groups": ", ".join(f"{group}: {count}" for group, count in sorted(groups.items())),
+        "before": _mean(before) if outcome.compared else None,
+        "after": _mean(after),
+        "worst": min(after, default=None),
+        "members": ranges(clients),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def ranges(clients: Iterable[int]) -> str:
+    """Return sorted ids in short, such as `0-3, 7`, cut off after a dozen parts."""
+    runs: list[list[int]] = []
+    for client in clients:
+        if runs and client == runs[-1][1] + 1:
+            runs[-1][1] = client
+        else:
+            runs.append([client, client])
+    parts = [str(a) if a == b else f"{a}\N{EN DASH}{b}" for a, b in runs]
+    left = sum(b - a + 1 for a, b in runs[MOST_RANGES:])
+    return ", ".join(parts[:MOST_RANGES]) + (f" and {left} more" if left else "")
+
+
+def client_table(outcome: Outcome) -> dict[str, Any]:
+    """Return columns and rows of the table of clients; a column without any value is left out."""
+    before, after = outcome.compared or (None, None)
+    columns = [
+        ("client", "client", "number"),
+        ("community", "community", "text"),
+        ("group", "planted group", "number"),
+        ("before", f"accuracy before (round {before})", "share"),
+        ("after", f"accuracy after (round {after})" if after else "accuracy", "share"),
+        ("gain", "gain in points", "points"),
+        ("trained", "rounds trained", "number"),
+        ("lost", "replies lost", "number"),
+        ("out", "out in round", "number"),
+        ("why", "why", "text"),
+        ("epsilon", "epsilon spent", "epsilon"),
+    ]
+    rows = _client_rows(outcome)
+    kept = [c for c in columns if c[0] == "epsilon" or any(row[c[0]] is not None for row in rows)]
+    return {
+        "columns": [dict(zip(("key", "label", "kind"), column, strict=True)) for column in kept],
+        "rows": [[row[column[0]] for column in kept] for row in rows],
+        "colours": {name_of(rank): colour(rank) for rank in {*outcome.final.values()}},
+    }
+
+
+def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
+    trained, lost = _replies(outcome)
+    epsilon = spent(outcome.run.rounds)
+    rows = []
+    for client in outcome.clients:
+        before = outcome.before.get(client) if outcome.compared else None
+        after = outcome.after.get(client)
+        when, why = outcome.gone.get(client, (None, None))
+        rows.append({
+            "client": client,
+            "community": name_of(outcome.final.get(client)) if outcome.final else None,
+            "group": outcome.groups.get(client),
+            "before": before,
+            "after": after,
+            "gain": None if before is None or after is None else 100 * (after - before),
+            "trained": trained[client],
+            "lost": lost[client] if lost else None,
+            "out": when,
+            "why": why,
+            "epsilon": epsilon.get(client),
+        })  # fmt: skip
+    return rows
+
+
+def _replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
+    """Return in how many rounds each client trained, and how many of its replies were lost."""
+    trained, lost = Counter[int](), Counter[int]()
+    for record in outcome.run.rounds:
+        without = {int(client) for client in (*record["failed"], *record["rejected"])}
+        lost.update(without)
+        trained.update(c for c in map(int, record["sampled"]) if c not in without)
+    return trained, lost
+
+
+def spent(records: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """Return the privacy budget that each client has spent, where the records tell it."""
+    found: dict[int, float] = {}
+    for record in records:
+        told = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
+        found |= {int(client): value for client, value in told.items() if value is not None}
+    return found

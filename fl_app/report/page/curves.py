@@ -1,0 +1,202 @@
+"""Figures over the rounds: accuracy, quality of the clusters, the method's notes, attack."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fl_app.report.page.clients import name_of
+from fl_app.report.page.events import lines, strip
+from fl_app.report.page.look import (
+    COMMUNITIES,
+    INK,
+    MUTED,
+    REMOVED,
+    Figure,
+    Trace,
+    axis,
+    colour,
+    dash,
+    figure,
+    line,
+    share,
+)
+from fl_app.report.page.outcome import Outcome, Scores
+from fl_app.report.run import planted_count, series
+
+BLUE, ORANGE, GREEN, PINK, SKY, RED, *_ = COMMUNITIES
+MOST_COMMUNITIES = 12
+MEASURES = (
+    ("ari", "adjusted Rand index", GREEN, "dashdot"),
+    ("pure_share", "pure share", BLUE, "solid"),
+    ("majority_purity", "majority purity", ORANGE, "dash"),
+    ("silhouette", "silhouette", PINK, "dot"),
+    ("modularity", "modularity", SKY, "solid"),
+)
+ATTACK = (
+    ("loyal_accuracy", "accuracy of the loyal", BLUE, "solid"),
+    ("recall", "recall: malicious told apart", GREEN, "dash"),
+    ("precision", "precision", ORANGE, "dot"),
+    ("backdoor", "success of the backdoor", RED, "dashdot"),
+)
+
+
+def accuracy(outcome: Outcome) -> Figure | None:
+    """Draw every client in grey, the mean, the worst decile, each community, and the events."""
+    if not outcome.scores:
+        return None
+    everyone = _bands(outcome) if outcome.aggregated else [_clients(outcome)]
+    marks, kinds = strip(outcome.run.rounds, axis="y2")
+    foot = min(0.07 * len(kinds) + 0.05, 0.4) if kinds else 0.0
+    whole = figure(
+        [*everyone, *_communities(outcome), *_overall(outcome), *marks],
+        height=440 + 20 * len(kinds),
+        xaxis=axis("round", anchor="y2" if kinds else "y", range=_span(outcome)),
+        yaxis=share("accuracy on the clients' test data", domain=[foot + 0.03 * bool(kinds), 1]),
+        shapes=lines(outcome.run.rounds),
+    )
+    if kinds:
+        whole["layout"]["yaxis2"] = axis(
+            type="category", domain=[0, foot], categoryarray=kinds[::-1], fixedrange=True
+        )
+    return whole
+
+
+def _span(outcome: Outcome) -> list[float]:
+    last = len(outcome.run.rounds)
+    return [1 - 0.02 * last, last + 0.02 * last + 0.2]
+
+
+def _clients(outcome: Outcome) -> Trace:
+    """Return one line that breaks between clients: a trace for each would be slow to draw."""
+    x: list[int | None] = []
+    y: list[float | None] = []
+    for client in sorted({c for scores in outcome.scores.values() for c in scores}):
+        points = [(r, s[client]) for r, s in outcome.scores.items() if client in s]
+        x += [*(r for r, _ in points), None]
+        y += [*(round(v, 4) for _, v in points), None]
+    trace = line(x, y, "every client", MUTED, opacity=0.5, hoverinfo="skip")
+    trace["line"]["width"] = 1
+    return trace
+
+
+def _bands(outcome: Outcome) -> list[Trace]:
+    """Return the spread over the clients as filled bands, for more clients than lines."""
+    rounds = list(outcome.scores)
+    values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in outcome.scores.values()]
+    low, tenth, ninetieth, high = np.round(np.array(values).T, 4).tolist()
+    hidden = {"hoverinfo": "skip", "line": {"width": 0}}
+    filled = hidden | {"fill": "tonexty", "fillcolor": f"{MUTED}33"}
+    return [
+        line(rounds, low, "lowest", MUTED, showlegend=False) | hidden,
+        line(rounds, high, "all clients", MUTED) | filled,
+        line(rounds, tenth, "lowest tenth", MUTED, showlegend=False) | hidden,
+        line(rounds, ninetieth, "middle 80 % of the clients", MUTED) | filled,
+    ]
+
+
+def _communities(outcome: Outcome) -> list[Trace]:
+    """Return the mean accuracy, over all rounds, of those who are together at the end."""
+    ranks = sorted(set(outcome.final.values()))
+    shown = [*(r for r in ranks if r != REMOVED)][:MOST_COMMUNITIES]
+    if len(ranks) < 2:
+        return []
+    traces = []
+    for rank in [*shown, *({REMOVED} & set(ranks))]:
+        inside = [client for client, found in outcome.final.items() if found == rank]
+        x, y = _means(outcome.scores, inside)
+        name = "removed" if rank == REMOVED else f"community {name_of(rank)}"
+        traces.append(line(x, y, name, colour(rank), dash="dot" if rank == REMOVED else dash(rank)))
+    return traces
+
+
+def _means(scores: dict[int, Scores], clients: Iterable[int]) -> tuple[list[int], list[float]]:
+    inside = set(clients)
+    found = {number: [v for c, v in each.items() if c in inside] for number, each in scores.items()}
+    known = {number: values for number, values in found.items() if values}
+    return list(known), [round(float(np.mean(values)), 4) for values in known.values()]
+
+
+def worst_decile(scores: Scores) -> float:
+    """Return the mean accuracy of the worst tenth of the clients, of one at least."""
+    values = sorted(scores.values())
+    return float(np.mean(values[: max(1, round(len(values) / 10))]))
+
+
+def _overall(outcome: Outcome) -> list[Trace]:
+    rounds = list(outcome.scores)
+    mean = [float(np.mean(list(scores.values()))) for scores in outcome.scores.values()]
+    worst = [worst_decile(scores) for scores in outcome.scores.values()]
+    traces = [
+        line(rounds, np.round(mean, 4).tolist(), "mean over clients", INK, mode="lines+markers"),
+        line(rounds, np.round(worst, 4).tolist(), "worst decile", RED, dash="dash"),
+    ]
+    traces[0]["line"]["width"] = 3
+    x, y = series(outcome.run.rounds, "global_accuracy")
+    return [*traces, *([line(x, y, "the global model", INK, dash="dot")] if x else [])]
+
+
+def quality(outcome: Outcome) -> Figure | None:
+    """Draw validity of the clusters and agreement with the planted groups, and their number."""
+    records = outcome.run.rounds
+    rounds, count = series(records, "communities", "count")
+    if not rounds:
+        return None
+    found = [(*item[1:], series(records, "communities", item[0])) for item in MEASURES]
+    upper = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
+    number = line(rounds, count, "communities", INK, yaxis="y2", showlegend=False)
+    number["line"]["shape"] = "hv"
+    planted, marks = planted_count(outcome.run), []
+    if planted is not None:
+        marks = [line([rounds[0], rounds[-1]], [planted] * 2, f"planted groups: {planted}", RED,
+                      dash="dot", yaxis="y2")]  # fmt: skip
+    least = min((y for trace in upper for y in trace["y"]), default=0.0)
+    return figure(
+        [*upper, number, *marks],
+        height=430,
+        xaxis=axis("round", anchor="y2", range=_span(outcome)),
+        yaxis=axis("score", domain=[0.4, 1], range=[min(-0.02, least - 0.02), 1.04]),
+        yaxis2=axis("communities", domain=[0, 0.33], rangemode="tozero", nticks=5),
+        shapes=lines(records),
+    )
+
+
+def notes(outcome: Outcome) -> Figure | None:
+    """Draw whatever numbers the method itself noted, each in a panel of its own."""
+    found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for record in outcome.run.rounds:
+        for name, value in (record.get("notes") or {}).items():
+            parts = value if isinstance(value, dict) else {"": value}
+            for part, each in parts.items():
+                if isinstance(each, int | float) and not isinstance(each, bool):
+                    x, y = found.setdefault(name, {}).setdefault(part, ([], []))
+                    x.append(int(record["round"]))
+                    y.append(float(each))
+    if not found:
+        return None
+    panels = len(found)
+    traces, layout = [], {}
+    for place, (name, parts) in enumerate(found.items()):
+        number = "" if place == 0 else str(place + 1)
+        top = 1 - place / panels
+        layout[f"yaxis{number}"] = axis(name.replace("_", " "), domain=[top - 0.88 / panels, top])
+        traces += [
+            line(x, y, f"{name} {part}".strip(), colour(i), dash=dash(i), yaxis=f"y{number}",
+                 mode="lines+markers", showlegend=len(parts) > 1)
+            for i, (part, (x, y)) in enumerate(parts.items())
+        ]  # fmt: skip
+    anchor = f"y{panels}" if panels > 1 else "y"
+    across = axis("round", anchor=anchor, range=_span(outcome))
+    return figure(
+        traces, height=90 + 150 * panels, xaxis=across, shapes=lines(outcome.run.rounds), **layout
+    )
+
+
+def attack(outcome: Outcome) -> Figure | None:
+    """Draw how the loyal fare under attack, and how well the malicious are told apart."""
+    found = [(*item[1:], series(outcome.run.rounds, "attack", item[0])) for item in ATTACK]
+    traces = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
+    if not traces:
+        return None
+    across = axis("round", range=_span(outcome))
+    upright = share("share")
+    return figure(traces, height=320, xaxis=across, yaxis=upright, shapes=lines(outcome.run.rounds))

@@ -1,0 +1,61 @@
+"""What happened when: a strip of marks under the curves, and a line at every split."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fl_app.report.page.clients import ranges
+from fl_app.report.page.look import INK, MUTED, Trace
+from fl_app.report.run import Record
+
+SIGNS = {
+    "clustered": "diamond",
+    "reclustered": "diamond-open",
+    "removed": "x",
+    "joined": "triangle-up",
+    "left": "triangle-down",
+    "drifted": "square",
+}
+LINES = ("clustered", "removed")
+MOST_LINES = 12
+LONGEST = 160
+
+
+def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[str]]:
+    """Return a trace of marks per kind of event on an axis of categories, and these kinds."""
+    found: dict[str, dict[int, list[str]]] = {}
+    for record in records:
+        for event in record["events"]:
+            text = found.setdefault(event["kind"], {}).setdefault(int(record["round"]), [])
+            text.append(_told(event))
+    kinds = sorted(found, key=lambda kind: list(SIGNS).index(kind) if kind in SIGNS else len(SIGNS))
+    traces = [
+        {
+            "type": "scatter", "mode": "markers", "x": list(found[kind]),
+            "y": [kind] * len(found[kind]), "yaxis": axis, "showlegend": False, "name": kind,
+            "text": ["<br>".join(told) for told in found[kind].values()],
+            "hovertemplate": "round %{x}: " + kind + "<br>%{text}<extra></extra>",
+            "marker": {"symbol": SIGNS.get(kind, "circle"), "size": 9, "color": INK},
+        }
+        for kind in kinds
+    ]  # fmt: skip
+    return traces, kinds
+
+
+def _told(event: Record) -> str:
+    clients = event.get("clients")
+    text = f"clients {ranges(sorted(clients))}" if clients else str(event["detail"])
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def lines(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return an upright line over the whole figure at the first rounds that parted clients."""
+    rounds = [
+        int(r["round"]) for r in records if any(event["kind"] in LINES for event in r["events"])
+    ]
+    return [
+        {
+            "type": "line", "x0": number, "x1": number, "y0": 0, "y1": 1, "yref": "paper",
+            "line": {"color": MUTED, "width": 1, "dash": "dash"},
+        }
+        for number in rounds[:MOST_LINES]
+    ]  # fmt: skip

@@ -1,0 +1,90 @@
+"""What all figures of the page share: plain plotly mappings, in colours of two schemes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Trace = dict[str, Any]
+Figure = dict[str, Any]
+"""`data` and `layout` as plotly.js reads them."""
+
+INK, MUTED, RULE, GROUND = "#1f2328", "#6b7280", "#d9dee4", "#ffffff"
+COMMUNITIES = (
+    "#012d9d",
+    "#d97a0b",
+    "#1f7662",
+    "#a862a6",
+    "#3c89f6",
+    "#d01434",
+    "#453500",
+    "#810cdb",
+)
+"""Searched for the largest distance that any two keep for colour-blind eyes: see the test."""
+DARK = {
+    INK: "#e6e9ee",
+    MUTED: "#9aa4b2",
+    RULE: "#333a45",
+    GROUND: "#14171c",
+    "#012d9d": "#1b89b8",
+    "#d97a0b": "#e8b404",
+    "#1f7662": "#66f5d8",
+    "#a862a6": "#f1058d",
+    "#3c89f6": "#8cb8ea",
+    "#d01434": "#f57f7c",
+    "#453500": "#c3fb1b",
+    "#810cdb": "#c466fd",
+}
+"""Each colour of the light scheme in the dark one; the page swaps them."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "pentagon")
+REMOVED = -1
+"""Stands for a community's name where a client was removed from training."""
+
+
+def colour(rank: int) -> str:
+    """Return the colour of the community of a rank, grey for those removed."""
+    return MUTED if rank == REMOVED else COMMUNITIES[rank % len(COMMUNITIES)]
+
+
+def dash(rank: int) -> str:
+    """Return the line of a community: another one where colours come again."""
+    return DASHES[rank // len(COMMUNITIES) % len(DASHES)]
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """Return an axis with a quiet grid."""
+    lines = {"gridcolor": RULE, "linecolor": RULE, "zerolinecolor": RULE, "automargin": True}
+    return {"title": {"text": title, "standoff": 8}} | lines | more
+
+
+def bare(**more: Any) -> dict[str, Any]:
+    """Return an axis that shows nothing of itself."""
+    return {"visible": False, "showgrid": False, "zeroline": False} | more
+
+
+def share(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis of shares in [0, 1], as percentages."""
+    return axis(title, tickformat=".0%", range=[-0.02, 1.04]) | more
+
+
+def figure(traces: Sequence[Trace], *, height: int, **layout: Any) -> Figure:
+    """Return a figure of the traces, `height` in pixels."""
+    base = {
+        "height": height,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": INK, "size": 13, "family": "system-ui, sans-serif"},
+        "margin": {"l": 56, "r": 16, "t": 16, "b": 44},
+        "hoverlabel": {"bgcolor": GROUND, "bordercolor": RULE, "font": {"color": INK}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "hovermode": "closest",
+    }
+    return {"data": list(traces), "layout": base | layout}
+
+
+def line(x: Sequence[Any], y: Sequence[Any], name: str, shade: str, **more: Any) -> Trace:
+    """Return a line through points; where a value is None it breaks."""
+    style = {"color": shade, "width": 2, "dash": more.pop("dash", "solid")}
+    return {
+        "type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": name,
+        "line": style,
+    } | more  # fmt: skip

@@ -1,0 +1,174 @@
+"""A run as the page tells it: what became of every client, from the files in its folder."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_app.records.summary import read_summary
+from fl_app.report.page.look import REMOVED
+from fl_app.report.run import Run, memberships, read_run
+
+OVERRIDES = "overrides.yaml"
+SPLITS = ("clustered", "removed")
+FULL_SCALE = 200
+"""Clients up to which each is drawn by itself; above, they are drawn together."""
+
+Scores = dict[int, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The records of a run, its summary (None before its end), and its overrides where known."""
+
+    folder: str
+    run: Run
+    summary: Mapping[str, Any] | None
+    overrides: list[str] | None
+
+    @property
+    def status(self) -> str:
+        """What the summary says, or `unfinished`: going on, or killed without a word."""
+        return str(self.summary["status"]) if self.summary else "unfinished"
+
+    @property
+    def command(self) -> str | None:
+        """The command line that repeats the run, where the run was started by one."""
+        return None if self.overrides is None else shlex.join(["fl-app", *self.overrides])
+
+    @cached_property
+    def scores(self) -> dict[int, Scores]:
+        """Accuracy of each client measured, by the round in which it was."""
+        found = {}
+        for record in self.run.rounds:
+            if record["accuracy"]:
+                clients = record["accuracy"]["clients"]
+                found[int(record["round"])] = {int(c): float(v) for c, v in clients.items()}
+        return found
+
+    @cached_property
+    def gone(self) -> dict[int, tuple[int, str]]:
+        """When and why clients were removed from training, or left."""
+        found: dict[int, tuple[int, str]] = {}
+        for record in self.run.rounds:
+            for event in record["events"]:
+                if event["kind"] in ("removed", "left"):
+                    why = event["detail"].split(":")[0] if event["kind"] == "removed" else "left"
+                    for client in event.get("clients") or ():
+                        found.setdefault(int(client), (int(record["round"]), why))
+        return found
+
+    @cached_property
+    def removed(self) -> dict[int, int]:
+        """The round in which the method removed a client."""
+        return {client: when for client, (when, why) in self.gone.items() if why != "left"}
+
+    @cached_property
+    def members(self) -> dict[int, dict[int, int]]:
+        """The community of every client known, by round; communities by rank, largest first."""
+        named = memberships(self.run.rounds)
+        sizes = Counter(name for stage in named.values() for name in stage.values())
+        final = Counter(list(named.values())[-1].values()) if named else Counter[int]()
+        order = sorted(sizes, key=lambda name: (-final[name], -sizes[name], name))
+        rank = {name: place for place, name in enumerate(order)}
+        found: dict[int, dict[int, int]] = {}
+        last, seen = dict[int, int](), None
+        for number, stage in named.items():
+            out = {client for client, when in self.removed.items() if when <= number}
+            if seen != (id(stage), out):  # else the same mapping serves again
+                last = {c: REMOVED if c in out else rank[name] for c, name in stage.items()}
+                seen = id(stage), out
+            found[number] = last
+        return found
+
+    def members_at(self, server_round: int) -> dict[int, int]:
+        """The community of every client known by a round."""
+        earlier = [number for number in self.members if number <= server_round]
+        return self.members[earlier[-1]] if earlier else {}
+
+    @cached_property
+    def final(self) -> dict[int, int]:
+        """The community of every client at the end, also of those that chose one untrained."""
+        last = self.members_at(len(self.run.rounds))
+        rows = ((self.summary or {}).get("communities") or {}).get("assignment") or {}
+        votes: dict[int, Counter[int]] = {}
+        for client, row in rows.items():
+            if int(client) in last:
+                votes.setdefault(row, Counter())[last[int(client)]] += 1
+        chosen = {
+            int(c): votes[row].most_common(1)[0][0] for c, row in rows.items() if row in votes
+        }
+        return chosen | last
+
+    @cached_property
+    def split_at(self) -> int | None:
+        """The first round after which clients were parted."""
+        kinds = ((r["round"], e["kind"]) for r in self.run.rounds for e in r["events"])
+        return next((int(number) for number, kind in kinds if kind in SPLITS), None)
+
+    @cached_property
+    def compared(self) -> tuple[int, int] | None:
+        """The rounds of the accuracy before and after; None with fewer than two measured.
+
+        Before is the last measurement up to the first split, else the first of all.
+        """
+        if len(self.scores) < 2:
+            return None
+        measured = sorted(self.scores)
+        split = self.split_at or 0
+        first = max((number for number in measured if number <= split), default=measured[0])
+        return (first if first < measured[-1] else measured[0]), measured[-1]
+
+    @cached_property
+    def before(self) -> Scores:
+        """Each client's accuracy as last measured by the round that it is compared with."""
+        upto = self.compared[0] if self.compared else 0
+        return self._latest(upto)
+
+    @cached_property
+    def after(self) -> Scores:
+        """Each client's accuracy as last measured."""
+        return self._latest(len(self.run.rounds))
+
+    def _latest(self, upto: int) -> Scores:
+        found: Scores = {}
+        for number, scores in self.scores.items():
+            found |= scores if number <= upto else {}
+        return found
+
+    @cached_property
+    def groups(self) -> dict[int, int]:
+        """The planted group of each client as of its last snapshot, where known."""
+        pairs = ((s.ids.tolist(), s.groups.tolist()) for s in self.run.snapshots)
+        found = {c: g for ids, groups in pairs for c, g in zip(ids, groups, strict=True)}
+        return {client: group for client, group in found.items() if group >= 0}
+
+    @cached_property
+    def clients(self) -> list[int]:
+        """All clients that the records name, sorted."""
+        seen = {int(client) for record in self.run.rounds for client in record["sampled"]}
+        return sorted(seen | self.after.keys() | self.final.keys() | self.gone.keys())
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether there are too many clients to draw each by itself."""
+        return len(self.clients) > FULL_SCALE
+
+
+def read_outcome(folder: Path) -> Outcome:
+    """Return the outcome of the run in a folder, as far as it got.
+
+    Raises ValueError for a folder without a run, and for records that cannot be read.
+    """
+    run = read_run(folder)
+    if not run.rounds and not run.config:
+        raise ValueError(f"{folder} holds no run: neither rounds.jsonl nor config.yaml; give the "
+                         "output folder of one")  # fmt: skip
+    saved = folder / OVERRIDES
+    overrides = yaml.safe_load(saved.read_text(encoding="utf-8")) if saved.exists() else None
+    return Outcome(folder.name, run, read_summary(folder), overrides)

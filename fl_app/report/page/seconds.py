@@ -1,0 +1,52 @@
+"""Where the time of a run went."""
+
+import numpy as np
+
+from fl_app.report.page.look import COMMUNITIES, MUTED, Figure, axis, figure
+from fl_app.report.page.outcome import Outcome
+
+MOST_BARS = 120
+SHADES = (COMMUNITIES[0], COMMUNITIES[4], COMMUNITIES[1], MUTED)
+
+
+def time(outcome: Outcome) -> Figure | None:
+    """Draw the seconds of every round by what they went into."""
+    parts = time_parts(outcome)
+    rounds = [int(record["round"]) for record in outcome.run.rounds]
+    if not rounds:
+        return None
+    width = -(-len(rounds) // MOST_BARS)
+    traces = []
+    for (name, seconds), shade in zip(parts.items(), SHADES, strict=True):
+        means = [float(np.mean(seconds[i : i + width])) for i in range(0, len(seconds), width)]
+        traces.append({
+            "type": "bar", "x": rounds[::width], "y": np.round(means, 4).tolist(), "name": name,
+            "marker": {"color": shade, "line": {"width": 0}},
+            "hovertemplate": "round %{x}: %{y:.3f} s " + name + "<extra></extra>",
+        })  # fmt: skip
+    each = "seconds a round" if width == 1 else f"seconds a round (means of {width})"
+    return figure(
+        traces, height=320, barmode="stack", bargap=0.1,
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        xaxis=axis("round"), yaxis=axis(each, rangemode="tozero"),
+    )  # fmt: skip
+
+
+def time_parts(outcome: Outcome) -> dict[str, list[float]]:
+    """Return the seconds of every round in training, measuring, server and engine.
+
+    Clients train some at a time: training is their own seconds over the least number at a
+    time with which these fit into the wait for the replies, and the rest of the wait is the
+    engine's: messages, encoding, idleness.
+    """
+    found: dict[str, list[float]] = {"training": [], "measuring": [], "server": [], "engine": []}
+    for record in outcome.run.rounds:
+        spent = record["time"]
+        wait, own = float(spent["training_s"]), float(spent["clients_s"])
+        at_a_time = max(1, int(np.ceil(own / wait))) if wait > 0 else 1
+        training = own / at_a_time
+        found["training"].append(training)
+        found["engine"].append(max(0.0, wait - training))
+        found["server"].append(float(spent["server_s"]))
+        found["measuring"].append(float(spent["evaluation_s"]))
+    return found

@@ -1,0 +1,104 @@
+"""The page itself: outcome -> figures -> template, into one file that needs no network."""
+
+import gzip
+from base64 import b64encode
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fl_app.records.atomic import replacing
+from fl_app.records.environment import git_commit, versions
+from fl_app.records.plain import dumps
+from fl_app.report.page import answers, curves, gains, seconds
+from fl_app.report.page.clients import client_table, community_rows
+from fl_app.report.page.flow import alluvial
+from fl_app.report.page.frames import frames
+from fl_app.report.page.look import DARK
+from fl_app.report.page.outcome import Outcome, read_outcome
+
+FILE = "report.html"
+TEMPLATE = "report.html"
+FIGURES = {
+    "accuracy": curves.accuracy,
+    "attack": curves.attack,
+    "alluvial": alluvial,
+    "quality": curves.quality,
+    "notes": curves.notes,
+    "gains": gains.gains,
+    "gain": gains.gain,
+    "seconds": seconds.time,
+}
+"""Each takes an outcome and returns its figure, or None where the run has no data for it."""
+
+
+def write_page(folder: Path) -> Path:
+    """Write `folder/report.html` from whatever the run in the folder has written so far.
+
+    Raises ValueError for a folder without a run, and for records that cannot be read.
+    """
+    text = render(read_outcome(folder))
+    with replacing(folder / FILE) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return folder / FILE
+
+
+def render(outcome: Outcome) -> str:
+    """Return the page of an outcome as HTML."""
+    figures = {name: made for name, make in FIGURES.items() if (made := make(outcome))}
+    loader = PackageLoader("fl_app.report.page")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters["percent"] = _percent
+    page: str = environment.get_template(TEMPLATE).render(
+        outcome=outcome,
+        method=answers.method(outcome),
+        facts=answers.what_was_run(outcome),
+        progress=answers.progress(outcome),
+        answers=answers.did_it_work(outcome),
+        time=answers.where_time_went(outcome),
+        communities=community_rows(outcome),
+        figures=figures,
+        configuration=_yaml(outcome.run.config),
+        **_made_with(outcome),
+        data=_script({"figures": figures, "frames": frames(outcome), "dark": DARK,
+                      "clients": client_table(outcome)}),
+        plotly=_plotly(),
+    )  # fmt: skip
+    return page
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def _yaml(config: dict[str, Any]) -> str:
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else ""
+
+
+def _made_with(outcome: Outcome) -> dict[str, Any]:
+    """Return versions and commit of the run, of this program while the run has no summary."""
+    made = outcome.summary or {"versions": versions(), "git": git_commit()}
+    commit, _, dirty = made["git"].partition("-")
+    short = commit[:12] + (f" ({dirty})" if dirty else "")
+    return {"versions": made["versions"], "git": made["git"], "commit": short}
+
+
+def _script(value: Any) -> str:
+    """Return JSON that is safe inside a script element."""
+    return dumps(value).replace("<", "\\u003c")
+
+
+@lru_cache(maxsize=1)
+def _plotly() -> str:
+    """Return plotly.js from the Python package, compressed, as the page unpacks it."""
+    found = find_spec("plotly")
+    assert found is not None
+    assert found.origin is not None
+    script = Path(found.origin).parent / "package_data" / "plotly.min.js"
+    return b64encode(gzip.compress(script.read_bytes(), compresslevel=9, mtime=0)).decode()

@@ -1,0 +1,260 @@
+"""The page of a run: what it says, from records made by hand; how it looks is another file's."""
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import yaml
+
+from fl_app.main import main
+from fl_app.records.history import FIELDS, History
+from fl_app.records.snapshot import Snapshot, spread, write_snapshot
+from fl_app.report.page import answers, write_page
+from fl_app.report.page.cells import cells
+from fl_app.report.page.clients import client_table, community_rows, ranges
+from fl_app.report.page.curves import worst_decile
+from fl_app.report.page.frames import frames
+from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
+from fl_app.report.page.outcome import Outcome, read_outcome
+from fl_app.report.page.seconds import time_parts
+from fl_app.report.page.write import FIGURES
+
+TIME = {"total_s": 1.0, "training_s": 0.6, "server_s": 0.1, "evaluation_s": 0.3, "clients_s": 0.9}
+MOVES = {
+    1: {"0": [None, 4], "1": [None, 4], "2": [None, 7], "3": [None, 7], "4": [None, 7]},
+    3: {"1": [4, 7]},
+}
+SCORES = {
+    2: [0.5, 0.5, 0.6, 0.4, 0.2],
+    4: [0.9, 0.8, 0.9, 0.7, 0.1],
+}
+EVENTS = {
+    2: [{"kind": "clustered", "detail": "2 communities", "clients": [], "right": None}],
+    3: [
+        {"kind": "removed", "detail": "alpha 0.1 of cluster 0: [4]", "clients": [4], "right": True}
+    ],
+    4: [{"kind": "left", "detail": "clients [3]", "clients": [3], "right": None}],
+}
+
+
+def record(number: int) -> dict[str, Any]:
+    scores = SCORES.get(number)
+    measured = scores and {
+        "mean": float(np.mean(scores)),
+        "std": 0.1,
+        "clients": {str(client): score for client, score in enumerate(scores)},
+    }
+    found = dict.fromkeys(("ari", "pure_share", "majority_purity", "silhouette", "modularity"), 0.5)
+    return dict.fromkeys(FIELDS) | {
+        "round": number,
+        "sampled": [0, 1, 2] if number % 2 else [2, 3, 4],
+        "failed": {"2": "lost"} if number == 4 else {},
+        "rejected": {},
+        "accuracy": measured,
+        "communities": found | {"count": 2, "right": False, "moved": MOVES.get(number, {})},
+        "events": EVENTS.get(number, []),
+        "notes": {"alpha_cross": {"0": 0.1 * number}},
+        "attack": {"loyal_accuracy": 0.8, "recall": 1.0, "precision": 0.5, "backdoor": None},
+        "time": TIME,
+        "privacy": {"epsilon": {"clients": {"0": 0.5 * number}}},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a run of five clients: 1 changes its community, 4 is removed, 3 leaves."""
+    History(tmp_path, [record(number) for number in range(1, 5)])
+    config = {"seed": 3, "rounds": 4, "strategy": {"_target_": "fl_app.strategies.cfl.Cfl"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(["strategy=cfl", "data.root=a b"]))
+    for number, value in ((1, 1.0), (2, 1.0), (4, 1.5)):
+        matrix = np.full((5, 5), value) - value * np.eye(5)
+        labels = np.array([0, 0, 1, 1, 1]) if number < 4 else np.array([0, 1, 1, 1, 2])
+        groups = np.array([0, 0, 1, 1, 1])
+        write_snapshot(
+            tmp_path, round=number, ids=np.arange(5), similarity=matrix, labels=labels,
+            groups=groups,
+        )  # fmt: skip
+    return tmp_path
+
+
+@pytest.fixture
+def outcome(folder: Path) -> Outcome:
+    return read_outcome(folder)
+
+
+def test_communities_are_ranked_by_size_and_the_removed_stand_apart(outcome: Outcome) -> None:
+    assert outcome.members[1] == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
+    assert outcome.members[4] == {0: 1, 1: 0, 2: 0, 3: 0, 4: REMOVED}
+    rows = community_rows(outcome)
+    assert [(row["name"], row["clients"], row["members"]) for row in rows] == [
+        ("0", 3, "1\N{EN DASH}3"), ("1", 1, "0"), ("removed", 1, "4"),
+    ]  # fmt: skip
+    assert rows[0]["groups"] == "0: 1, 1: 2"
+    assert rows[0]["before"] == pytest.approx(0.5)
+    assert rows[0]["after"] == pytest.approx(0.8)
+    assert rows[0]["worst"] == 0.7
+
+
+def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
+    table = client_table(outcome)
+    keys = [column["key"] for column in table["columns"]]
+    rows = [dict(zip(keys, row, strict=True)) for row in table["rows"]]
+    assert rows[4] == {
+        "client": 4, "community": "removed", "group": 1, "before": 0.2, "after": 0.1,
+        "gain": pytest.approx(-10), "trained": 2, "lost": 0, "out": 3,
+        "why": "alpha 0.1 of cluster 0", "epsilon": None,
+    }  # fmt: skip
+    assert (rows[3]["out"], rows[3]["why"]) == (4, "left")
+    assert (rows[2]["trained"], rows[2]["lost"]) == (3, 1)
+    assert rows[0]["epsilon"] == 2.0
+
+
+def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
+    assert answers.progress(outcome) == (
+        "At round 4 of 4: still going, or ended without a word, 4.0 s of rounds."
+    )
+    told = answers.did_it_work(outcome)
+    assert told[0] == (
+        "Mean accuracy over the clients is 68.0% (round 4), after 44.0% before the clients were "
+        "parted, round 2; the worst tenth of the clients is at 10.0%."
+    )
+    assert told[1] == "2 communities at the end; agreement with the 2 planted groups: ARI 0.50."
+    assert "100% were told apart" in told[2]
+    assert told[3].startswith("1 reply failed and 0 were rejected")
+
+
+def test_time_is_split_by_who_worked(outcome: Outcome) -> None:
+    # 0.9 s of clients within 0.6 s: two at a time, so 0.45 s of training and 0.15 s of engine
+    parts = {name: seconds[0] for name, seconds in time_parts(outcome).items()}
+    assert parts == pytest.approx(
+        {"training": 0.45, "measuring": 0.3, "server": 0.1, "engine": 0.15}
+    )
+
+
+def test_plotly_accepts_every_figure(outcome: Outcome) -> None:
+    made = {name: make(outcome) for name, make in FIGURES.items()}
+    assert all(made.values())
+    shown = frames(outcome)
+    assert [frame["round"] for frame in shown] == [1, 4]  # round 2 is like round 1
+    for figure in [*made.values(), *(f[kind] for f in shown for kind in ("matrix", "graph"))]:
+        assert figure is not None
+        data = [{k: v for k, v in trace.items() if k != "packed"} for trace in figure["data"]]
+        go.Figure({"data": data, "layout": figure["layout"]})
+
+
+def test_the_page_needs_no_network_and_says_how_to_repeat_the_run(folder: Path) -> None:
+    page = write_page(folder).read_text()
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "fl-app strategy=cfl &#39;data.root=a b&#39;" in page
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    assert set(json.loads(found[1])) == {"figures", "frames", "dark", "clients"}
+    assert write_page(folder).read_text() == page
+
+
+def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("seed: 0\nrounds: 9\n")
+    page = write_page(tmp_path).read_text()
+    assert "At round 0 of 9" in page
+    assert "Accuracy has not been measured yet." in page
+
+
+def test_a_folder_without_a_run_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fl-app", "report", str(tmp_path)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_many_clients_are_drawn_together() -> None:
+    n = 301
+    draw = np.random.default_rng(0)
+    similarity = draw.uniform(size=(n, n))
+    similarity = (similarity + similarity.T) / 2
+    groups = np.arange(n) % 2
+    ranks = {client: client % 3 for client in range(n)}
+    snapshot = Snapshot(1, np.arange(n), similarity.astype(np.float32), groups, groups)
+    found = cells(snapshot, ranks, 1)
+    assert sorted(client for inside in found.members for client in inside) == list(range(n))
+    assert len(found.members) <= 153
+    for inside, rank in zip(found.members, found.ranks, strict=True):
+        assert {ranks[client] for client in inside} == {rank}
+    a, b = found.members[0], found.members[-1]
+    assert found.similarity[0, -1] == pytest.approx(similarity[np.ix_(a, b)].mean(), rel=1e-5)
+    within = [similarity[i, j] for i, j in combinations(a, 2)]
+    assert found.similarity[0, 0] == pytest.approx(np.mean(within), rel=1e-5)
+
+
+def test_ids_are_told_in_short() -> None:
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0\N{EN DASH}2, 5, 7\N{EN DASH}8"
+    assert ranges(range(0, 30, 2)).endswith("20, 22 and 3 more")
+    assert ranges([]) == ""
+
+
+def test_the_worst_decile_is_of_one_client_at_least() -> None:
+    assert worst_decile({0: 0.4, 1: 0.2}) == 0.2
+    assert worst_decile({client: client / 20 for client in range(20)}) == pytest.approx(0.025)
+
+
+def test_kept_rounds_are_spread_over_the_run() -> None:
+    assert spread(40, 4) == {1, 14, 27, 40}
+    assert spread(3, 12) == {1, 2, 3}
+    assert spread(40, 0) == set()
+    assert spread(40, 1) == {40}
+
+
+def _linear(colour: str) -> np.ndarray:
+    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def _contrast(one: str, other: str) -> float:
+    """Return the contrast of WCAG 2.2, in [1, 21]."""
+    lights = sorted(float(_linear(each) @ (0.2126, 0.7152, 0.0722)) + 0.05 for each in (one, other))
+    return lights[1] / lights[0]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_colours_stand_out_from_the_ground(dark: bool) -> None:
+    shades = [DARK[c] for c in COMMUNITIES] if dark else list(COMMUNITIES)
+    ground = DARK[GROUND] if dark else GROUND
+    assert min(_contrast(shade, ground) for shade in shades) >= 3  # WCAG 2.2, 1.4.11
+
+
+# Machado, Oliveira and Fernandes, IEEE TVCG 2009, severity 1.0.
+BLIND = {
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+               [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+               [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+               [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
+
+
+def _oklab(linear: np.ndarray) -> np.ndarray:
+    """Return the colour in Ottosson's OKLab, in which distances are as the eye's."""
+    cones = np.array([[0.4122214708, 0.5363325363, 0.0514459929],
+                      [0.2119034982, 0.6806995451, 0.1073969566],
+                      [0.0883024619, 0.2817188376, 0.6299787005]]) @ linear.clip(0, 1)  # fmt: skip
+    return np.array([[0.2104542553, 0.7936177850, -0.0040720468],
+                     [1.9779984951, -2.4285922050, 0.4505937099],
+                     [0.0259040371, 0.7827717662, -0.8086757660]]) @ np.cbrt(cones)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BLIND)
+@pytest.mark.parametrize("dark", [False, True])
+def test_colour_blind_eyes_tell_the_communities_apart(kind: str, dark: bool) -> None:
+    shades = [DARK[c] for c in COMMUNITIES] if dark else list(COMMUNITIES)
+    seen = [_oklab(np.array(BLIND[kind]) @ _linear(shade)) for shade in shades]
+    nearest = min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
+    assert nearest >= 0.1  # of OKLab, where black and white are 1 apart
