@@ -33,7 +33,8 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     people = shared_population(config, data_root)
     model, train = _thread_model(config, people)
     measure: Measure = partial(evaluate, precision=config.client.precision)
-    if isinstance(model.module, CentroidModel):
+    clusters = isinstance(model.module, CentroidModel)
+    if clusters:
         measure = partial(score_centroids, classes=people.dataset.classes)
     built, liars = attack(config)
     return LocalClient(
@@ -47,6 +48,7 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         seed=config.seed,
         attack=built,
         malicious=client_id in liars,
+        clusters=clusters,
         colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
     )
 

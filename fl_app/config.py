@@ -221,6 +221,12 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
                 f"engine.min_success must be at most population.clients={clients}, "
                 f"got {engine.min_success}; lower it"
             )
+    alone = strategy is not None and getattr(strategy.resolve(), "simulation_only", False)
+    if alone and engine and engine.name == "deployment":
+        found.append(
+            f"engine must be inprocess or simulation with strategy {strategy.path.split('.')[-1]}, "
+            "whose server holds all clients' points, got deployment; choose another of the two"
+        )
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
         found.append(
             f"records.snapshot_rounds must be at most rounds={rounds}, "

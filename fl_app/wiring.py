@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.utils import get_object
 
@@ -178,9 +179,17 @@ def strategy(config: Config) -> CommunityStrategy:
         if graph.benign == "largest"
         else _central(config, most=graph.root_samples).benign,
         fresh=lambda number: initial_model(config, number)[1],
+        union=None if config.engine.name == "deployment" else partial(union, config),
     )
     built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
     return built
+
+
+def union(config: Config) -> np.ndarray:
+    """Return the training points (p, d) of all clients, float32: what no real server has."""
+    people = shared_population(config)
+    everyone = (people.client(client_id).train_images for client_id in range(people.clients))
+    return np.concatenate([images.flatten(1).numpy() for images in everyone])
 
 
 def identity(config: Config) -> dict[str, Any]:

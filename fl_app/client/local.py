@@ -38,7 +38,8 @@ class LocalClient:
     """A client of the federation, known by `client_id` from 0 on.
 
     `samples` counts its training data, which `load` brings, as they are in a round, when they
-    are first needed: a client that is only asked who it is costs no memory.
+    are first needed: a client that is only asked who it is costs no memory. One that clusters
+    its points is always scored on its training data, as nothing else of them is learnt.
     """
 
     client_id: int
@@ -51,6 +52,7 @@ class LocalClient:
     seed: int
     attack: Attack = NO_ATTACK
     malicious: bool = False
+    clusters: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
 
     def fit(
@@ -107,7 +109,7 @@ class LocalClient:
         data = self.load(server_round)
         images, labels = (
             (data.train_images, data.train_labels)
-            if train_data
+            if train_data or self.clusters
             else (data.test_images, data.test_labels)
         )
         return self.measure(self.model.module, images, labels)

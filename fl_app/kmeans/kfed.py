@@ -4,38 +4,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fl_app.kmeans.lloyd import Centroids, Points, assign
+from fl_app.kmeans.lloyd import Centroids, Points
 from fl_app.rng import generator
+
+POOL_STARTS = 5
+"""Starts of k-means over the clients' centroids; the best is kept."""
 
 
 def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> Centroids:
     """Return k centroids (k, d) of the clients' own, each (k', d) with its own k'.
 
-    Starts from the centroids of a client drawn by the seed, adds the one farthest from those
-    chosen until there are k, and takes the means of all that are nearest to each. Where
-    fewer than k differ, the last are repeated. Raises ValueError without any centroid.
-    Dennis et al., ICML 2021, algorithm 2.
+    By k-means over all of them, as Holzer et al., 2023, run k-FED. Dennis et al., ICML 2021,
+    algorithm 2, take one step from the centroids of a single client and those farthest from
+    them: right where each client sees few of the clusters, far off where each sends k. Where
+    fewer than k differ, they are repeated. Raises ValueError without any centroid.
     """
+    from sklearn.cluster import KMeans
+
     pool = [each for each in per_client if len(each)]
     if not pool:
         raise ValueError(f"no client sent a centroid of {len(per_client)}; each needs points")
     everything = np.concatenate(pool).astype(np.float64)
-    first = pool[int(generator(seed, purpose="k-FED start").integers(len(pool)))]
-    chosen = _farthest(everything, first[:k].astype(np.float64), k)
-    labels, _ = assign(everything, chosen)
-    counts = np.bincount(labels, minlength=k)
-    sums = np.zeros_like(chosen)
-    np.add.at(sums, labels, everything)
-    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], chosen)
+    different = np.unique(everything, axis=0)
+    if len(different) <= k:
+        return np.resize(different, (k, everything.shape[1]))
+    state = int(generator(seed, purpose="k-FED start").integers(2**31))
+    found = KMeans(k, n_init=POOL_STARTS, random_state=state).fit(everything)
+    centroids: Centroids = found.cluster_centers_
+    return centroids
 
 
-def _farthest(everything: Centroids, chosen: Centroids, k: int) -> Centroids:
-    squares = assign(everything, chosen)[1]
-    while len(chosen) < k:
-        farthest = everything[int(squares.argmax())][None, :]
-        chosen = np.concatenate([chosen, farthest])
-        squares = np.minimum(squares, assign(everything, farthest)[1])
-    return chosen
+def start_seed(seed: int, server_round: int) -> int:
+    """Return the seed by which the start that begins with a round makes its first centroids."""
+    return int(generator(seed, purpose="start", round=server_round).integers(2**31))
 
 
 def local_centroids(points: Points, k: int, *, seed: int, client: int) -> Centroids:

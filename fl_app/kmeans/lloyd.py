@@ -15,15 +15,32 @@ BLOCK = 65_536
 
 def assign(points: Points, centroids: Centroids) -> tuple[Assigned, Float[np.ndarray, " p"]]:
     """Return each point's nearest centroid (p,), the first of equals, and squared distance (p,)."""
-    labels, squares = np.empty(len(points), int), np.empty(len(points))
-    norms = (centroids * centroids).sum(axis=1)
+    squares = np.empty(len(points))
+    labels = nearest(points, centroids, near=squares)
+    for start in range(0, len(points), BLOCK):
+        part = points[start : start + BLOCK]
+        squares[start : start + BLOCK] += np.einsum("pd,pd->p", part, part)
+    return labels, np.maximum(squares, 0.0)
+
+
+def nearest(
+    points: Points, centroids: Centroids, *, near: Float[np.ndarray, " p"] | None = None
+) -> Assigned:
+    """Return each point's nearest centroid (p,), the first of equals.
+
+    Found in the precision of the points. `near` (p,), where given, receives the squared
+    distance less the squared norm of the point.
+    """
+    labels = np.empty(len(points), int)
+    compared = centroids.astype(points.dtype, copy=False)
+    norms = np.einsum("kd,kd->k", compared, compared)
     for start in range(0, len(points), BLOCK):
         part = slice(start, start + BLOCK)
-        near = norms - 2.0 * (points[part] @ centroids.T)
-        labels[part] = near.argmin(axis=1)
-        own = (points[part] * points[part]).sum(axis=1)
-        squares[part] = np.maximum(own + near.min(axis=1), 0.0)
-    return labels, squares
+        away = norms - 2.0 * (points[part] @ compared.T)
+        labels[part] = away.argmin(axis=1)
+        if near is not None:
+            near[part] = away.min(axis=1)
+    return labels
 
 
 def local_update(
@@ -39,15 +56,14 @@ def local_update(
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}; the paper's are 5")
-    k = len(centroids)
     current = centroids.astype(np.float64)
-    first = np.zeros(k, int)
+    first = np.zeros(len(centroids), int)
     for step in range(steps):
-        labels, _ = assign(points, current)
-        counts = np.bincount(labels, minlength=k)
+        labels = nearest(points, current)
+        counts = np.bincount(labels, minlength=len(centroids))
         if step == 0:
             first = counts
-        moved = _means(points, labels, counts, current)
+        moved = means(points, labels, counts, current)
         farthest = float(np.linalg.norm(moved - current, axis=1).max())
         current = moved
         if farthest <= tolerance:
@@ -55,12 +71,13 @@ def local_update(
     return current, first
 
 
-def _means(points: Points, labels: Assigned, counts: Counts, current: Centroids) -> Centroids:
+def means(points: Points, labels: Assigned, counts: Counts, current: Centroids) -> Centroids:
+    """Return the mean of each centroid's points (k, d), in float64; `current` where none are."""
     member = sparse.csr_matrix(
         (np.ones(len(points)), (labels, np.arange(len(points)))), (len(counts), len(points))
     )
-    sums = member @ points.astype(np.float64)
+    sums = member @ points
     full = counts > 0
-    means = current.copy()
-    means[full] = sums[full] / counts[full, None]
-    return means
+    found = current.copy()
+    found[full] = sums[full] / counts[full, None]
+    return found

@@ -48,11 +48,17 @@ def agreement(table: Contingency) -> Agreement:
     completeness = 1.0 - (both - of_classes) / of_clusters if of_clusters > 0 else 1.0
     product, together = homogeneity * completeness, homogeneity + completeness
     return Agreement(
-        accuracy=float(table.max(axis=1).sum() / total),
+        accuracy=float(table[np.arange(len(table)), majority(table)].sum() / total),
         homogeneity=float(homogeneity),
         completeness=float(completeness),
         v_measure=float(2 * product / together) if together > 0 else 0.0,
     )
+
+
+def majority(table: Contingency) -> Int[np.ndarray, " k"]:
+    """Return the most frequent class of each cluster (k,), the first of equals."""
+    found: Int[np.ndarray, " k"] = table.argmax(axis=1)
+    return found
 
 
 def _entropy(shares: Float[np.ndarray, " s"]) -> float:

@@ -28,6 +28,11 @@ def aggregate(centroids: Local, weights: Shares) -> Centroids:
     return mean
 
 
+def dynamic(weights: Shares) -> Shares:
+    """Return the weights (m, k) themselves: DWF, each client by its points of each cluster."""
+    return weights
+
+
 def equal(weights: Shares) -> Shares:
     """Return weights (m, k) that are all one: EWF, the plain mean of the clients."""
     return np.ones_like(weights)

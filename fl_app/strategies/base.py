@@ -45,6 +45,8 @@ class CommunityStrategy(Strategy, ABC):
     name: str | None = None
     of_points = False
     """Whether the model is centroids of data points, and not a network."""
+    simulation_only = False
+    """Whether the server needs what only a simulation has."""
 
     def __init__(self, setting: Setting, *, participation: float, rule: Rule) -> None:
         self.setting = setting

@@ -3,7 +3,9 @@
 Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 2.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,45 +13,70 @@ from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from hydra.utils import get_object
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from sklearn.cluster import kmeans_plusplus
 
-from fl_app.aggregation import weighted_mean
 from fl_app.kmeans import weighting as rules
-from fl_app.kmeans.kfed import initial_centroids
+from fl_app.kmeans.descent import Descent
+from fl_app.kmeans.kfed import initial_centroids, start_seed
 from fl_app.kmeans.lloyd import Centroids
-from fl_app.kmeans.scores import agreement
-from fl_app.rng import generator
-from fl_app.strategies.base import CommunityStrategy, EvaluateReplies, FitReplies, roster
-from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Setting, View
+from fl_app.strategies.base import EvaluateReplies, FitReplies, roster
+from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.setting import Setting
 from fl_app.types import Participation, Vectors
 
-WEIGHTINGS = {"dynamic": lambda counts: counts, "equal": rules.equal}
+Weigh = Callable[[rules.Shares], rules.Shares]
+WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
+PATHS = 2
+"""Dimensions up to which a round's centroids are kept in the records: what can be drawn."""
+
+
+def _known(weighting: str) -> str:
+    """Raise ValueError for a weighting that is neither a name of ours nor of a function."""
+    try:
+        found = WEIGHTINGS.get(weighting) or get_object(weighting)
+    except (ImportError, ValueError) as error:
+        raise ValueError(
+            f"one of {', '.join(WEIGHTINGS)} or the dotted name of a function: {error}"
+        ) from error
+    if not callable(found):
+        raise ValueError(f"a function of the counts and {weighting} is none")
+    return weighting
+
+
+Weighting = Annotated[str, AfterValidator(_known)]
 Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
-class KMeans(CommunityStrategy):
+@dataclass
+class Best:
+    """The start whose clients' points were nearest to their centroids, and what it scored."""
+
+    distance: float
+    centroids: Centroids
+    agreement: dict[str, Any] = field(default_factory=dict)
+    accuracy: dict[int, float] = field(default_factory=dict)
+
+
+class KMeans(OfPoints):
     """Clients take `steps` of Lloyd's algorithm, the server a step towards their mean.
 
     `weighting=dynamic` weighs a client's centroid by its points nearest to the one that came
     in (DWF), `equal` does not (EWF); another name is that of a function of the counts (m, k).
     `init=kfed` and `kmeans++` take the first round to ask all clients for centroids of their
-    own; `random` starts from those of the network. Training ends after `patience` rounds in
-    which the centroids moved no less than `tolerance` below the least so far. With `n_init`
-    above 1, that many starts share the rounds, one after another, and the one whose clients
-    were nearest to their centroids in its last round is kept. `only_start` ends after the
-    first round: with `init=kfed` that is k-FED.
+    own; `random` starts from those of the network. A start ends after a round that moved the
+    centroids by no more than `tolerance`, or `patience` rounds that moved them no less than
+    any before. With `n_init` above 1, that many starts share the rounds, one after another;
+    after each, all clients score its centroids (the paper's RequestScore) and the best are
+    kept. `only_start` ends after the first round: with `init=kfed` that is k-FED.
     """
-
-    of_points = True
 
     def __init__(
         self,
         setting: Setting,
         *,
         participation: Participation,
-        weighting: str = "dynamic",
+        weighting: Weighting = "dynamic",
         init: Literal["kfed", "kmeans++", "random"] = "kfed",
         steps: PositiveInt = 5,
         learning_rate: PositiveFloat = 0.01,
@@ -59,35 +86,33 @@ class KMeans(CommunityStrategy):
         n_init: PositiveInt = 1,
         only_start: bool = False,
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(setting, participation=participation)
         self.weigh = WEIGHTINGS.get(weighting) or get_object(weighting)
         self.init, self.steps = init, steps
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience
         self.n_init, self.only_start = n_init, only_start
-        self.k, self.length = setting.layout.shapes[0]
-        self.current = self._centroids(setting.initial[None, :])[0][0]
-        self.previous = self.current
-        self.begun = 1
-        self.least, self.since = float("inf"), 0
-        self.best: tuple[float, Centroids] | None = None
-        self.agreement: dict[str, Any] = {}
-        self.moved: float | None = None
+        first = self._centroids(setting.initial[None, :])[0][0]
+        self.descent = Descent(first, first)
+        self.begun, self.number, self.over = 1, 1, False
+        self.best: Best | None = None
 
     @property
     def notes(self) -> Mapping[str, Any]:
         """Movement of the round, and what was measured of clusters and classes."""
-        return {"movement": self.moved, **self.agreement}
+        found = {"movement": self.descent.moved, "start": self.number, **self.agreement}
+        if self.length <= PATHS:
+            found["centroids"] = self.descent.current.tolist()
+        return found
 
     @property
     def finished(self) -> bool:
-        """Whether the centroids stand still, and no start is left."""
-        if self.only_start:
-            return self.moved is not None
-        return self.since >= self.patience and self._start_number() >= self.n_init
+        """Whether the last start has come to its end."""
+        return self.over and self.number == self.n_init
 
-    def _start_number(self) -> int:
-        return min(self.n_init, 1 + (self.begun - 1) * self.n_init // self.setting.rounds)
+    def evaluates(self, server_round: int) -> bool:
+        """Whether clients are asked for their score: at the end of each start, too."""
+        return self.over or super().evaluates(server_round)
 
     def _asks(self, server_round: int) -> bool:
         """Whether this is the round in which clients give centroids of their own."""
@@ -102,6 +127,8 @@ class KMeans(CommunityStrategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample among all clients; all are asked in the round that starts."""
+        if self.over:
+            self._begin(server_round)
         present = list(roster(client_manager).proxies())
         if not self._asks(server_round):
             present = self.sample(server_round, present, "all")
@@ -116,20 +143,15 @@ class KMeans(CommunityStrategy):
         """Start from the clients' own centroids, or step towards the mean of their moved ones."""
         replies = self.receive(server_round, results)
         centroids, counts = self._centroids(replies.models)
-        before = self.current
         if self._asks(server_round):
-            self.current = self.previous = self._first(centroids, counts)
+            self.descent.begin(self._first(centroids, counts))
         else:
-            mean = rules.aggregate(centroids, self.weigh(counts))
-            moved = rules.step(
-                self.current, self.previous, mean,
+            self.descent.follow(
+                centroids, self.weigh(counts),
                 learning_rate=self.learning_rate, momentum=self.momentum,
             )  # fmt: skip
-            self.previous, self.current = self.current, moved
-        self._watch(server_round, float(np.linalg.norm(self.current - before)), replies)
-        flat = np.concatenate([self.current.ravel(), np.zeros(self.k)]).astype(np.float32)
-        self.communities.models[0] = flat
-        return encode(flat), {"train_loss": replies.loss}
+        self.over = self._ends(server_round)
+        return self.publish(self.descent.current), {"train_loss": replies.loss}
 
     def _centroids(self, models: Vectors) -> tuple[np.ndarray, np.ndarray]:
         """Return the centroids (m, k, d) and counts (m, k) in models (m, k * d + k)."""
@@ -140,8 +162,7 @@ class KMeans(CommunityStrategy):
     def _first(self, centroids: np.ndarray, counts: np.ndarray) -> Centroids:
         """Return the first centroids (k, d) from the clients' own."""
         own = [c[n > 0] for c, n in zip(centroids, counts, strict=True)]
-        draw = generator(self.setting.seed, purpose="start", round=self.begun)
-        seed = int(draw.integers(2**31))
+        seed = start_seed(self.setting.seed, self.begun)
         if self.init == "kfed":
             return initial_centroids(own, self.k, seed=seed)
         pool, weights = np.concatenate(own), counts[counts > 0]
@@ -151,26 +172,20 @@ class KMeans(CommunityStrategy):
         )[0]
         return found
 
-    def _watch(self, server_round: int, moved: float, replies: Replies) -> None:
-        """Note how far the centroids moved, and begin the next start where one is due."""
-        self.moved = moved
-        if moved < self.least - self.tolerance:
-            self.least, self.since = moved, 0
-        else:
-            self.since += 1
-        share = self.setting.rounds // self.n_init
-        over = server_round - self.begun + 1 >= share or self.since >= self.patience
-        if self.n_init == 1 or not over:
-            return
-        if self.best is None or replies.loss < self.best[0]:
-            self.best = replies.loss, self.current
-        if self._start_number() < self.n_init and server_round < self.setting.rounds:
-            self.begun, self.least, self.since = server_round + 1, float("inf"), 0
-            fresh = self.setting.fresh
-            if self.init == "random" and fresh is not None:
-                self.current = self.previous = self._centroids(fresh(server_round)[None, :])[0][0]
-        else:
-            self.current = self.previous = self.best[1]
+    def _ends(self, server_round: int) -> bool:
+        """Whether this start is over: still, out of its share of the rounds, or k-FED's one."""
+        last = self.setting.rounds * self.number // self.n_init
+        still = self.descent.still(tolerance=self.tolerance, patience=self.patience)
+        return still or server_round >= last or self.only_start
+
+    def _begin(self, server_round: int) -> None:
+        """Begin the next start."""
+        self.begun, self.number, self.over = server_round, self.number + 1, False
+        current, fresh = self.descent.current, self.setting.fresh
+        if self.init == "random" and fresh is not None:
+            current = self._centroids(fresh(server_round)[None, :])[0][0]
+            self.publish(current)
+        self.descent = Descent(current, current)
 
     def aggregate_evaluate(
         self,
@@ -178,38 +193,42 @@ class KMeans(CommunityStrategy):
         results: EvaluateReplies,
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Sum the clients' tables: classes are called by the majority of all their points."""
-        tables, distances, samples = [], [], []
-        for _, reply in results:
-            packed = reply.metrics.get("table")
-            if isinstance(packed, bytes) and len(packed) % (8 * self.k) == 0:
-                tables.append(np.frombuffer(packed, np.int64).reshape(self.k, -1))
-                distances.append(reply.loss)
-                samples.append(reply.num_examples)
-        self.agreement = {}
-        if tables:
-            distance = float(np.average(distances, weights=samples))
-            self.agreement = {"distance": distance, **vars(agreement(np.sum(tables, axis=0)))}
-        return super().aggregate_evaluate(server_round, results, failures)
-
-    def view(self, server_round: int) -> View | None:
-        """Return None: points are clustered here, not clients."""
-        return None
+        """Score the centroids; at the end of a start, keep the best ones so far."""
+        found = super().aggregate_evaluate(server_round, results, failures)
+        if not self.over or self.n_init == 1:
+            return found
+        if self.distance is not None and (self.best is None or self.distance < self.best.distance):
+            now = self.descent.current
+            self.best = Best(self.distance, now, self.agreement, self.accuracy)
+        if self.finished and self.best is not None:
+            self.descent.current = self.descent.previous = self.best.centroids
+            self.agreement, self.accuracy = self.best.agreement, self.best.accuracy
+            self.publish(self.best.centroids)
+        return found
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Add the centroids of this round and the last, and what is watched."""
         arrays, state = super().checkpoint()
-        arrays |= {"current": self.current, "previous": self.previous}
-        if self.best is not None:
-            arrays["best"] = self.best[1]
-        least = None if np.isinf(self.least) else self.least
-        watched: Sequence[Any] = [self.begun, least, self.since, self.best and self.best[0]]
-        return arrays, state | {"watched": watched}
+        now, best = self.descent, self.best
+        arrays |= {"current": now.current, "previous": now.previous}
+        least = now.least if isfinite(now.least) else None
+        watched: Sequence[Any] = [now.moved, least, now.since, self.begun, self.number, self.over]
+        kept = None
+        if best is not None:
+            arrays["best"] = best.centroids
+            accuracy = {str(client): value for client, value in best.accuracy.items()}
+            kept = [best.distance, best.agreement, accuracy]
+        return arrays, state | {"watched": watched, "best": kept}
 
     def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Take up what `checkpoint` returned."""
         super().restore(arrays, state)
-        self.current, self.previous = np.array(arrays["current"]), np.array(arrays["previous"])
-        self.begun, least, self.since, loss = state["watched"]
-        self.least = float("inf") if least is None else least
-        self.best = None if loss is None else (loss, np.array(arrays["best"]))
+        moved, least, since, self.begun, self.number, self.over = state["watched"]
+        least = float("inf") if least is None else least
+        current, previous = np.array(arrays["current"]), np.array(arrays["previous"])
+        self.descent = Descent(current, previous, moved, least, since)
+        self.best = None
+        if state["best"] is not None:
+            distance, found, accuracy = state["best"]
+            clients = {int(client): value for client, value in accuracy.items()}
+            self.best = Best(distance, np.array(arrays["best"]), found, clients)

@@ -38,6 +38,8 @@ class Setting:
     """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None
     """Draws first models beyond `initial`, by number: for methods that start from several."""
+    union: Callable[[], np.ndarray] | None = None
+    """Brings all clients' training points (p, d) together, where a simulation has them."""
 
 
 @dataclass(frozen=True)

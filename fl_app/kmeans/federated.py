@@ -1,0 +1,71 @@
+"""Federated k-means on arrays alone: the algorithm without messages, for studies of it.
+
+A run on any engine makes the same draws and, up to float32 messages, the same centroids.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fl_app.kmeans.descent import Descent
+from fl_app.kmeans.kfed import initial_centroids, local_centroids, start_seed
+from fl_app.kmeans.lloyd import Centroids, Points, local_update
+from fl_app.kmeans.weighting import Shares
+from fl_app.rng import generator, torch_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The algorithm's settings, as `strategy=kmeans` has them."""
+
+    k: int
+    seed: int
+    weigh: Callable[[Shares], Shares]
+    rounds: int
+    participation: float = 1.0
+    steps: int = 5
+    learning_rate: float = 0.01
+    momentum: float = 0.8
+    tolerance: float = 1e-8
+    patience: int = 300
+
+
+def start(clients: Sequence[Points], *, k: int, seed: int) -> Centroids:
+    """Return k-FED's centroids (k, d) of all clients' points (p_i, d)."""
+    own = [
+        local_centroids(points, k, seed=local_seed(seed, client), client=0)
+        for client, points in enumerate(clients)
+    ]
+    return initial_centroids(own, k, seed=start_seed(seed, 1))
+
+
+def local_seed(seed: int, client: int) -> int:
+    """Return the seed of a client's own centroids in the first round, as engines draw it."""
+    return torch_seed(seed, purpose="batches", round=1, client=client) % 2**31
+
+
+def descend(clients: Sequence[Points], first: Centroids, plan: Plan) -> Iterator[Descent]:
+    """Yield the state after each round from centroids (k, d), until it stands still.
+
+    Rounds count on from the first, in which k-FED ran.
+    """
+    state = Descent(first, first)
+    size = max(1, round(plan.participation * len(clients)))
+    for server_round in range(2, plan.rounds + 1):
+        draw = generator(plan.seed, purpose="sample all", round=server_round)
+        cohort = np.sort(draw.choice(len(clients), size, replace=False))
+        local, counts = [], []
+        for client in cohort:
+            moved, weights = local_update(
+                clients[client], state.current, steps=plan.steps, tolerance=plan.tolerance
+            )
+            local.append(moved)
+            counts.append(weights)
+        state.follow(
+            np.stack(local), plan.weigh(np.stack(counts).astype(float)),
+            learning_rate=plan.learning_rate, momentum=plan.momentum,
+        )  # fmt: skip
+        yield state
+        if state.still(tolerance=plan.tolerance, patience=plan.patience):
+            return

@@ -1,0 +1,68 @@
+"""Central k-means: what all points in one place would give, to compare with."""
+
+import numpy as np
+from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from pydantic import PositiveInt
+
+from fl_app.rng import generator
+from fl_app.strategies.base import FitReplies
+from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.setting import Setting
+
+
+class CentralKMeans(OfPoints):
+    """Scikit-learn's k-means on the union of all clients' points, in one round.
+
+    No client is asked but for its score: only a simulation has the points on the server. The
+    best of `n_init` k-means++ starts is kept, each of up to `max_iter` iterations. Raises
+    ValueError where the setting has no union.
+    """
+
+    simulation_only = True
+    name = "central_kmeans"
+
+    def __init__(
+        self, setting: Setting, *, n_init: PositiveInt = 1, max_iter: PositiveInt = 10_000
+    ) -> None:
+        super().__init__(setting, participation=1.0)
+        if setting.union is None:
+            raise ValueError("central k-means needs all points in one place; run a simulation")
+        self.union = setting.union
+        self.n_init, self.max_iter = n_init, max_iter
+        self.done = False
+
+    @property
+    def notes(self) -> dict[str, object]:
+        """What was measured of clusters and classes."""
+        return dict(self.agreement)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the one round is over."""
+        return self.done
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Ask nobody."""
+        return []
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: FitReplies,
+        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Cluster the union."""
+        from sklearn.cluster import KMeans
+
+        points = self.union()
+        state = int(generator(self.setting.seed, purpose="central k-means").integers(2**31))
+        found = KMeans(self.k, n_init=self.n_init, max_iter=self.max_iter, random_state=state).fit(
+            points
+        )
+        self.done = True
+        loss = float(found.inertia_ / len(points))
+        return self.publish(np.asarray(found.cluster_centers_)), {"train_loss": loss}
