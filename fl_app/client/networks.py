@@ -75,8 +75,11 @@ def centroids(
 ) -> nn.Module:
     """Return k centroids for federated k-means, as many as classes where k is None.
 
-    Their first values are standard normal, as standardised points are.
+    Their first values are standard normal, as standardised points are. Raises ValueError where
+    there is neither.
     """
+    if k is None and classes == 1:
+        raise ValueError("network.k must be a number where the data have no classes, got null")
     return CentroidModel(k or classes, prod(shape))
 
 

@@ -1,4 +1,4 @@
-"""Data sets by name: images in memory, ready to be split among clients."""
+"""Data sets by name: images or points in memory, ready to be split among clients."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ class DataError(ValueError):
 class Dataset:
     """Images as bytes (N, C, H, W) and labels (N,) in [0, classes), for training and test.
 
+    Points are float32 (N, 1, 1, d), taken as they are; one class means that none are known.
     Pixels become float32 when a client takes its share: scaled to [0, 1], then, with
     `moments`, standardised per channel by the mean and deviation of the training images.
     """
@@ -49,7 +50,9 @@ class Dataset:
         return self._take(self.test_images, self.test_labels, indices)
 
     def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
-        pixels = images[i].astype(np.float32) / 255
+        pixels = images[i].astype(np.float32)
+        if images.dtype == np.uint8:
+            pixels /= 255
         if self.moments is not None:
             mean, deviation = self.moments
             pixels = (pixels - mean[:, None, None]) / deviation[:, None, None]
@@ -159,11 +162,11 @@ def _channels_first(images: Any) -> np.ndarray:
 
 def _dataset(name: str, arrays: tuple[np.ndarray, ...], classes: int, standardise: bool) -> Dataset:
     images = arrays[0]
-    moments = _moments(images) if standardise else None
-    return Dataset(name, classes, images, arrays[1], arrays[2], arrays[3], moments)
+    found = moments(images) if standardise else None
+    return Dataset(name, classes, images, arrays[1], arrays[2], arrays[3], found)
 
 
-def _moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation per channel (C,) of pixels scaled to [0, 1].
 
     Counted over the 256 values that a byte can have: exact, and without a float copy.

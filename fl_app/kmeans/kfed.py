@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fl_app.kmeans.central import centroids
 from fl_app.kmeans.lloyd import Centroids, Points
 from fl_app.rng import generator
 
@@ -19,8 +20,6 @@ def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> 
     them: right where each client sees few of the clusters, far off where each sends k. Where
     fewer than k differ, they are repeated. Raises ValueError without any centroid.
     """
-    from sklearn.cluster import KMeans
-
     pool = [each for each in per_client if len(each)]
     if not pool:
         raise ValueError(f"no client sent a centroid of {len(per_client)}; each needs points")
@@ -29,9 +28,8 @@ def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> 
     if len(different) <= k:
         return np.resize(different, (k, everything.shape[1]))
     state = int(generator(seed, purpose="k-FED start").integers(2**31))
-    found = KMeans(k, n_init=POOL_STARTS, random_state=state).fit(everything)
-    centroids: Centroids = found.cluster_centers_
-    return centroids
+    found: Centroids = centroids(everything, k, state=state, n_init=POOL_STARTS)
+    return found
 
 
 def start_seed(seed: int, server_round: int) -> int:
@@ -41,11 +39,9 @@ def start_seed(seed: int, server_round: int) -> int:
 
 def local_centroids(points: Points, k: int, *, seed: int, client: int) -> Centroids:
     """Return a client's own centroids (min(k, p), d), by scikit-learn's k-means."""
-    from sklearn.cluster import KMeans
-
     count = min(k, len(np.unique(points, axis=0)))
     if not count:
         return np.empty((0, points.shape[1]))
     state = int(generator(seed, purpose="k-FED local", client=client).integers(2**31))
-    found: Centroids = KMeans(count, n_init=1, random_state=state).fit(points).cluster_centers_
-    return found.astype(np.float64)
+    found: Centroids = centroids(points, count, state=state)
+    return found

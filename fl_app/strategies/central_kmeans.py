@@ -6,6 +6,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveInt
 
+from fl_app.kmeans.central import cluster
 from fl_app.rng import generator
 from fl_app.strategies.base import FitReplies
 from fl_app.strategies.of_points import OfPoints
@@ -56,13 +57,9 @@ class CentralKMeans(OfPoints):
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Cluster the union."""
-        from sklearn.cluster import KMeans
-
         points = self.union()
         state = int(generator(self.setting.seed, purpose="central k-means").integers(2**31))
-        found = KMeans(self.k, n_init=self.n_init, max_iter=self.max_iter, random_state=state).fit(
-            points
-        )
+        found = cluster(points, self.k, state=state, n_init=self.n_init, max_iter=self.max_iter)
         self.done = True
         loss = float(found.inertia_ / len(points))
         return self.publish(np.asarray(found.cluster_centers_)), {"train_loss": loss}

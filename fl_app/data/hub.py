@@ -1,0 +1,65 @@
+"""Data sets of the hub that flwr-datasets reads: FEMNIST, or any other images by name."""
+
+from typing import Any
+
+import numpy as np
+from pydantic import PositiveInt
+
+from fl_app.data.datasets import DataError, Dataset, Share, moments
+from fl_app.rng import generator
+
+
+def hub(
+    *,
+    name: str,
+    split: str = "train",
+    image: str = "image",
+    label: str = "label",
+    samples: PositiveInt | None = None,
+    test_share: Share = 0.2,
+    standardise: bool = True,
+    seed: int,
+) -> Dataset:
+    """Load `name` through flwr-datasets, by default all of its training split.
+
+    `image` and `label` name its columns; `samples` of it are drawn by the seed, and
+    `test_share` of these are the test data. FEMNIST: Caldas et al., 2018, 62 classes of
+    28x28. Raises DataError without the package, the network or the columns.
+    """
+    try:
+        from flwr_datasets import FederatedDataset
+    except ImportError as error:
+        raise DataError(
+            f"data from the hub need flwr-datasets, which is not installed ({error}); "
+            "install fl-app[hub]"
+        ) from error
+    try:
+        loaded = FederatedDataset(dataset=name, partitioners={}).load_split(split)
+    except Exception as error:  # the hub fails in many ways: no network, no such name
+        raise DataError(
+            f"{name} could not be loaded from the hub; check data.name and data.split, or fetch "
+            f"it once where there is a network and set HF_HOME to that cache ({error})"
+        ) from error
+    if not {image, label} <= set(loaded.column_names):
+        raise DataError(
+            f"data.image={image} and data.label={label} must be columns of {name}, which has "
+            f"{', '.join(loaded.column_names)}; name two of them"
+        )
+    order = generator(seed, purpose="hub split").permutation(len(loaded))[:samples]
+    chosen = loaded.select(order)
+    images, labels = _pixels(chosen, image), np.asarray(chosen[label], int)
+    cut = round(len(images) * test_share)
+    return Dataset(
+        name, int(labels.max()) + 1, images[cut:], labels[cut:], images[:cut], labels[:cut],
+        moments(images[cut:]) if standardise else None,
+    )  # fmt: skip
+
+
+def _pixels(rows: Any, image: str) -> np.ndarray:
+    """Return all images as bytes (N, C, H, W), pictures or arrays alike."""
+    images = [np.asarray(row[image]) for row in rows]
+    shapes = {each.shape for each in images}
+    if len(shapes) > 1:
+        raise DataError(f"images must be of one size, got {sorted(shapes)[:4]}; choose other data")
+    stacked = np.stack(images).astype(np.uint8)
+    return stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)

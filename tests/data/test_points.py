@@ -1,0 +1,169 @@
+"""Points: blobs, tables of clients' own, the hub, and populations by clusters."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from fl_app.data.clustered import half_iid, non_iid
+from fl_app.data.datasets import DataError, digits
+from fl_app.data.hub import hub
+from fl_app.data.points import blobs, table
+
+
+def test_blobs_are_as_the_paper_has_them_and_keyed_by_the_seed() -> None:
+    made, same, other = blobs(seed=0), blobs(seed=0), blobs(seed=1)
+    points, labels = made.train_images.reshape(-1, 2), made.train_labels
+    assert points.shape == (10_100, 2)
+    assert np.bincount(labels).tolist() == [2000] * 5 + [100]
+    for centre in range(5):
+        np.testing.assert_allclose(points[labels == centre].std(axis=0), 0.2, atol=0.02)
+        assert np.abs(points[labels == centre].mean(axis=0)).max() < 1.02
+    assert np.abs(points[labels == 5]).max() <= 1
+    np.testing.assert_array_equal(made.train_images, same.train_images)
+    assert not np.array_equal(made.train_images, other.train_images)
+    np.testing.assert_array_equal(blobs(seed=7, draw=0).train_images, made.train_images)
+    taken, _ = made.train(np.array([3]))
+    assert taken.numpy().ravel().tolist() == points[3].tolist()
+
+
+@pytest.mark.parametrize("build", [half_iid, non_iid])
+def test_clients_by_clusters_share_all_samples_out_and_can_be_repeated(build) -> None:
+    data = digits(seed=0)
+    made, same, other = (build(data, seed=seed, clients=12) for seed in (0, 0, 1))
+    for part, count in ((made.train, 1438), (made.test, 359)):
+        assert sorted(np.concatenate(list(part)).tolist()) == list(range(count))
+    for ours, theirs in zip(made.train, same.train, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert any(list(a) != list(b) for a, b in zip(made.train, other.train, strict=True))
+    assert made.groups.tolist() == [-1] * 12
+    few = build(data, seed=0, clients=12, train_samples=20, test_samples=5)
+    assert (sum(map(len, few.train)), sum(map(len, few.test))) == (240, 60)
+
+
+def _spread(people) -> float:
+    """Return the mean squared distance of clients' points to their own mean."""
+    images = people.dataset.train_images
+    parts = [images[each].reshape(len(each), -1).astype(float) for each in people.train]
+    return float(np.mean([((part - part.mean(axis=0)) ** 2).sum(axis=1).mean() for part in parts]))
+
+
+def test_clusters_are_tight_and_half_iid_lies_between() -> None:
+    data = digits(seed=0)
+    tight, half = (_spread(build(data, seed=0, clients=12)) for build in (non_iid, half_iid))
+    whole = data.train_images.reshape(1438, -1).astype(float)
+    loose = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1).mean()
+    assert tight < 0.7 * loose
+    assert tight < half < loose
+
+
+def test_more_clusters_than_points_are_refused() -> None:
+    with pytest.raises(ValueError, match="800 clusters need as many points, the data set has 1438"):
+        half_iid(digits(seed=0), seed=0, clients=800)
+
+
+def test_a_table_with_names_and_classes(tmp_path: Path) -> None:
+    (tmp_path / "points.csv").write_text("x,kind,y\n1,0,2\n3,1,4.5\n")
+    data = table(root=str(tmp_path), label="kind", classes=3, seed=0)
+    assert data.train_images.reshape(-1, 2).tolist() == [[1, 2], [3, 4.5]]
+    assert data.train_labels.tolist() == [0, 1]
+    assert (data.classes, data.shape) == (3, (1, 1, 2))
+
+
+def test_tables_without_names_or_classes_or_points(tmp_path: Path) -> None:
+    (tmp_path / "points.csv").write_text("1,2\n3,4\n")
+    np.save(tmp_path / "points.npy", np.array([[1, 2], [3, 4]]))
+    (tmp_path / "names.csv").write_text("x,y\n")
+    first = table(root=str(tmp_path), seed=0)
+    second = table(root=str(tmp_path), file="points.npy", seed=0)
+    np.testing.assert_array_equal(first.train_images, second.train_images)
+    assert first.classes == 1
+    empty = table(root=str(tmp_path), file="names.csv", seed=0)
+    assert (len(empty.train_labels), empty.shape) == (0, (1, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (None, {}, r"no table at .*points.csv: expected .* point data.root"),
+        ("a,b\n1,two\n", {}, r"no table at .*comma-separated numbers"),
+        ("a,b\n1,nan\n", {}, "must hold finite numbers only"),
+        ("a,b\n1,2\n", {"label": "c", "classes": 2}, r"data.label must name a column .*'a', 'b'"),
+        ("a,b\n1,2\n", {"label": "b", "classes": 2}, r"whole numbers in 0..1, got 2..2"),
+        ("a,b\n1,2\n", {"label": "b"}, "go together"),
+    ],
+)
+def test_a_table_of_another_form_is_refused(
+    tmp_path: Path, text: str | None, options: dict, message: str
+) -> None:
+    if text is not None:
+        (tmp_path / "points.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        table(root=str(tmp_path), **options, seed=0)
+
+
+class _Rows:
+    """What flwr-datasets gives back, as far as it is used."""
+
+    column_names = ("image", "character")
+
+    def __init__(self, count: int) -> None:
+        self.rows = [
+            {"image": np.full((28, 28), i, np.uint8), "character": i % 62} for i in range(count)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __getitem__(self, name: str) -> list:
+        return [row[name] for row in self.rows]
+
+    def select(self, order) -> "_Rows":
+        chosen = _Rows(0)
+        chosen.rows = [self.rows[i] for i in order]
+        return chosen
+
+
+def _pretend(monkeypatch: pytest.MonkeyPatch, load) -> None:
+    class FederatedDataset:
+        def __init__(self, *, dataset: str, partitioners: dict) -> None:
+            self.dataset = dataset
+
+        def load_split(self, split: str) -> _Rows:
+            return load(self.dataset, split)
+
+    module = ModuleType("flwr_datasets")
+    module.FederatedDataset = FederatedDataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flwr_datasets", module)
+
+
+def test_femnist_comes_through_flwr_datasets_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    _pretend(monkeypatch, lambda name, split: asked.append((name, split)) or _Rows(200))
+    data = hub(name="flwrlabs/femnist", label="character", samples=100, seed=0)
+    assert asked == [("flwrlabs/femnist", "train")]
+    assert data.shape == (1, 28, 28)
+    assert (len(data.train_labels), len(data.test_labels)) == (80, 20)
+    assert (data.train_images[:, 0, 0, 0] % 62 == data.train_labels).all()
+    with pytest.raises(DataError, match="which has image, character; name two"):
+        hub(name="flwrlabs/femnist", label="digit", seed=0)
+
+
+def test_without_the_package_or_the_network_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
+    with pytest.raises(DataError, match=r"install fl-app\[hub\]"):
+        hub(name="flwrlabs/femnist", seed=0)
+
+    def fails(name: str, split: str) -> _Rows:
+        raise ConnectionError("no route")
+
+    _pretend(monkeypatch, fails)
+    with pytest.raises(DataError, match=r"flwrlabs/femnist could not be .* HF_HOME .*no route"):
+        hub(name="flwrlabs/femnist", seed=0)
