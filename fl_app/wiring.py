@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fl_app.engines.loop import RoundLoop
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
+from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
 from fl_app.rng import torch_seed
@@ -32,6 +34,8 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.setting import Setting, largest
 from fl_app.types import Vector
 
+DRAWN = 5_000
+"""Points that are recorded for figures, at most."""
 _lock = threading.Lock()
 _populations: dict[tuple[str, str | None], Population] = {}
 
@@ -211,8 +215,11 @@ def server(config: Config) -> RoundLoop:
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
     )
+    method = strategy(config)
+    if method.of_points:
+        _describe_points(config, recorder.folder)
     return RoundLoop(
-        strategy=strategy(config),
+        strategy=method,
         recorder=recorder,
         clients=config.population.options["clients"],
         round_timeout_s=config.engine.round_timeout_s,
@@ -228,6 +235,14 @@ def _snapshot_rounds(config: Config) -> set[int]:
     small = config.population.options["clients"] <= config.graph.sparse_above
     more = spread(config.rounds, config.records.snapshots) if small else set()
     return {*config.records.snapshot_rounds, *more}
+
+
+def _describe_points(config: Config, folder: Path) -> None:
+    """Record what figures of a clustering need: the form of a point, or points in the plane."""
+    shape = shared_population(config).dataset.shape
+    here = config.engine.name != "deployment"
+    points = union(config)[:DRAWN] if here and prod(shape) == 2 else None
+    write_points(folder, shape, points)
 
 
 @lru_cache(maxsize=2)

@@ -5,6 +5,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fl_app.report.clusters import centroids, clustering, paths
 from fl_app.report.curves import accuracy, communities, stabilisation
 from fl_app.report.defence import defence, splits
 from fl_app.report.histogram import similarities
@@ -17,7 +18,7 @@ from fl_app.report.style import SETTINGS
 FOLDER = "figures"
 FIGURES = (
     accuracy, communities, similarity, similarities, graph, migration, stabilisation, splits,
-    defence,
+    defence, clustering, paths, centroids,
 )  # fmt: skip
 """Each takes a run and returns its figure, or None where the run has no data for it."""
 

@@ -9,11 +9,26 @@ import numpy as np
 import yaml
 
 from fl_app.records.history import FILE, read_rounds
+from fl_app.records.models import FILE as MODELS
+from fl_app.records.models import read_models
+from fl_app.records.points import read_points
 from fl_app.records.snapshot import Snapshot, read_snapshots
 
 Record = Mapping[str, Any]
 CHANGES = ("joined", "left", "drifted")
 """Kinds of events that a schedule brings about."""
+
+
+@dataclass(frozen=True)
+class Clustered:
+    """What federated k-means found: centroids (k, d) of points of a shape (C, H, W).
+
+    points: (p, 2) of a simulation in the plane, else none.
+    """
+
+    final: np.ndarray
+    shape: tuple[int, ...]
+    points: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -23,11 +38,13 @@ class Run:
     rounds: the records, in order.
     snapshots: the similarity matrices, by round.
     config: the resolved configuration, empty if the run left none.
+    clustered: centroids, where points were clustered and not clients.
     """
 
     rounds: list[dict[str, Any]]
     snapshots: list[Snapshot]
     config: dict[str, Any]
+    clustered: Clustered | None = None
 
 
 def read_run(folder: Path) -> Run:
@@ -35,7 +52,15 @@ def read_run(folder: Path) -> Run:
     config = folder / "config.yaml"
     loaded = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else None
     rounds = read_rounds(folder) if (folder / FILE).exists() else []
-    return Run(rounds, read_snapshots(folder), loaded or {})
+    return Run(rounds, read_snapshots(folder), loaded or {}, _clustered(folder))
+
+
+def _clustered(folder: Path) -> Clustered | None:
+    drawn = read_points(folder)
+    if drawn is None or not (folder / MODELS).exists():
+        return None
+    final = read_models(folder)[0]["centroids"]
+    return Clustered(final, drawn.shape, drawn.points)
 
 
 def first_right_round(records: Sequence[Record]) -> int | None:

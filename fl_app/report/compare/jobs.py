@@ -29,6 +29,10 @@ MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy"),
     "global": Measure("accuracy of the global model"),
     "central": Measure("global model, balanced test"),
+    "distance": Measure("mean squared distance", "less"),
+    "v_measure": Measure("v-measure"),
+    "homogeneity": Measure("homogeneity"),
+    "completeness": Measure("completeness"),
     "ari": Measure("ARI"),
     "silhouette": Measure("silhouette"),
     "count": Measure("communities", None, 1),
@@ -99,7 +103,7 @@ def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
         folder=folder,
         overrides={"strategy": str(summary["strategy"])} | overrides,
         seed=str(summary["seed"]),
-        measured=_measured(summary, rounds) | _under_attack(rounds),
+        measured=_measured(summary, rounds) | _under_attack(rounds) | _points(rounds),
         courses=courses,
         commit=str(summary.get("git") or ""),
     )
@@ -121,6 +125,14 @@ def _measured(
         "right": first_right_round(rounds),
         "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
     }
+
+
+def _points(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the last measurement of clusters of points."""
+    last = (r["notes"] for r in reversed(rounds) if "distance" in (r["notes"] or {}))
+    found: Mapping[str, float] = next(last, {})
+    names = ("distance", "v_measure", "homogeneity", "completeness")
+    return {name: found.get(name) for name in names}
 
 
 def _under_attack(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:

@@ -1,4 +1,4 @@
-"""What a sweep over numbers shows: accuracy, ARI and silhouette against each of them."""
+"""What a sweep over numbers shows: what was measured against each of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,16 +11,19 @@ from fl_app.report.compare.aggregate import varied
 from fl_app.report.compare.jobs import MEASURES, Job
 from fl_app.report.style import MARKERS, colours
 
+DRAWN = ("accuracy", "ari", "silhouette", "distance", "v_measure")
+"""Measures that have a row of the figure, where they were taken."""
+
 
 def curves(jobs: Sequence[Job]) -> Figure | None:
-    """Draw accuracy, ARI and silhouette against every number that was varied.
+    """Draw what was measured against every number that was varied.
 
     A line per combination of what is no number; each point is the mean over all the rest.
     """
     keys = varied(jobs)
     numbers = [key for key in keys if all(_is_number(job.overrides.get(key)) for job in jobs)]
     names = [key for key in keys if key not in numbers]
-    rows = [m for m in ("accuracy", "ari", "silhouette") if any(j.measured[m] for j in jobs)]
+    rows = [m for m in DRAWN if any(j.measured[m] for j in jobs)]
     if not numbers or not rows:
         return None
     size = (3.6 * len(numbers) + 1.6, 2.2 * len(rows) + 0.6)
