@@ -187,7 +187,8 @@ def _messages(key: str, error: ValidationError) -> list[str]:
             lines.append(f"{place} is missing; give it as {place}=<value>")
         else:
             rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
-            rule = re.split(", (unable|got) ", rule)[0]
+            if item["type"] != "value_error":  # which is a sentence of our own
+                rule = re.split(", (unable|got) ", rule)[0]
             rules.setdefault(place, []).append(rule)
             values[place] = repr(item["input"])
     return lines + [
@@ -224,8 +225,8 @@ def _cross_checks(values: Mapping[str, Any]) -> list[str]:
     alone = strategy is not None and getattr(strategy.resolve(), "simulation_only", False)
     if alone and engine and engine.name == "deployment":
         found.append(
-            f"engine must be inprocess or simulation with strategy {strategy.path.split('.')[-1]}, "
-            "whose server holds all clients' points, got deployment; choose another of the two"
+            f"engine must be inprocess or simulation with {strategy.path}, whose server holds "
+            "all clients' points, got deployment; choose another strategy or engine"
         )
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
         found.append(

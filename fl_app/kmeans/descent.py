@@ -12,8 +12,8 @@ from fl_app.kmeans.lloyd import Centroids
 class Descent:
     """Centroids of this round and the last (k, d) each, and how far they still move.
 
-    `moved` is the Frobenius norm of the round's movement, `least` the least so far, `since`
-    the rounds since then.
+    `moved` is the Frobenius norm of the round's movement, None where a start began, `least`
+    the least so far, `since` the rounds since then.
     """
 
     current: Centroids
@@ -24,7 +24,7 @@ class Descent:
 
     def begin(self, centroids: Centroids) -> None:
         """Start from centroids (k, d) that the clients' own gave."""
-        self.moved = float(np.linalg.norm(centroids - self.current))
+        self.moved = None
         self.current = self.previous = centroids
 
     def follow(

@@ -6,13 +6,13 @@ Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from hydra.utils import get_object
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from sklearn.cluster import kmeans_plusplus
 
@@ -31,16 +31,21 @@ PATHS = 2
 """Dimensions up to which a round's centroids are kept in the records: what can be drawn."""
 
 
-def _known(weighting: str) -> str:
-    """Raise ValueError for a weighting that is neither a name of ours nor of a function."""
+def _function(weighting: str) -> Weigh:
+    """Return the function that a weighting names; raises ValueError where there is none."""
+    rule = f"one of {', '.join(WEIGHTINGS)}, or the dotted name of a function of the counts"
     try:
-        found = WEIGHTINGS.get(weighting) or get_object(weighting)
-    except (ImportError, ValueError) as error:
-        raise ValueError(
-            f"one of {', '.join(WEIGHTINGS)} or the dotted name of a function: {error}"
-        ) from error
+        found = WEIGHTINGS.get(weighting) or resolve_name(weighting)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{rule} ({error})") from error
     if not callable(found):
-        raise ValueError(f"a function of the counts and {weighting} is none")
+        raise ValueError(rule)
+    named: Weigh = found
+    return named
+
+
+def _known(weighting: str) -> str:
+    _function(weighting)
     return weighting
 
 
@@ -87,7 +92,7 @@ class KMeans(OfPoints):
         only_start: bool = False,
     ) -> None:
         super().__init__(setting, participation=participation)
-        self.weigh = WEIGHTINGS.get(weighting) or get_object(weighting)
+        self.weigh = _function(weighting)
         self.init, self.steps = init, steps
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience
