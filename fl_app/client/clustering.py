@@ -1,15 +1,18 @@
 """A client of federated k-means: its centroids are the model, Lloyd's steps its training."""
 
+from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from fl_app.client.trainer import Job, Outcome
 from fl_app.client.training import Score
 from fl_app.kmeans.kfed import local_centroids
-from fl_app.kmeans.lloyd import Centroids, Points, assign, local_update
+from fl_app.kmeans.lloyd import Centroids, Memory, Points, assign, local_update
 from fl_app.kmeans.scores import contingency
 
 
@@ -29,6 +32,18 @@ class CentroidModel(nn.Module):
         return -torch.cdist(images.flatten(1), self.centroids).square()
 
 
+@dataclass
+class Kept:
+    """A client's points (p, d) and what it did in its last round, while its data are held."""
+
+    points: Points
+    memory: Memory
+    settings: tuple[int, float]
+
+
+_kept: Any = WeakTensorKeyDictionary()  # of images to Kept
+
+
 def train_centroids(module: CentroidModel, job: Job) -> Outcome:
     """Return the client's centroids after its local steps, with the counts that weigh them.
 
@@ -37,19 +52,33 @@ def train_centroids(module: CentroidModel, job: Job) -> Outcome:
     the centroids that came in.
     """
     began = perf_counter()
-    points, task = as_points(job.images), job.task
+    kept, task = _keep(job), job.task
     k, length = module.centroids.shape
-    current = job.start[: k * length].reshape(k, length)
-    loss = float(assign(points, current.astype(np.float64))[1].mean()) if len(points) else 0.0
+    current = job.start[: k * length].reshape(k, length).astype(np.float64)
+    points = kept.points
+    labels, squares = assign(points, current)
     if task["own"]:
         seed = int(job.generator.initial_seed() % 2**31)
         centroids, counts = _own(points, k, length, seed)
     else:
         centroids, counts = local_update(
-            points, current, steps=int(task["steps"]), tolerance=float(task["tolerance"])
-        )
+            points, current, steps=int(task["steps"]), tolerance=float(task["tolerance"]),
+            labels=labels, memory=kept.memory,
+        )  # fmt: skip
+    loss = float(squares.mean()) if len(points) else 0.0
     vector = np.concatenate([centroids.ravel(), counts]).astype(np.float32)
     return Outcome(vector, loss, perf_counter() - began)
+
+
+def _keep(job: Job) -> Kept:
+    """Return what is kept of a client's images, its memory empty where the settings changed."""
+    settings = int(job.task["steps"]), float(job.task["tolerance"])
+    kept = _kept.get(job.images)
+    if kept is None or kept.settings != settings:
+        kept = Kept(as_points(job.images), Memory(), settings)
+        _kept[job.images] = kept
+    found: Kept = kept
+    return found
 
 
 def _own(points: Points, k: int, length: int, seed: int) -> tuple[Centroids, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, local_centroids, start_seed
-from fl_app.kmeans.lloyd import Centroids, Points, local_update
+from fl_app.kmeans.lloyd import Centroids, Memory, Points, local_update
 from fl_app.kmeans.weighting import Shares
 from fl_app.rng import generator, torch_seed
 
@@ -51,6 +51,7 @@ def descend(clients: Sequence[Points], first: Centroids, plan: Plan) -> Iterator
     Rounds count on from the first, in which k-FED ran.
     """
     state = Descent(first, first)
+    memories = [Memory() for _ in clients]
     size = max(1, round(plan.participation * len(clients)))
     for server_round in range(2, plan.rounds + 1):
         draw = generator(plan.seed, purpose="sample all", round=server_round)
@@ -58,8 +59,9 @@ def descend(clients: Sequence[Points], first: Centroids, plan: Plan) -> Iterator
         local, counts = [], []
         for client in cohort:
             moved, weights = local_update(
-                clients[client], state.current, steps=plan.steps, tolerance=plan.tolerance
-            )
+                clients[client], state.current, steps=plan.steps, tolerance=plan.tolerance,
+                memory=memories[client],
+            )  # fmt: skip
             local.append(moved)
             counts.append(weights)
         state.follow(

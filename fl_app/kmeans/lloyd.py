@@ -1,5 +1,7 @@
 """Lloyd's iterations on one client's points."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -11,6 +13,8 @@ Assigned = Int[np.ndarray, " p"]
 
 BLOCK = 65_536
 """Points whose distances are held at a time."""
+FEW = 8
+"""Dimensions up to which sums are taken column by column."""
 
 
 def assign(points: Points, centroids: Centroids) -> tuple[Assigned, Float[np.ndarray, " p"]]:
@@ -43,41 +47,76 @@ def nearest(
     return labels
 
 
+@dataclass
+class Memory:
+    """What a client did in its last round: how its points lay, and the centroids it found.
+
+    `labels` (p,) at the incoming centroids; None where a centroid had no points, as its place
+    would matter too.
+    """
+
+    labels: Assigned | None = None
+    found: Centroids | None = None
+
+    def lies(self, labels: Assigned) -> bool:
+        """Whether the points lie as they did."""
+        return self.labels is not None and np.array_equal(labels, self.labels)
+
+
 def local_update(
-    points: Points, centroids: Centroids, *, steps: int, tolerance: float
+    points: Points,
+    centroids: Centroids,
+    *,
+    steps: int,
+    tolerance: float,
+    labels: Assigned | None = None,
+    memory: Memory | None = None,
 ) -> tuple[Centroids, Counts]:
     """Return centroids (k, d) after up to `steps` iterations, and the counts that weigh them.
 
     Counts (k,) are of the points (p, d) nearest to each *incoming* centroid: DWF's weights. A
     centroid without points stays where it is. Stops early when no centroid moves farther
     than `tolerance`. A client with fewer points than centroids, or none, moves only those
-    that are nearest to a point. Raises ValueError for fewer than one step.
-    Holzer et al., 2023, algorithm 1.
+    that are nearest to a point. `labels` (p,) are the nearest incoming centroids, where they
+    are known already. With `memory`, kept for one client and these settings, points
+    that lie as they did in its last round are not moved again. Raises ValueError for fewer
+    than one step. Holzer et al., 2023, algorithm 1.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}; the paper's are 5")
-    current = centroids.astype(np.float64)
-    first = np.zeros(len(centroids), int)
+    memory = memory or Memory()
+    k = len(centroids)
+    first = labels = nearest(points, centroids) if labels is None else labels
+    weights = counts = np.bincount(labels, minlength=k)
+    if memory.found is not None and memory.lies(labels):
+        return memory.found, weights
+    sums = totals(points, labels, k)
+    current, full = centroids.astype(np.float64), True
     for step in range(steps):
-        labels = nearest(points, current)
-        counts = np.bincount(labels, minlength=len(centroids))
-        if step == 0:
-            first = counts
-        moved = means(points, labels, counts, current)
+        if step > 0:
+            before, labels = labels, nearest(points, current)
+            changed = np.flatnonzero(labels != before)
+            if not len(changed):
+                break
+            counts = np.bincount(labels, minlength=k)
+            some = points[changed]
+            sums += totals(some, labels[changed], k) - totals(some, before[changed], k)
+        full = full and bool(counts.all())
+        moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], current)
         farthest = float(np.linalg.norm(moved - current, axis=1).max())
         current = moved
         if farthest <= tolerance:
             break
-    return current, first
+    memory.labels, memory.found = (first, current) if full else (None, None)
+    return current, weights
 
 
-def means(points: Points, labels: Assigned, counts: Counts, current: Centroids) -> Centroids:
-    """Return the mean of each centroid's points (k, d), in float64; `current` where none are."""
-    member = sparse.csr_matrix(
-        (np.ones(len(points)), (labels, np.arange(len(points)))), (len(counts), len(points))
-    )
-    sums = member @ points
-    full = counts > 0
-    found = current.copy()
-    found[full] = sums[full] / counts[full, None]
+def totals(points: Points, labels: Assigned, k: int) -> Centroids:
+    """Return the sum of the points (p, d) of each label (k, d), in float64."""
+    if points.shape[1] <= FEW:
+        columns = [np.bincount(labels, weights=column, minlength=k) for column in points.T]
+        return np.stack(columns, axis=1)
+    ones, places = np.ones(len(points)), np.arange(len(points))
+    member = sparse.csr_matrix((ones, (labels, places)), (k, len(points)))
+    found: Centroids = member @ points
     return found

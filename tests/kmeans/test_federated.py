@@ -64,6 +64,7 @@ def test_one_step_of_all_clients_is_central_lloyd(tmp_path: Path) -> None:
 @pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
 def test_one_step_of_all_clients_is_central_lloyd_on_real_mnist(tmp_path: Path) -> None:
     real = ["data=mnist", f"data.root={_real_root()}", "data.standardise=false", "network.k=20"]
+    real += ["population.train_samples=2000"]
     assert _against_central(tmp_path, *real) <= 1e-6
 
 

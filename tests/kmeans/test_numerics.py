@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import initial_centroids, local_centroids
-from fl_app.kmeans.lloyd import assign, local_update
+from fl_app.kmeans.lloyd import Memory, assign, local_update, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
 
@@ -141,3 +141,28 @@ def test_the_table_counts_points_by_centroid_and_class() -> None:
     table, distance = contingency(POINTS, labels, np.array([[0.0], [11.0]]), classes=3)
     assert table.tolist() == [[1, 1, 0], [0, 2, 0]]
     assert distance == (0 + 1 + 1 + 1) / 4
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4))
+def test_what_a_client_remembers_changes_nothing(seed: int, k: int) -> None:
+    draw = np.random.default_rng(seed)
+    points, first = draw.normal(size=(25, 2)), draw.normal(size=(k, 2))
+    memory = Memory()
+    for small in (0.0, 1e-9, 0.3, 1e-9, 0.0):
+        start = first + small
+        plain, weights = local_update(points, start, steps=4, tolerance=0)
+        known, _ = assign(points, start)
+        found, counts = local_update(
+            points, start, steps=4, tolerance=0, labels=known, memory=memory
+        )
+        np.testing.assert_allclose(found, plain, atol=1e-12)
+        assert counts.tolist() == weights.tolist()
+
+
+def test_points_of_many_dimensions_and_of_few_have_the_same_sums() -> None:
+    draw = np.random.default_rng(0)
+    points, labels = draw.normal(size=(50, 12)), draw.integers(0, 4, 50)
+    many = totals(points, labels, 5)
+    few = np.concatenate([totals(part, labels, 5) for part in np.split(points, 2, axis=1)], axis=1)
+    np.testing.assert_allclose(many, few, atol=1e-12)
+    assert many[4].tolist() == [0.0] * 12
