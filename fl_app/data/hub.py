@@ -49,10 +49,11 @@ def hub(
     chosen = loaded.select(order)
     images, labels = _pixels(chosen, image), np.asarray(chosen[label], int)
     cut = round(len(images) * test_share)
-    return Dataset(
-        name, int(labels.max()) + 1, images[cut:], labels[cut:], images[:cut], labels[:cut],
-        moments(images[cut:]) if standardise else None,
-    )  # fmt: skip
+    known = getattr(loaded.features.get(label), "num_classes", None)
+    classes = known or int(labels.max()) + 1
+    found = moments(images[cut:]) if standardise else None
+    train, test = (images[cut:], labels[cut:]), (images[:cut], labels[:cut])
+    return Dataset(name, classes, *train, *test, found)
 
 
 def _pixels(rows: Any, image: str) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -108,6 +109,7 @@ class _Rows:
     """What flwr-datasets gives back, as far as it is used."""
 
     column_names = ("image", "character")
+    features: ClassVar = {"character": SimpleNamespace(num_classes=62)}
 
     def __init__(self, count: int) -> None:
         self.rows = [
@@ -147,7 +149,7 @@ def test_femnist_comes_through_flwr_datasets_by_name(monkeypatch: pytest.MonkeyP
     _pretend(monkeypatch, lambda name, split: asked.append((name, split)) or _Rows(200))
     data = hub(name="flwrlabs/femnist", label="character", samples=100, seed=0)
     assert asked == [("flwrlabs/femnist", "train")]
-    assert data.shape == (1, 28, 28)
+    assert (data.shape, data.classes) == ((1, 28, 28), 62)
     assert (len(data.train_labels), len(data.test_labels)) == (80, 20)
     assert (data.train_images[:, 0, 0, 0] % 62 == data.train_labels).all()
     with pytest.raises(DataError, match="which has image, character; name two"):
