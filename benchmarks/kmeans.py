@@ -145,7 +145,8 @@ def measure(
         keep("central", central_centroids(everything, k, state=seed, max_iter=10_000), 0, began)
     began = perf_counter()
     if "k-FED" in missing:
-        keep("k-FED", start(points[:clients], k=k, seed=seed), 1, began)
+        some = start(points, k=k, seed=seed, participation=clients / len(points))
+        keep("k-FED", some, 1, began)
     first = start(points, k=k, seed=seed)
     for method in [each for each in missing if each in WEIGHTINGS]:
         began = perf_counter()

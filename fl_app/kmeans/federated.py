@@ -31,13 +31,20 @@ class Plan:
     patience: int = 300
 
 
-def start(clients: Sequence[Points], *, k: int, seed: int) -> Centroids:
-    """Return k-FED's centroids (k, d) of all clients' points (p_i, d)."""
+def start(clients: Sequence[Points], *, k: int, seed: int, participation: float = 1.0) -> Centroids:
+    """Return k-FED's centroids (k, d) of the points (p_i, d) of all clients, or of some."""
     own = [
-        local_centroids(points, k, seed=local_seed(seed, client), client=0)
-        for client, points in enumerate(clients)
+        local_centroids(clients[client], k, seed=local_seed(seed, client), client=0)
+        for client in sample(len(clients), participation, seed=seed, server_round=1)
     ]
     return initial_centroids(own, k, seed=start_seed(seed, 1))
+
+
+def sample(clients: int, participation: float, *, seed: int, server_round: int) -> list[int]:
+    """Return the clients of a round, as engines draw them."""
+    size = max(1, round(participation * clients))
+    draw = generator(seed, purpose="sample all", round=server_round)
+    return sorted(draw.choice(clients, size, replace=False).tolist())
 
 
 def local_seed(seed: int, client: int) -> int:
@@ -52,10 +59,8 @@ def descend(clients: Sequence[Points], first: Centroids, plan: Plan) -> Iterator
     """
     state = Descent(first, first)
     memories = [Memory() for _ in clients]
-    size = max(1, round(plan.participation * len(clients)))
     for server_round in range(2, plan.rounds + 1):
-        draw = generator(plan.seed, purpose="sample all", round=server_round)
-        cohort = np.sort(draw.choice(len(clients), size, replace=False))
+        cohort = sample(len(clients), plan.participation, seed=plan.seed, server_round=server_round)
         local, counts = [], []
         for client in cohort:
             moved, weights = local_update(

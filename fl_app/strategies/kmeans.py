@@ -131,11 +131,11 @@ class KMeans(OfPoints):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; all are asked in the round that starts."""
+        """Sample among all clients; all are asked in the round that starts, but by k-FED alone."""
         if self.over:
             self._begin(server_round)
         present = list(roster(client_manager).proxies())
-        if not self._asks(server_round):
+        if self.only_start or not self._asks(server_round):
             present = self.sample(server_round, present, "all")
         return self.instruct(server_round, present, client_manager)
 

@@ -93,6 +93,14 @@ def test_kfed_is_one_round_measured_on_everyone(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"
 
 
+def test_kfed_alone_asks_as_many_as_participate_and_arrays_the_same(tmp_path: Path) -> None:
+    shared = ["population=non_iid", "data=blobs", "network.k=5", "data.samples=600"]
+    found, records = _run(tmp_path, *shared, "strategy=kfed", "strategy.participation=0.5")
+    assert len(records[0]["sampled"]) == 3
+    same = start(_points(*shared), k=5, seed=0, participation=0.5)
+    np.testing.assert_allclose(found, same, atol=1e-5)
+
+
 def test_it_ends_when_the_centroids_stand_still(tmp_path: Path) -> None:
     _, records = _run(tmp_path, "strategy=kmeans", *PLAIN, "rounds=400")
     assert len(records) < 400
