@@ -1,5 +1,8 @@
 """How a method stands an attack: alpha_cross and its splits, loyal accuracy, detection."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,6 +19,10 @@ from fl_app.report.style import (
     percent,
 )
 
+BENIGN = {
+    "largest": "the largest community",
+    "root": "communities accurate on the server's own data",
+}
 SPLITS = {True: (GREEN, "split off: all malicious"), False: (RED, "split off: some loyal"),
           None: (GREY, "split")}  # fmt: skip
 
@@ -60,6 +67,12 @@ def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
         axes.plot(rounds, marks, "o", color=colour, markersize=7, label=label)
 
 
+def benign_rule(config: Mapping[str, Any]) -> str:
+    """Return in words by which rule the server took communities for loyal."""
+    rule = (config.get("graph") or {}).get("benign", "largest")
+    return BENIGN[rule]
+
+
 def defence(run: Run) -> Figure | None:
     """Draw the accuracy of the loyal clients, and how well the malicious were told apart."""
     rounds, loyal = series(run.rounds, "attack", "loyal_accuracy")
@@ -76,6 +89,7 @@ def defence(run: Run) -> Figure | None:
     precision = series(run.rounds, "attack", "precision")
     panels[1].plot(*precision, color=ORANGE, linestyle="--", label="precision")
     panels[1].set_ylabel("detection")
+    panels[1].set_title(f"taken for loyal: {benign_rule(run.config)}", loc="left", fontsize="small")
     for axes in panels:
         percent(axes)
         mark_changes(axes, changes(run.rounds))

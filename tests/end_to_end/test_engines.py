@@ -13,6 +13,8 @@ import pytest
 from fl_app.records.models import read_models
 
 TOLERANCE = 1e-5
+ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=4"]
+"""In the last round, when the communities stand: it must turn the same update on every engine."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for engine in ("inprocess", "simulation", "deployment"):
         folder = top / engine
         command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo"]
-        command += [f"engine={engine}", f"hydra.run.dir={folder}"]
+        command += [f"engine={engine}", f"hydra.run.dir={folder}", *ATTACK]
         done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
         found[engine] = folder
@@ -66,6 +68,8 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
         assert ours["sampled"] == theirs["sampled"]
         assert theirs["failed"] == theirs["rejected"] == {}
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-4)
+        assert theirs["attack"]["malicious"] == 1
+        assert ours["attack"] == pytest.approx(theirs["attack"], abs=1e-4)
 
 
 def test_ctrl_c_in_a_simulation_leaves_a_summary_and_no_process(tmp_path: Path) -> None:
