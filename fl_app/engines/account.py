@@ -94,7 +94,8 @@ class Account:
         if not malicious:
             return None
         strategy, clients = self.strategy, set(self.roster.proxies())
-        found = detection(strategy.suspects, malicious, clients, accuracy)
+        members = strategy.communities.members
+        found = detection(strategy.suspects, malicious, clients, accuracy, members)
         fooled = [rate for client, rate in strategy.fooled.items() if client not in malicious]
         return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
 

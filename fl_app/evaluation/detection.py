@@ -5,15 +5,23 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.evaluation.agreement import pure_share
+
 
 def detection(
-    suspects: Set[int], malicious: Set[int], clients: Set[int], accuracy: Mapping[int, float]
+    suspects: Set[int],
+    malicious: Set[int],
+    clients: Set[int],
+    accuracy: Mapping[int, float],
+    members: Mapping[int, int],
 ) -> dict[str, Any]:
     """Return how the suspects among `clients` compare with the `malicious`, and who gets what.
 
     `precision` is the share of suspects that are malicious, `recall` the share of the malicious
     that are suspects, None where nobody is either; `loyal_lost` counts loyal suspects;
-    `loyal_accuracy` is the mean accuracy of the loyal that were measured.
+    `loyal_accuracy` is the mean accuracy of the loyal that were measured. Of the communities,
+    where `members` gives each client's: `pure_share`, with the malicious and the loyal as the
+    groups, and `loyal_sizes`, largest first, of those with more loyal members than malicious.
     """
     loyal = clients - malicious
     caught, lost = suspects & malicious, suspects & loyal
@@ -25,4 +33,17 @@ def detection(
         "recall": len(caught) / len(malicious & clients) if malicious & clients else None,
         "loyal_lost": len(lost),
         "loyal_accuracy": float(np.mean(measured)) if measured else None,
+        **_communities(members, malicious),
+    }
+
+
+def _communities(members: Mapping[int, int], malicious: Set[int]) -> dict[str, Any]:
+    if not members:
+        return {"pure_share": None, "loyal_sizes": None}
+    labels = np.array(list(members.values()))
+    bad = np.array([client in malicious for client in members])
+    sizes, lost = np.bincount(labels), np.bincount(labels, weights=bad)
+    return {
+        "pure_share": pure_share(labels, bad.astype(int)),
+        "loyal_sizes": sorted(sizes[2 * lost < sizes].tolist(), reverse=True),
     }

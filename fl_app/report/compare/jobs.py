@@ -41,6 +41,8 @@ MEASURES: Mapping[str, Measure] = {
     "loyal_accuracy": Measure("accuracy of the loyal"),
     "recall": Measure("malicious told apart"),
     "loyal_lost": Measure("loyal lost", "less", 1),
+    "pure_share": Measure("in pure communities"),
+    "loyal_communities": Measure("loyal communities", None, 1),
     "backdoor": Measure("success of the backdoor", "less"),
     "cleared": Measure("all malicious out by round", "less", 0),
 }
@@ -138,7 +140,9 @@ def _points(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 def _under_attack(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Return what the last measurement says of an attack, and when it had no attacker left."""
     found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
-    names = ("loyal_accuracy", "recall", "loyal_lost", "backdoor")
-    last = {name: found[-1][name] if found else None for name in names}
+    names = ("loyal_accuracy", "recall", "loyal_lost", "pure_share", "backdoor")
+    last = {name: found[-1].get(name) if found else None for name in names}
+    sizes = found[-1].get("loyal_sizes") if found else None
+    last["loyal_communities"] = len(sizes) if sizes is not None else None
     over = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
     return last | {"cleared": next(over, None)}
