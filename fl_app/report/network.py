@@ -1,5 +1,7 @@
 """The clients as a graph, drawn by how alike their updates are."""
 
+from collections.abc import Sequence
+
 import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
@@ -59,22 +61,27 @@ def _chosen(run: Run) -> Snapshot | None:
     return at[-1] if at else None
 
 
-def spread_out(count: int, edges: np.ndarray) -> np.ndarray:
+def spread_out(count: int, edges: np.ndarray, kinds: Sequence[int] | None = None) -> np.ndarray:
     """Return (count, 2) places: springs along the strong edges (m, 2), from a fixed start.
 
     Parts without an edge between them would repel each other out of sight, so each is laid
-    out on a disc whose area goes with its clients, and the discs are set in rows.
+    out on a disc whose area goes with its clients, and the discs are set in rows. With
+    `kinds`, the parts are those of one kind instead, whatever edges join them.
     """
     network: nx.Graph[int] = nx.Graph()
     network.add_nodes_from(range(count))
     network.add_edges_from(edges.tolist())
-    parts = sorted(nx.connected_components(network), key=lambda part: (-len(part), min(part)))
+    if kinds is None:
+        found = [set(part) for part in nx.connected_components(network)]
+    else:
+        found = [{i for i in range(count) if kinds[i] == kind} for kind in set(kinds)]
+    parts = sorted(found, key=lambda part: (-len(part), min(part)))
     radii = [len(part) ** 0.5 for part in parts]
     places = np.zeros((count, 2))
     for part, radius, centre in zip(parts, radii, _centres(radii), strict=True):
         inside = network.subgraph(sorted(part))
-        found = nx.spring_layout(inside, iterations=200, seed=0, scale=radius, center=centre)
-        for node, place in found.items():
+        laid = nx.spring_layout(inside, iterations=200, seed=0, scale=radius, center=centre)
+        for node, place in laid.items():
             places[node] = place
     return places
 

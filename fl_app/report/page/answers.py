@@ -9,7 +9,7 @@ from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.look import REMOVED
 from fl_app.report.page.outcome import Outcome
 from fl_app.report.page.seconds import time_parts
-from fl_app.report.run import first_right_round, planted_count
+from fl_app.report.run import first_right_round
 
 Facts = list[tuple[str, str]]
 
@@ -23,7 +23,7 @@ def what_was_run(outcome: Outcome) -> Facts:
         ("data", _last(_group(config, "data").get("_target_"))),
         ("split", _last(population.get("_target_"))),
         ("clients", population.get("clients", len(outcome.clients))),
-        ("planted groups", population.get("groups") or planted_count(outcome.run)),
+        ("planted groups", outcome.planted),
         ("network", _last(_group(config, "network").get("_target_"))),
         ("participation", strategy.get("participation")),
         ("local epochs", _group(config, "client").get("epochs")),
@@ -70,13 +70,13 @@ def progress(outcome: Outcome) -> str:
     """Return one sentence on how far the run got."""
     done, planned = len(outcome.run.rounds), outcome.run.config.get("rounds")
     told = {
-        "completed": f"Completed after {done} rounds",
+        "completed": f"Completed: {done} rounds",
         "interrupted": f"Interrupted after {done} of {planned} rounds",
         "failed": f"Failed after {done} of {planned} rounds",
-        "unfinished": f"At round {done} of {planned}: still going, or ended without a word",
+        "unfinished": f"Still going, or ended without a word: {done} of {planned} rounds",
     }[outcome.status]
     total = sum(float(record["time"]["total_s"]) for record in outcome.run.rounds)
-    return f"{told}, {duration(total)} of rounds."
+    return f"{told}, in {duration(total)}."
 
 
 def duration(seconds: float) -> str:
@@ -115,14 +115,14 @@ def _communities(outcome: Outcome) -> str:
     if not records or not ranks:
         return "The method keeps all clients together: there are no communities."
     told = f"{_counted(len(ranks), 'community', 'communities')} at the end"
+    out = len(outcome.removed)
+    told += f", {_counted(out, 'client', 'clients')} removed" if out else ""
     last, right = records[-1], first_right_round(outcome.run.rounds)
+    if outcome.planted is None or last["ari"] is None:
+        return f"{told}; no groups were planted to compare with."
     if right is not None:
         return f"{told}: exactly the planted groups, for good from round {right}."
-    if last["ari"] is not None:
-        planted = planted_count(outcome.run)
-        groups = f" {planted}" if planted is not None else ""
-        return f"{told}; agreement with the{groups} planted groups: ARI {last['ari']:.2f}."
-    return f"{told}; no groups were planted to compare with."
+    return f"{told}; agreement with the {outcome.planted} planted groups: ARI {last['ari']:.2f}."
 
 
 def _attacked(outcome: Outcome) -> str:

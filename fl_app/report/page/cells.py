@@ -52,7 +52,7 @@ def distinct(snapshots: Sequence[Snapshot]) -> list[tuple[Snapshot, int]]:
     return found
 
 
-def cells(snapshot: Snapshot, members: Mapping[int, int], until: int) -> Cells:
+def cells(snapshot: Snapshot, members: Mapping[int, int], until: int, *, planted: bool) -> Cells:
     """Return a snapshot ordered by community, or in few cells where there are many clients.
 
     A cell of several clients holds clients of one community, next to each other in the order
@@ -75,7 +75,7 @@ def cells(snapshot: Snapshot, members: Mapping[int, int], until: int) -> Cells:
         until,
         [snapshot.ids[part].tolist() for part in parts],
         [int(ranks[part[0]]) for part in parts],
-        [_common(snapshot.groups[part].tolist()) for part in parts],
+        [_common(snapshot.groups[part].tolist()) if planted else -1 for part in parts],
         similarity[np.ix_(order, order)] if size == 1 else _means(similarity, parts),
     )
 

@@ -21,16 +21,19 @@ from fl_app.report.page.look import (
     share,
 )
 from fl_app.report.page.outcome import Outcome, Scores
-from fl_app.report.run import planted_count, series
+from fl_app.report.run import series
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, *_ = COMMUNITIES
 MOST_COMMUNITIES = 12
+VALIDITY = (
+    ("silhouette", "silhouette", PINK, "dot"),
+    ("modularity", "modularity", SKY, "solid"),
+)
 MEASURES = (
     ("ari", "adjusted Rand index", GREEN, "dashdot"),
     ("pure_share", "pure share", BLUE, "solid"),
     ("majority_purity", "majority purity", ORANGE, "dash"),
-    ("silhouette", "silhouette", PINK, "dot"),
-    ("modularity", "modularity", SKY, "solid"),
+    *VALIDITY,
 )
 ATTACK = (
     ("loyal_accuracy", "accuracy of the loyal", BLUE, "solid"),
@@ -141,11 +144,12 @@ def quality(outcome: Outcome) -> Figure | None:
     rounds, count = series(records, "communities", "count")
     if not rounds:
         return None
-    found = [(*item[1:], series(records, "communities", item[0])) for item in MEASURES]
+    measures = MEASURES if outcome.planted else VALIDITY
+    found = [(*item[1:], series(records, "communities", item[0])) for item in measures]
     upper = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     number = line(rounds, count, "communities", INK, yaxis="y2", showlegend=False)
     number["line"]["shape"] = "hv"
-    planted, marks = planted_count(outcome.run), []
+    planted, marks = outcome.planted, []
     if planted is not None:
         marks = [line([rounds[0], rounds[-1]], [planted] * 2, f"planted groups: {planted}", RED,
                       dash="dot", yaxis="y2")]  # fmt: skip
@@ -155,7 +159,7 @@ def quality(outcome: Outcome) -> Figure | None:
         height=430,
         xaxis=axis("round", anchor="y2", range=_span(outcome)),
         yaxis=axis("score", domain=[0.4, 1], range=[min(-0.02, least - 0.02), 1.04]),
-        yaxis2=axis("communities", domain=[0, 0.33], rangemode="tozero", nticks=5),
+        yaxis2=axis("communities", domain=[0, 0.33], rangemode="tozero", dtick=-(-max(count) // 4)),
         shapes=lines(records),
     )
 
@@ -177,8 +181,10 @@ def notes(outcome: Outcome) -> Figure | None:
     traces, layout = [], {}
     for place, (name, parts) in enumerate(found.items()):
         number = "" if place == 0 else str(place + 1)
-        top = 1 - place / panels
-        layout[f"yaxis{number}"] = axis(name.replace("_", " "), domain=[top - 0.88 / panels, top])
+        foot = 1 - (place + 1) / panels
+        layout[f"yaxis{number}"] = axis(
+            name.replace("_", " "), domain=[foot, foot + (0.88 if place else 1) / panels]
+        )
         traces += [
             line(x, y, f"{name} {part}".strip(), colour(i), dash=dash(i), yaxis=f"y{number}",
                  mode="lines+markers", showlegend=len(parts) > 1)

@@ -10,9 +10,8 @@ import numpy as np
 from fl_app.report.migration import BAR, Bars, chosen, moves, stacks
 from fl_app.report.page.clients import name_of, ranges
 from fl_app.report.page.look import (
+    COMMUNITIES,
     GROUND,
-    INK,
-    MUTED,
     REMOVED,
     Figure,
     Trace,
@@ -25,6 +24,8 @@ from fl_app.report.page.outcome import Outcome
 
 BEND = np.linspace(0, 1, 16)
 SMOOTH = BEND * BEND * (3 - 2 * BEND)
+HATCHES = ("", "/", "x", ".")
+"""Of bars whose colour another community has already."""
 Stage = Mapping[int, int]
 
 
@@ -42,7 +43,8 @@ def alluvial(outcome: Outcome) -> Figure | None:
         for place, (left, right) in enumerate(pairwise(rounds))
         for band in _bands(place, (found[left], found[right]), (bars[place], bars[place + 1]))
     ]
-    boxes = [_boxes(rank, rounds, bars) for rank in names]
+    lasting = set(found[rounds[-1]].values())
+    boxes = [_boxes(rank, rounds, bars) | {"showlegend": rank in lasting} for rank in names]
     ticks: dict[str, Any] = {
         "tickvals": list(range(len(rounds))),
         "ticktext": list(map(str, rounds)),
@@ -105,11 +107,11 @@ def _boxes(rank: int, rounds: list[int], bars: list[Bars]) -> Trace:
     name = "removed" if rank == REMOVED else f"community {name_of(rank)}"
     return {
         "type": "bar", "x": shown, "base": [low for low, _ in spans], "y": counts,
-        "width": 2 * BAR, "name": name, "showlegend": True,
+        "width": 2 * BAR, "name": name,
         "text": [str(count) for count in counts], "textposition": "inside", "textangle": 0,
         "insidetextanchor": "middle", "insidetextfont": {"color": GROUND, "size": 11},
-        "marker": {"color": colour(rank) if rank != REMOVED else MUTED,
-                   "line": {"color": INK, "width": 0}},
+        "marker": {"color": colour(rank), "line": {"width": 0},
+                   "pattern": {"shape": HATCHES[max(rank, 0) // len(COMMUNITIES) % len(HATCHES)]}},
         "customdata": [rounds[place] for place in shown],
         "hovertemplate": name + " in round %{customdata}: %{y} clients<extra></extra>",
     }  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fl_app.records.snapshot import Snapshot
 from fl_app.report.network import spread_out, strong_edges
 from fl_app.report.page.cells import Cells, cells, distinct
 from fl_app.report.page.clients import name_of, ranges
@@ -37,13 +36,13 @@ NOTHING = 255
 def frames(outcome: Outcome) -> list[dict[str, Any]]:
     """Return round, caption, matrix and graph of every snapshot that shows something new."""
     stages = [
-        cells(snapshot, outcome.members_at(snapshot.round), until)
+        cells(snapshot, outcome.members_at(snapshot.round), until, planted=bool(outcome.planted))
         for snapshot, until in distinct(outcome.run.snapshots)
     ]
     if not stages:
         return []
     limits = _limits(stages)
-    places = _places(outcome.run.snapshots) if max(s.clients for s in stages) <= FULL_SCALE else {}
+    places = _places(outcome)
     shades = _shades(outcome)
     return [
         {
@@ -98,13 +97,14 @@ def matrix(stage: Cells, limits: tuple[float, float], shades: Mapping[int, str])
     grades = np.clip((stage.similarity - low) / (high - low), 0, 1) * STEPS
     packed = np.where(np.isnan(grades), NOTHING, np.nan_to_num(grades).round()).astype(np.uint8)
     names = [_name(stage, place) for place in range(m)]
+    what = "similarity" if high > 0 else "minus the distance"
     trace = {
         "type": "heatmap", "x": names, "y": names, "zmin": low, "zmax": high,
         "packed": {"bytes": b64encode(packed.tobytes()).decode(), "side": m, "low": low,
                    "high": high, "steps": STEPS},
         "colorscale": "Viridis", "hoverongaps": False,
-        "colorbar": {"title": {"text": "similarity", "side": "right"}, "thickness": 12},
-        "hovertemplate": "%{x}<br>%{y}<br>similarity %{z:.3f}<extra></extra>",
+        "colorbar": {"title": {"text": what, "side": "right"}, "thickness": 12},
+        "hovertemplate": "%{x}<br>%{y}<br>" + what + " %{z:.3f}<extra></extra>",
     }  # fmt: skip
     strips = _strip(stage.ranks, {r: colour(r) for r in stage.ranks}, (-0.035, -0.01))
     strips += _strip(stage.groups, shades, (-0.07, -0.045))
@@ -155,8 +155,12 @@ def _edges(ranks: list[int]) -> list[Trace]:
     return across + down
 
 
-def _places(snapshots: Sequence[Snapshot]) -> dict[int, tuple[float, float]]:
-    """Return one place per client for all frames, from the last similarity known of each pair."""
+def _places(outcome: Outcome) -> dict[int, tuple[float, float]]:
+    """Return one place per client for all frames, from the last similarity known of each pair.
+
+    Those who are together at the end lie together; none for more clients than are drawn singly.
+    """
+    snapshots = outcome.run.snapshots
     ids = sorted({client for s in snapshots for client in s.ids.tolist()})
     if len(ids) > FULL_SCALE:
         return {}
@@ -164,7 +168,8 @@ def _places(snapshots: Sequence[Snapshot]) -> dict[int, tuple[float, float]]:
     for snapshot in snapshots:
         rows = np.searchsorted(ids, snapshot.ids)
         whole[np.ix_(rows, rows)] = snapshot.similarity
-    found = spread_out(len(ids), strong_edges(whole)).tolist()
+    kinds = [outcome.final.get(client, REMOVED - 1) for client in ids]
+    found = spread_out(len(ids), strong_edges(whole), kinds).tolist()
     return {client: (x, y) for client, (x, y) in zip(ids, found, strict=True)}
 
 
@@ -174,7 +179,7 @@ def graph(stage: Cells, places: Mapping[int, tuple[float, float]]) -> Figure:
     if places:
         at = np.array([places[members[0]] for members in stage.members])
     else:
-        at = spread_out(len(stage.members), edges)
+        at = spread_out(len(stage.members), edges, stage.ranks)
     ranks = np.array(stage.ranks)
     within = ranks[edges[:, 0]] == ranks[edges[:, 1]]
     traces = [_lines(at, edges[within], RULE), _lines(at, edges[~within], MUTED)]
@@ -211,7 +216,7 @@ def _nodes(stage: Cells, at: np.ndarray, group: int) -> Trace:
         "customdata": [_name(stage, place) for place in mine],
         "hovertemplate": "%{customdata}<extra></extra>",
         "marker": {
-            "color": [colour(stage.ranks[place]) for place in mine], "size": 13 if few else 11,
+            "color": [colour(stage.ranks[place]) for place in mine], "size": 13 if few else 9,
             "symbol": SYMBOLS[group % len(SYMBOLS)] if group >= 0 else "circle",
             "line": {"color": GROUND, "width": 1},
         },

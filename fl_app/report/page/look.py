@@ -75,7 +75,13 @@ def figure(traces: Sequence[Trace], *, height: int, **layout: Any) -> Figure:
         "font": {"color": INK, "size": 13, "family": "system-ui, sans-serif"},
         "margin": {"l": 56, "r": 16, "t": 16, "b": 44},
         "hoverlabel": {"bgcolor": GROUND, "bordercolor": RULE, "font": {"color": INK}},
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": {
+            "orientation": "h",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "x": 0,
+            "traceorder": "normal",
+        },
         "hovermode": "closest",
     }
     return {"data": list(traces), "layout": base | layout}

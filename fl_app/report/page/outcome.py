@@ -12,7 +12,7 @@ import yaml
 
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
-from fl_app.report.run import Run, memberships, read_run
+from fl_app.report.run import Run, memberships, planted_count, read_run
 
 OVERRIDES = "overrides.yaml"
 SPLITS = ("clustered", "removed")
@@ -143,10 +143,18 @@ class Outcome:
 
     @cached_property
     def groups(self) -> dict[int, int]:
-        """The planted group of each client as of its last snapshot, where known."""
+        """The planted group of each client as of its last snapshot, where there are several."""
+        if self.planted is None:
+            return {}
         pairs = ((s.ids.tolist(), s.groups.tolist()) for s in self.run.snapshots)
         found = {c: g for ids, groups in pairs for c, g in zip(ids, groups, strict=True)}
         return {client: group for client, group in found.items() if group >= 0}
+
+    @cached_property
+    def planted(self) -> int | None:
+        """The number of planted groups, None for a single one: there is nothing to find then."""
+        count = planted_count(self.run)
+        return count if count is not None and count > 1 else None
 
     @cached_property
     def clients(self) -> list[int]:

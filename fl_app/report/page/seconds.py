@@ -27,7 +27,6 @@ def time(outcome: Outcome) -> Figure | None:
     each = "seconds a round" if width == 1 else f"seconds a round (means of {width})"
     return figure(
         traces, height=320, barmode="stack", bargap=0.1,
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
         xaxis=axis("round"), yaxis=axis(each, rangemode="tozero"),
     )  # fmt: skip
 
