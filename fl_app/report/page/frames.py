@@ -28,6 +28,8 @@ from fl_app.report.page.outcome import FULL_SCALE, Outcome
 
 NAMED = 40
 """Nodes up to which each is written beside its dot."""
+ROOM = 0.8
+"""Free space around the graph, where a client takes an area of pi."""
 STEPS = 254
 NOTHING = 255
 """Grades of a matrix in one byte a cell, and what stands for a cell without a value."""
@@ -183,14 +185,20 @@ def graph(stage: Cells, places: Mapping[int, tuple[float, float]]) -> Figure:
     ranks = np.array(stage.ranks)
     within = ranks[edges[:, 0]] == ranks[edges[:, 1]]
     traces = [_lines(at, edges[within], RULE), _lines(at, edges[~within], MUTED)]
-    traces += [_nodes(stage, at, group) for group in sorted(set(stage.groups))]
+    for group in sorted(set(stage.groups)):
+        traces += [_nodes(stage, at, group), *([_key(group)] if group >= 0 else [])]
     return figure(
         traces,
         height=440,
-        xaxis=bare(),
-        yaxis=bare(scaleanchor="x"),
+        xaxis=bare(**_frame([x for x, _ in places.values()])),
+        yaxis=bare(scaleanchor="x", **_frame([y for _, y in places.values()])),
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
     )
+
+
+def _frame(places: Sequence[float]) -> dict[str, list[float]]:
+    """Return the range of an axis that stands still while clients appear, none for no places."""
+    return {"range": [min(places) - ROOM, max(places) + ROOM]} if places else {}
 
 
 def _lines(at: np.ndarray, edges: np.ndarray, shade: str) -> Trace:
@@ -207,17 +215,28 @@ def _lines(at: np.ndarray, edges: np.ndarray, shade: str) -> Trace:
 def _nodes(stage: Cells, at: np.ndarray, group: int) -> Trace:
     mine = [place for place, found in enumerate(stage.groups) if found == group]
     few = len(stage.members) <= NAMED
-    planted = f"planted group {group}" if group >= 0 else "no group known"
     return {
         "type": "scatter", "mode": "markers+text" if few else "markers",
         "x": np.round(at[mine, 0], 3).tolist(), "y": np.round(at[mine, 1], 3).tolist(),
         "text": [ranges(stage.members[place]) for place in mine], "textposition": "top center",
-        "textfont": {"size": 10}, "name": planted, "showlegend": group >= 0,
+        "textfont": {"size": 10}, "showlegend": False,
         "customdata": [_name(stage, place) for place in mine],
         "hovertemplate": "%{customdata}<extra></extra>",
         "marker": {
             "color": [colour(stage.ranks[place]) for place in mine], "size": 13 if few else 9,
-            "symbol": SYMBOLS[group % len(SYMBOLS)] if group >= 0 else "circle",
-            "line": {"color": GROUND, "width": 1},
+            "symbol": _symbol(group), "line": {"color": GROUND, "width": 1},
         },
+    }  # fmt: skip
+
+
+def _symbol(group: int) -> str:
+    return SYMBOLS[group % len(SYMBOLS)] if group >= 0 else "circle"
+
+
+def _key(group: int) -> Trace:
+    """Return the entry of a planted group in the legend: its shape, in nobody's colour."""
+    return {
+        "type": "scatter", "mode": "markers", "x": [None], "y": [None],
+        "name": f"planted group {group}",
+        "marker": {"symbol": _symbol(group), "color": MUTED, "size": 10},
     }  # fmt: skip
