@@ -89,6 +89,7 @@ def test_the_best_is_bold_only_beyond_the_spread(
     comparison = _compared(tmp_path)
     assert [row.values for row in comparison.best("accuracy")] == ([("flic",)] if bold else [])
     assert ("**" in "".join(markdown(comparison, "x"))) is bold
+    assert comparison.best("silhouette") == set()  # each in a similarity of its own
     assert comparison.best("count") == set()  # more communities are neither better nor worse
 
 

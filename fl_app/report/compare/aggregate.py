@@ -66,13 +66,14 @@ class Comparison:
         """Return the row of each setting that is better than all others by more than the spread.
 
         That is: its range mean ± deviation overlaps no other's. None where a row has one run
-        only, since nothing is known of its spread then.
+        only, since nothing is known of its spread then, or where some of its runs have no value.
         """
         sign = {"more": 1.0, "less": -1.0, None: 0.0}[MEASURES[measure].better]
         found = set()
         for rows in self.settings().values():
             cells = [(row, row.cells[measure]) for row in rows if measure in row.cells]
-            if not sign or len(cells) < 2 or any(cell.known < 2 for _, cell in cells):
+            partial = any(cell.known < max(2, cell.runs) for _, cell in cells)
+            if not sign or len(cells) < 2 or partial:
                 continue
             first, *rest = sorted(cells, key=lambda each: -sign * each[1].mean)
             low = sign * first[1].mean - first[1].std

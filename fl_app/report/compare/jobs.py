@@ -34,7 +34,7 @@ MEASURES: Mapping[str, Measure] = {
     "homogeneity": Measure("homogeneity"),
     "completeness": Measure("completeness"),
     "ari": Measure("ARI"),
-    "silhouette": Measure("silhouette"),
+    "silhouette": Measure("silhouette", None),  # of each method in its own similarity
     "count": Measure("communities", None, 1),
     "right": Measure("right from round", "less", 0),
     "sent": Measure("MB a client and round", "less", 2),

@@ -18,6 +18,7 @@ from fl_app.report.compare.numbers import curves
 from fl_app.report.style import SETTINGS
 
 USAGE = "fl-app compare <folders of runs, or of a multirun> [to=<folder>]"
+WIDE_INCHES = 6.5
 INK, LINE = "#010203", "#040506"
 """Colours that the page replaces by its own, so that one figure serves light and dark."""
 ON_PAGE = SETTINGS | {
@@ -87,8 +88,8 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
     )
 
 
-def _pictures(comparison: Comparison) -> list[tuple[Markup, str]]:
-    """Return each figure that has something to show, as SVG with its caption."""
+def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
+    """Return each figure that has something to show as SVG, its caption, and whether it is wide."""
     jobs = [job for row in comparison.rows for job in row.jobs]
     with mpl.rc_context(ON_PAGE):  # type: ignore[arg-type]
         drawn = {
@@ -98,7 +99,11 @@ def _pictures(comparison: Comparison) -> list[tuple[Markup, str]]:
             "courses count": figures.courses(comparison, "count"),
             "curves": curves(jobs),
         }
-        return [(_svg(figure), CAPTIONS[name]) for name, figure in drawn.items() if figure]
+        return [
+            (_svg(figure), CAPTIONS[name], figure.get_figwidth() > WIDE_INCHES)
+            for name, figure in drawn.items()
+            if figure
+        ]
 
 
 def _svg(figure: Figure) -> Markup:
@@ -109,4 +114,6 @@ def _svg(figure: Figure) -> Markup:
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     # ids of groups repeat from figure to figure; only definitions are referred to
     text = re.sub(r'<g id="[^"]*"', "<g", text)
-    return Markup(text.replace(INK, "currentColor").replace(LINE, "var(--line)"))
+    for colour in (INK, "#000000"):
+        text = text.replace(colour, "currentColor")
+    return Markup(text.replace(LINE, "var(--line)"))
