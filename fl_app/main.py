@@ -10,7 +10,7 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,34 +43,11 @@ class RunFailedError(RuntimeError):
     """Flower reports that a run did not complete."""
 
 
-def _compare(arguments: Sequence[str]) -> None:
-    from fl_app.report.compare.page import compare
-
-    compare(arguments)
-
-
-def _report(arguments: Sequence[str]) -> None:
-    """Write the page of each run named, whole or not."""
-    from fl_app.report.page import write_page
-
-    if not arguments:
-        raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
-    for folder in arguments:
-        try:
-            print(write_page(Path(folder)))
-        except ValueError as error:
-            raise ConfigError([str(error)]) from error
-
-
-COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"report": _report, "compare": _compare}
-"""What is no run, by its first word."""
-
-
 def main() -> None:
     """Run the command line; the exit status is 0 only for a completed run."""
     arguments = sys.argv[1:]
     if arguments and arguments[0] in COMMANDS:
-        with _errors_told("cannot " + arguments[0]):
+        with _errors_told():
             COMMANDS[arguments[0]](arguments[1:])
         return
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
@@ -85,7 +62,7 @@ def main() -> None:
 
 
 @contextmanager
-def _errors_told(failure: str = "the run failed") -> Iterator[None]:
+def _errors_told() -> Iterator[None]:
     """Turn what a user can mend into a sentence and an exit status; bugs keep their trace."""
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
@@ -94,7 +71,7 @@ def _errors_told(failure: str = "the run failed") -> Iterator[None]:
         console.print(str(error))
         sys.exit(USAGE_ERROR)
     except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
-        console.print(f"{failure}: {error}")
+        console.print(f"the run failed: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; go on with fl-app resume=<output folder>")
@@ -115,6 +92,38 @@ def _resume(folder: Path, changes: list[str]) -> None:
     if not saved.exists():
         raise ConfigError([f"resume must name the output folder of a run, got {folder}"])
     run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=True)
+
+
+def _report(arguments: list[str]) -> None:
+    """Write the page of each run named, whole or not."""
+    from fl_app.report.page import write_page
+
+    if not arguments:
+        raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
+    with _as_settings():
+        for folder in arguments:
+            print(write_page(Path(folder)))
+
+
+def _compare(arguments: list[str]) -> None:
+    """Write the page and the tables of the runs in the folders named."""
+    from fl_app.report.compare.page import compare
+
+    with _as_settings():
+        compare(arguments)
+
+
+@contextmanager
+def _as_settings() -> Iterator[None]:
+    """Tell of folders that cannot be read as of settings that are wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+
+
+COMMANDS = {"report": _report, "compare": _compare}
+"""What the first word may ask for instead of a run."""
 
 
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
