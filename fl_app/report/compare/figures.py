@@ -13,6 +13,8 @@ from fl_app.report.style import MARKERS, colours, percent
 
 MOST_PANELS = 12
 COLUMNS = 3
+DASHES = ("-", "--", "-.", ":")
+"""So that lines that lie on one another are all seen."""
 SHARES = ("accuracy", "ari")
 """Measures whose panels all have the same scale, 0 to 1."""
 
@@ -24,11 +26,13 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
         return None
     figure, panels = _panels(comparison, height=2.6)
     for axes, rows in panels:
-        for row, colour, marker in _styled(comparison, rows):
+        for row, (colour, marker, dashes) in _styled(comparison, rows):
             rounds, mean, std = _course(row, measure)
+            if not rounds:
+                continue
             few = marker if len(rounds) < 20 else ""
             label = comparison.name(row, comparison.method)
-            axes.plot(rounds, mean, color=colour, marker=few, markersize=3.5, label=label)
+            axes.plot(rounds, mean, dashes, color=colour, marker=few, markersize=3.5, label=label)
             axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -39,8 +43,12 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0][0].set_ylabel(MEASURES[measure].label)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+    lines = [axes.get_legend_handles_labels() for axes, _ in panels]
+    named = {label: line for each in lines for line, label in zip(*each, strict=True)}
+    labels = list(named)
+    figure.legend(
+        list(named.values()), labels, loc="outside lower center", ncols=min(4, len(labels))
+    )
     return figure
 
 
@@ -51,7 +59,7 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
     most = max(len(rows) for rows in comparison.settings().values())
     figure, panels = _panels(comparison, height=0.9 + 0.32 * most)
     for axes, rows in panels:
-        for place, (row, colour, marker) in enumerate(_styled(comparison, rows)):
+        for place, (row, (colour, marker, _)) in enumerate(_styled(comparison, rows)):
             known = [v for job in row.jobs if (v := job.measured[measure]) is not None]
             axes.plot(
                 known, [place] * len(known), marker, color=colour, markersize=6, alpha=0.75,
@@ -82,13 +90,14 @@ def _panels(
     return figure, list(zip(grid.tolist(), settings, strict=False))
 
 
-def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, str, str]]:
-    """Return each row with the colour and marker that its method has in all panels."""
+def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, tuple[str, str, str]]]:
+    """Return each row with the colour, marker and dashes that its method has in all panels."""
     methods = list(dict.fromkeys(comparison.part(r, comparison.method) for r in comparison.rows))
     shades = colours(len(methods))
     places = [methods.index(comparison.part(row, comparison.method)) for row in rows]
     return [
-        (row, shades[i], MARKERS[i % len(MARKERS)]) for row, i in zip(rows, places, strict=True)
+        (row, (shades[i], MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)]))
+        for row, i in zip(rows, places, strict=True)
     ]
 
 
