@@ -364,9 +364,9 @@ def main() -> None:
         write_participation(log, scales, clients)
 
 
-TABLES = {"blobs": Scale(10, None, 2000, 1e-6), "mnist": Scale(10, 200, 400, 1e-2)}
-PARTICIPATION = {"blobs": Scale(3, None, 400, 1e-6), "mnist": Scale(1, 100, 150, 1e-2)}
-PARTICIPANTS = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100)
+TABLES = {"blobs": Scale(10, None, 2000, 1e-6), "mnist": Scale(10, 100, 200, 1e-2)}
+PARTICIPATION = {"blobs": Scale(3, None, 300, 1e-6), "mnist": Scale(1, 100, 100, 1e-2)}
+PARTICIPANTS = (5, 10, 25, 50, 75, 100)
 SPEED_TOLERANCE = 1e-2
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from fl_app.params import FlatModule, Layout
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
-from fl_app.rng import torch_seed
+from fl_app.rng import generator, torch_seed
 from fl_app.schema import Target
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.setting import Setting, largest
@@ -239,9 +239,11 @@ def _snapshot_rounds(config: Config) -> set[int]:
 
 def _describe_points(config: Config, folder: Path) -> None:
     """Record what figures of a clustering need: the form of a point, or points in the plane."""
-    shape = shared_population(config).dataset.shape
-    here = config.engine.name != "deployment"
-    points = union(config)[:DRAWN] if here and prod(shape) == 2 else None
+    shape, points = shared_population(config).dataset.shape, None
+    if config.engine.name != "deployment" and prod(shape) == 2:
+        every = union(config)
+        draw = generator(config.seed, purpose="drawn points")
+        points = every[draw.permutation(len(every))[:DRAWN]]
     write_points(folder, shape, points)
 
 

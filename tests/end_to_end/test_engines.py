@@ -72,6 +72,21 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
         assert ours["attack"] == pytest.approx(theirs["attack"], abs=1e-4)
 
 
+@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+def test_centroids_equal_those_of_the_inprocess_engine(tmp_path: Path, engine: str) -> None:
+    """The start by k-FED, and a step after it."""
+    found = {}
+    for name in ("inprocess", engine):
+        folder = tmp_path / name
+        command = [sys.executable, "-m", "fl_app.main", "experiment=kmeans_demo", "rounds=2"]
+        command += [f"engine={name}", f"hydra.run.dir={folder}", "records.figures=false"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{name}: {done.stdout}\n{done.stderr}"
+        found[name] = read_models(folder)[0]["centroids"]
+    assert np.isfinite(found[engine]).all()
+    np.testing.assert_allclose(found[engine], found["inprocess"], rtol=0, atol=1e-6)
+
+
 def test_ctrl_c_in_a_simulation_leaves_a_summary_and_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "fl_app.main", "engine=simulation", "rounds=900"]
