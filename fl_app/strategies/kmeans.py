@@ -23,7 +23,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.strategies.base import EvaluateReplies, FitReplies, roster
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
-from fl_app.types import Participation, Vectors
+from fl_app.types import Participation, Vector, Vectors
 
 Weigh = Callable[[rules.Shares], rules.Shares]
 WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
@@ -157,6 +157,12 @@ class KMeans(OfPoints):
             )  # fmt: skip
         self.over = self._ends(server_round)
         return self.publish(self.descent.current), {"train_loss": replies.loss}
+
+    def check(self, model: Vector) -> None:
+        """Raise ValueError for counts that cannot weigh."""
+        counts = model[self.k * self.length :]
+        if (counts < 0).any():
+            raise ValueError(f"counts of points must not be negative, got {counts.min():g}")
 
     def _centroids(self, models: Vectors) -> tuple[np.ndarray, np.ndarray]:
         """Return the centroids (m, k, d) and counts (m, k) in models (m, k * d + k)."""

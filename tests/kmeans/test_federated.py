@@ -147,6 +147,15 @@ def test_a_clients_accuracy_is_under_the_majority_of_all(tmp_path: Path) -> None
     assert together == pytest.approx(records[0]["notes"]["accuracy"])
 
 
+def test_counts_that_cannot_weigh_are_refused() -> None:
+    strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
+    model = np.zeros(strategy.k * strategy.length + strategy.k, np.float32)
+    strategy.check(model)
+    model[-1] = -3
+    with pytest.raises(ValueError, match="must not be negative, got -3"):
+        strategy.check(model)
+
+
 def test_scores_that_do_not_fit_reach_no_sum() -> None:
     strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
     good = np.ones((10, 10), np.int64)

@@ -2,6 +2,7 @@
 
 import io
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from flwr.common import Code, FitRes, Parameters, Status
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
 
+from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.communities import CommunityDiscovery
@@ -19,11 +21,18 @@ from fl_app.strategies.fedavg import FedAvg, FedMedian
 from fl_app.strategies.flic import Flic
 from fl_app.strategies.hierarchical import Hierarchical
 from fl_app.strategies.ifca import Ifca
+from fl_app.strategies.kmeans import KMeans
 from fl_app.strategies.late import Late
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.robust import Robust
 from fl_app.strategies.roster import Identity
 from fl_app.strategies.setting import Setting
+
+
+def _kmeans(given: Setting, **options: object) -> KMeans:
+    """One centroid of five coordinates, and its count: as many numbers as the toy has."""
+    layout = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
+    return KMeans(replace(given, layout=layout), participation=0.5, init="random", **options)
 
 
 def _flic(given: Setting) -> Flic:
@@ -48,6 +57,8 @@ STRATEGIES = {
     "cfl byzantine": lambda given: Cfl(given, participation=0.5),
     "dcfl": lambda given: Dcfl(given, participation=0.5),
     "dcfl euclidean": lambda given: Dcfl(given, participation=0.5, distance="euclidean", max_age=9),
+    "kmeans": _kmeans,
+    "kmeans equal starts": lambda given: _kmeans(given, weighting="equal", n_init=3),
     "robust": lambda given: Robust(given, participation=0.5, rule="multi_krum", malicious=1),
     "communities": lambda given: CommunityDiscovery(given, participation=0.5),
     "communities 1nn": lambda given: CommunityDiscovery(
