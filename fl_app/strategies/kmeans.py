@@ -132,7 +132,7 @@ class KMeans(OfPoints):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample among all clients; all are asked in the round that starts, but by k-FED alone."""
-        if self.over:
+        if self.over and self.number < self.n_init:
             self._begin(server_round)
         present = list(roster(client_manager).proxies())
         if self.only_start or not self._asks(server_round):
@@ -211,7 +211,8 @@ class KMeans(OfPoints):
         if self.distance is not None and (self.best is None or self.distance < self.best.distance):
             now = self.descent.current
             self.best = Best(self.distance, now, self.agreement, self.accuracy)
-        if self.finished and self.best is not None:
+        last = self.finished or server_round >= self.setting.rounds
+        if last and self.best is not None:
             self.descent.current = self.descent.previous = self.best.centroids
             self.agreement, self.accuracy = self.best.agreement, self.best.accuracy
             self.publish(self.best.centroids)

@@ -199,6 +199,14 @@ def test_clients_with_tables_of_their_own_and_no_classes(tmp_path: Path) -> None
     assert score.table.tolist() == [[0], [8]]
 
 
+def test_a_run_that_is_given_more_rounds_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole, _ = _run(tmp_path / "whole", "strategy=kmeans", "rounds=8")
+    _run(tmp_path / "cut", "strategy=kmeans", "rounds=5")
+    longer, records = _run(tmp_path / "cut", "strategy=kmeans", "rounds=8", resume=True)
+    assert [record["notes"]["start"] for record in records] == [1] * 8
+    np.testing.assert_array_equal(longer, whole)
+
+
 def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
     named, _ = _run(
         tmp_path / "named", "strategy=kmeans", "rounds=3",
