@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -91,6 +91,43 @@ def cifar10(*, root: str, download: bool = True, standardise: bool = True, seed:
     Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
     """
     return _torchvision("CIFAR10", root, download, standardise, place="cifar-10-batches-py")
+
+
+def emnist(
+    *,
+    root: str,
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
+    download: bool = True,
+    standardise: bool = True,
+    seed: int,
+) -> Dataset:
+    """Load a split of EMNIST from `root`/EMNIST/raw, or download it; raises DataError.
+
+    The files hold each image mirrored along its diagonal: here they stand upright, as MNIST's.
+    Cohen et al., IJCNN 2017.
+    """
+    from torchvision import datasets
+
+    place = Path(root) / "EMNIST" / "raw"
+    try:
+        train, test = (
+            datasets.EMNIST(root=root, split=split, train=part, download=download)
+            for part in (True, False)
+        )
+    except Exception as error:  # each mirror fails in its own way: no network, bad archive
+        raise DataError(
+            f"EMNIST is not at {place} and could not be downloaded; get gzip.zip from NIST's page "
+            f"of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz there, unzipped, or point "
+            f"data.root at a folder that has them ({error})"
+        ) from error
+    first = int(split == "letters")  # which count from 1
+    arrays = (_upright(train.data), np.asarray(train.targets) - first,
+              _upright(test.data), np.asarray(test.targets) - first)  # fmt: skip
+    return _dataset(f"emnist {split}", arrays, len(train.classes) - first, standardise)
+
+
+def _upright(images: Any) -> np.ndarray:
+    return _channels_first(np.ascontiguousarray(np.asarray(images).swapaxes(1, 2)))
 
 
 def image_folder(
