@@ -13,17 +13,22 @@ from fl_app.data.schedule import Schedule
 from fl_app.evaluation.communities import describe
 from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
+from fl_app.evaluation.settling import Settling
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Event, View
+from fl_app.types import Labels
 
 SPLITS = ("clustered", "removed")
 """Kinds of events in which a method parts clients."""
 
 
 class Account:
-    """Gives account of the rounds of one run; `lineage` names its communities over the rounds."""
+    """Gives account of the rounds of one run.
+
+    `lineage` names its communities over the rounds, `settling` follows newcomers and drifters.
+    """
 
     def __init__(
         self,
@@ -36,6 +41,15 @@ class Account:
         self.strategy, self.roster = strategy, roster
         self.schedule, self.central = schedule, central
         self.lineage = Lineage()
+        self.settling = Settling()
+
+    def restore(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Take up what the records of earlier rounds say."""
+        self.lineage = Lineage.of(records)
+        for record in records:
+            self._follow(record["round"])
+            for client in (record["communities"] or {}).get("settled") or {}:
+                self.settling.waiting.pop(int(client), None)
 
     def of(
         self, server_round: int, failures: Sequence[ClientFailure], view: View | None
@@ -43,6 +57,7 @@ class Account:
         """Return the record of a round, but for what only the loop knows: time, bytes, loss."""
         strategy = self.strategy
         accuracy = strategy.accuracy
+        self._follow(server_round)
         return {
             "round": server_round,
             "phase": strategy.phase,
@@ -81,6 +96,16 @@ class Account:
             for change in changes
         ]
 
+    def _follow(self, server_round: int) -> None:
+        """Wait for those whose right community is another one since this round."""
+        for change in self.schedule.changes(server_round) if self.schedule else ():
+            if change.kind == "joined" or (change.kind == "drifted" and self._regroups):
+                self.settling.changed(change.clients, change.kind, server_round)
+
+    @property
+    def _regroups(self) -> bool:
+        return self.schedule is not None and self.schedule.dynamics.drift == "group"
+
     def _event(self, event: Event) -> dict[str, Any]:
         """Return an event; whether a split met the malicious alone, where these are known."""
         malicious, split = self.roster.malicious(), event.kind in SPLITS
@@ -108,11 +133,18 @@ class Account:
             total_groups=total,
             similarity=view.similarity,
             distance=view.distance,
-        ) | {"moved": self._moved(view)}
+        ) | {"moved": self._moved(view), "settled": self._settled(view, groups, server_round)}
 
     def _moved(self, view: View) -> dict[str, tuple[int | None, int]]:
         moved = self.lineage.follow(view.client_ids, view.labels)
         return {str(client): names for client, names in moved.items()}
+
+    def _settled(self, view: View, groups: Labels, server_round: int) -> dict[str, Any]:
+        """Return who sits right for the first time since it joined or drifted, and how soon."""
+        if (groups < 0).any():
+            return {}
+        found = self.settling.settled(view.client_ids, view.labels, groups, server_round)
+        return {str(each.client): {"kind": each.kind, "rounds": each.rounds} for each in found}
 
     def groups(self, view: View, server_round: int) -> np.ndarray:
         """Return the planted group of each client (n,) as of a round, -1 where unknown."""

@@ -5,6 +5,8 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fl_app.report.budget import privacy
+from fl_app.report.clients import clients, validity
 from fl_app.report.clusters import centroids, clustering, paths
 from fl_app.report.curves import accuracy, communities, stabilisation
 from fl_app.report.defence import defence, splits
@@ -17,8 +19,8 @@ from fl_app.report.style import SETTINGS
 
 FOLDER = "figures"
 FIGURES = (
-    accuracy, communities, similarity, similarities, graph, migration, stabilisation, splits,
-    defence, clustering, paths, centroids,
+    accuracy, clients, communities, validity, similarity, similarities, graph, migration,
+    stabilisation, splits, defence, privacy, clustering, paths, centroids,
 )  # fmt: skip
 """Each takes a run and returns its figure, or None where the run has no data for it."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
 
 from fl_app.records.history import FILE, read_rounds
@@ -27,6 +28,8 @@ class Measure:
 
 MEASURES: Mapping[str, Measure] = {
     "accuracy": Measure("accuracy"),
+    "average": Measure("accuracy averaged over rounds"),
+    "std": Measure("deviation over clients", "less"),
     "global": Measure("accuracy of the global model"),
     "central": Measure("global model, balanced test"),
     "distance": Measure("mean squared distance", "less"),
@@ -45,6 +48,12 @@ MEASURES: Mapping[str, Measure] = {
     "loyal_communities": Measure("loyal communities", None, 1),
     "backdoor": Measure("success of the backdoor", "less"),
     "cleared": Measure("all malicious out by round", "less", 0),
+    "joined_rounds": Measure("rounds until a newcomer sits right", "less", 1),
+    "joined_share": Measure("newcomers that do", "more", 2),
+    "drifted_rounds": Measure("rounds until a drifted client does", "less", 1),
+    "drifted_share": Measure("drifted clients that do", "more", 2),
+    "epsilon": Measure("epsilon spent", None, 2),
+    "noise": Measure("noise multiplier", None, 2),
 }
 COURSES = {
     "accuracy": ("accuracy", "mean"),
@@ -105,7 +114,7 @@ def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
         folder=folder,
         overrides={"strategy": str(summary["strategy"])} | overrides,
         seed=str(summary["seed"]),
-        measured=_measured(summary, rounds) | _under_attack(rounds) | _points(rounds),
+        measured=_measured(summary, rounds) | _further(rounds),
         courses=courses,
         commit=str(summary.get("git") or ""),
     )
@@ -119,6 +128,8 @@ def _measured(
     trained = sum(len(r["sampled"]) for r in rounds)
     return {
         "accuracy": summary["accuracy"]["mean"],
+        "average": _average(rounds),
+        "std": summary["accuracy"].get("std"),
         "global": next((r["global_accuracy"] for r in reversed(rounds) if r["accuracy"]), None),
         "central": next((r["central"]["global"] for r in reversed(rounds) if r["central"]), None),
         "ari": found["ari"],
@@ -127,6 +138,43 @@ def _measured(
         "right": first_right_round(rounds),
         "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
     }
+
+
+def _further(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return what only some runs have: points, attackers, changes, privacy."""
+    return _points(rounds) | _under_attack(rounds) | _settled(rounds) | _privacy(rounds)
+
+
+def _average(rounds: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the mean accuracy over the rounds in which it was measured."""
+    found = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
+    return float(np.mean(found)) if found else None
+
+
+def _settled(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return how soon newcomers and drifted clients sat right, and what share of them ever did."""
+    found: dict[str, float | None] = {}
+    for kind in ("joined", "drifted"):
+        events = [event for r in rounds for event in r["events"] if event["kind"] == kind]
+        changed = sum(len(event["clients"]) for event in events)
+        sat = [
+            each["rounds"]
+            for r in rounds
+            for each in ((r["communities"] or {}).get("settled") or {}).values()
+            if each["kind"] == kind
+        ]
+        known = any(r["communities"] for r in rounds)
+        found[f"{kind}_rounds"] = float(np.mean(sat)) if sat else None
+        found[f"{kind}_share"] = len(sat) / changed if changed and known else None
+    return found
+
+
+def _privacy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the epsilon that the client that spent most had spent in the end, and the noise."""
+    last = next((r["privacy"] for r in reversed(rounds) if r.get("privacy")), None)
+    if last is None:
+        return {"epsilon": None, "noise": None}
+    return {"epsilon": last["epsilon"]["max"], "noise": last["noise_multiplier"]}
 
 
 def _points(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
