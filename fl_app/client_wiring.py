@@ -14,12 +14,21 @@ from fl_app.client.adversary import Attack, Collusion
 from fl_app.client.clustering import CentroidModel, score_centroids, train_centroids
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure
+from fl_app.client.protection import Plan, Privacy, SampleDp
 from fl_app.client.training import evaluate
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population
 from fl_app.params import FlatModule
 from fl_app.types import Vector, Vectors
-from fl_app.wiring import bare_network, dataset, device, schedule, shared_population
+from fl_app.wiring import (
+    bare_network,
+    dataset,
+    device,
+    plan_of,
+    privacy,
+    schedule,
+    shared_population,
+)
 
 _lock = threading.Lock()
 _local = threading.local()
@@ -37,6 +46,10 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     if clusters:
         measure = partial(score_centroids, classes=people.dataset.classes)
     built, liars = attack(config)
+    guard, plan = privacy(config), None
+    if guard.kind != "none":
+        plan = plan_of(config, people.samples(client_id))
+        train = _private(config, model, guard, plan) if guard.of_samples else train
     return LocalClient(
         client_id,
         samples=people.samples(client_id),
@@ -50,7 +63,22 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         malicious=client_id in liars,
         clusters=clusters,
         colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
+        privacy=guard,
+        plan=plan,
     )
+
+
+def _private(config: Config, model: FlatModule, guard: Privacy, plan: Plan) -> trainer.Trainer:
+    """Return the trainer of a client whose every sample is private."""
+    from fl_app.client.private_training import Bounded, train_privately
+
+    assert isinstance(guard, SampleDp)
+
+    def train(job: trainer.Job) -> trainer.Outcome:
+        bounded = Bounded(guard.release(plan), guard.clip)  # no sooner: it may take a second
+        return train_privately(model, config.client, bounded, job)
+
+    return train
 
 
 def attack(config: Config) -> tuple[Attack, frozenset[int]]:
@@ -74,19 +102,24 @@ def _honest_updates(
     with _crew_lock:
         if key not in _crews:
             _crews.clear()
-            model, _ = _thread_model(config, shared_population(config, data_root))
-            alone = trainer.choose(model, config.client, fused=False)
-            honest = [
-                replace(client(config, each, data_root), train=alone, malicious=False)
-                for each in crew
-            ]
+            honest = [_alone(config, each, data_root) for each in crew]
             updates = [each.fit(start, server_round=server_round).model - start for each in honest]
             _crews[key] = np.stack(updates)
         return _crews[key]
 
 
+def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient:
+    """Return a client that is honest and waits for no cohort to train with."""
+    found = replace(client(config, client_id, data_root), malicious=False)
+    if found.privacy.of_samples:
+        return found
+    return replace(found, train=trainer.choose(found.model, config.client, fused=False))
+
+
 def fuses(config: Config) -> bool:
     """Whether the clients that run at a time in this process train as one computation."""
+    if privacy(config).of_samples:
+        return False
     if config.client.cohort == "auto" and device(config).type != "cuda":
         return False
     with torch.device("meta"):

@@ -1,7 +1,8 @@
 """The form of a configuration: what each group holds, and of which type.
 
 Groups with a fixed form are dataclasses. A group with a `_target_` (strategy, population,
-data, network, attack, tracking) takes the keyword-only parameters of what it names: see `Target`.
+data, network, attack, privacy, tracking) takes the keyword-only parameters of what it names: see
+`Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,7 @@ class Config:
     data: Target
     network: Target
     attack: Target
+    privacy: Target
     tracking: Target
     dynamics: Dynamics
     client: ClientConfig
@@ -157,4 +159,4 @@ FIXED = {
     "graph": GraphConfig,
     "records": RecordsConfig,
 }
-TARGETS = ("strategy", "population", "data", "network", "attack", "tracking")
+TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking")

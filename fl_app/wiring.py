@@ -17,10 +17,12 @@ from hydra.utils import get_object
 from fl_app.client.central import CentralTest, balanced
 from fl_app.client.clustering import CentroidModel
 from fl_app.client.cohort import can_fuse
+from fl_app.client.protection import Plan, Privacy
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Dynamics, Schedule
+from fl_app.engines.ledger import Ledger
 from fl_app.engines.loop import RoundLoop
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
@@ -67,7 +69,9 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     with torch.device("meta"):
         split = _complaint(people.resolve(), whole, seed=seed, **people.options)
         built = _complaint(_check_network, values, whole)
-    return split + built + against + _complaint(Schedule(*_parts_of(values)).check)
+        hidden = _complaint(_check_privacy, values, whole)
+    moving = _complaint(Schedule(*_parts_of(values)).check)
+    return list(dict.fromkeys(split + built + against + hidden + moving))
 
 
 def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
@@ -87,11 +91,44 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
             "records.central_test must be false with network=centroids, which answers with "
             "clusters and not with classes; remove it"
         )
+    guarded = values["privacy"]
+    if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
+        raise ValueError(
+            "client.cohort must not be fused with privacy=sample_dp, which clips each sample on "
+            "its own; give client.cohort=auto"
+        )
     if client is not None and client.cohort == "fused" and not can_fuse(module):
         raise ValueError(
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
             f"layers, {net.path} has some; give client.cohort=auto"
         )
+
+
+def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a privacy that does not go with network, training or engine."""
+    given, client, engine = values["privacy"], values["client"], values["engine"]
+    if given is None or client is None or not given.sound:
+        return
+    guard: Privacy = given.resolve()(**given.options)
+    module = bare_network(values["network"], data)
+    guard.check(module, client, deployed=engine.name == "deployment")
+
+
+def privacy(config: Config) -> Privacy:
+    """Return what clients do for their privacy."""
+    built: Privacy = config.privacy.resolve()(**config.privacy.options)
+    return built
+
+
+def plan_of(config: Config, samples: int) -> Plan:
+    """Return how the run goes for a client of so many samples, for the accountant."""
+    return Plan(
+        rounds=config.rounds,
+        participation=float(config.strategy.options.get("participation", 1.0)),
+        samples=samples,
+        batch_size=config.client.batch_size,
+        epochs=config.client.epochs,
+    )
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:
@@ -227,6 +264,7 @@ def server(config: Config) -> RoundLoop:
         figures=config.records.figures,
         central=central_test(config),
         schedule=schedule(config),
+        ledger=ledger(config),
     )
 
 
@@ -245,6 +283,12 @@ def _describe_points(config: Config, folder: Path) -> None:
         draw = generator(config.seed, purpose="drawn points")
         points = every[draw.permutation(len(every))[:DRAWN]]
     write_points(folder, shape, points)
+
+
+def ledger(config: Config) -> Ledger | None:
+    """Return the account of what clients spend on their privacy, where they have one."""
+    guard = privacy(config)
+    return None if guard.kind == "none" else Ledger(guard, partial(plan_of, config))
 
 
 @lru_cache(maxsize=2)

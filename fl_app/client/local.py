@@ -1,13 +1,14 @@
 """One client: its data, a model to load, and what it does when asked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from fl_app.client.adversary import Attack, Backdoor, NoAttack
+from fl_app.client.protection import Draws, NoPrivacy, Plan, Privacy
 from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
@@ -16,6 +17,7 @@ from fl_app.rng import generator, torch_generator
 from fl_app.types import Vector, Vectors
 
 NO_ATTACK = NoAttack()
+NO_PRIVACY = NoPrivacy()
 Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 """Scores a model on images (s, C, H, W) and labels (s,)."""
 
@@ -24,13 +26,15 @@ Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 class Trained:
     """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
 
-    The model is valid until a client on the same network trains again.
+    The model is valid until a client on the same network trains again. `said` is what its privacy
+    has it say beside the model, by name.
     """
 
     model: Vector
     loss: float
     samples: int
     seconds: float
+    said: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -54,26 +58,32 @@ class LocalClient:
     malicious: bool = False
     clusters: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
+    privacy: Privacy = NO_PRIVACY
+    plan: Plan | None = None
 
     def fit(
         self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
     ) -> Trained:
-        """Train from `start` (d,) on the training data; a malicious client attacks."""
+        """Train from `start` (d,) on the training data; protect the update, or attack with it."""
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
         if attacks:
             draw = torch_generator(self.seed, purpose="poison", **keys)
             images, labels = self.attack.poison(images, labels, draw)
-        batches = torch_generator(self.seed, purpose="batches", **keys)
-        done = self.train(Job(start, images, labels, batches, task or {}))
-        model = done.model
+        draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
+        batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
+        done = self.train(Job(start, images, labels, batches, task or {}, hidden))
+        model, said = done.model, dict[str, float]()
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
             model = start + self.attack.forge(
                 model - start, noise, partial(self._colluding, start, server_round)
             )
-        return Trained(model, done.loss, self.samples, done.seconds)
+        elif self.plan is not None:
+            update, said = self.privacy.protect(model - start, self.plan, task or {}, draws)
+            model = start + update
+        return Trained(model, done.loss, self.samples, done.seconds, said)
 
     def _colluding(self, start: Vector, server_round: int) -> Vectors:
         if self.colluders is None:

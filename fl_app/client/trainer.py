@@ -24,7 +24,8 @@ log = getLogger(__name__)
 class Job:
     """One client's training of one round: from `start` (d,) on its samples.
 
-    `task` is what the server asks for beside training, by name.
+    `task` is what the server asks for beside training, by name; `noise` is where DP-SGD takes
+    its noise from.
     """
 
     start: Vector
@@ -32,6 +33,7 @@ class Job:
     labels: Tensor
     generator: torch.Generator
     task: Mapping[str, Any] = field(default_factory=dict)
+    noise: torch.Generator | None = None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def train(
                 loss = functional.cross_entropy(module(images[batch]), labels[batch])
             torch.autograd.backward(loss)
             if starts:
-                _pull(parameters, starts, settings.proximal)
+                pull(parameters, starts, settings.proximal)
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
@@ -95,8 +95,8 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) -> None:
-    """Add the gradient of the proximal term."""
+def pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) -> None:
+    """Add the gradient of FedProx's proximal term, mu * (w - w_start), to each one's own."""
     for parameter, start in zip(parameters, starts, strict=True):
         if parameter.grad is not None:
             parameter.grad.add_(parameter.detach() - start, alpha=proximal)

@@ -17,13 +17,13 @@ from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
 from fl_app.engines.account import Account, sent
 from fl_app.engines.exchange import Exchange
-from fl_app.evaluation.lineage import Lineage
+from fl_app.engines.ledger import Ledger
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import View
+from fl_app.strategies.setting import Event, View
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -43,6 +43,7 @@ class RoundLoop(Server):
         figures: bool,
         central: CentralTest | None = None,
         schedule: Schedule | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -54,6 +55,7 @@ class RoundLoop(Server):
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None
         self.account = Account(strategy, self.roster, schedule=self.schedule, central=central)
+        self.ledger = ledger
         self._sound = True
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
@@ -63,6 +65,8 @@ class RoundLoop(Server):
         try:
             self._wait_for_clients()
             for server_round in range(done + 1, num_rounds + 1):
+                if self._exhausted() is not None:
+                    break
                 self._round(server_round)
                 done = server_round
                 if self.communities_strategy.finished:
@@ -86,7 +90,9 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         strategy.restore(saved.arrays, saved.state)
-        self.account.lineage = Lineage.of(self.recorder.history.rounds)
+        self.account.restore(self.recorder.history.rounds)
+        if self.ledger is not None:
+            self.ledger.restore(self.recorder.history.rounds)
         return saved.round
 
     def _wait_for_clients(self) -> None:
@@ -114,17 +120,21 @@ class RoundLoop(Server):
         self._see(server_round, training=True)
         instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
         self._see(server_round, training=False)
+        if self.ledger is not None:
+            self.ledger.instruct(instructions)
         asked = time.perf_counter()
         results, failures = self.exchange.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
         self._sound = False
         self.parameters, metrics = self._aggregate(server_round, results, failures)
+        booked = self._book(server_round, results)
         evaluated = time.perf_counter()
         failures += self._evaluate(server_round)
         evaluation_s = time.perf_counter() - evaluated
         view = strategy.view(server_round)
         record = self.account.of(server_round, failures, view)
         record["train_loss"] = metrics.get("train_loss")
+        record["privacy"] = booked
         total_s = time.perf_counter() - began
         record["bytes"] = {"down": sent(instructions), "up": sent(results)}
         record["time"] = {
@@ -138,6 +148,24 @@ class RoundLoop(Server):
         self._sound = True
         self._keep(server_round, view, record)
         strategy.events.clear()
+
+    def _book(
+        self, server_round: int, results: list[tuple[ClientProxy, FitRes]]
+    ) -> dict[str, Any] | None:
+        """Book what the round cost in privacy; where that is all, the run ends with it."""
+        if self.ledger is None:
+            return None
+        strategy = self.communities_strategy
+        booked = self.ledger.book(strategy.cohort, results, self.roster)
+        end = self._exhausted() if server_round < strategy.setting.rounds else None
+        if end is not None:
+            log.warning("the run ends after round %d: %s", server_round, end.detail)
+            strategy.events.append(end)
+            strategy.stopped = True
+        return booked
+
+    def _exhausted(self) -> Event | None:
+        return None if self.ledger is None else self.ledger.exhausted(self.roster)
 
     def _see(self, server_round: int, *, training: bool) -> None:
         """Hide the clients that the schedule has not there, or, for training, not available."""

@@ -18,6 +18,8 @@ PACKAGES = (
     "scikit-network",
     "scikit-learn",
     "safetensors",
+    "dp-accounting",
+    "opacus",
     "hydra-core",
 )
 GIT_TIMEOUT_S = 10

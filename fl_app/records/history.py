@@ -22,6 +22,7 @@ FIELDS = (
     "central",
     "communities",
     "attack",
+    "privacy",
     "notes",
     "events",
     "stability",

@@ -61,6 +61,7 @@ class CommunityStrategy(Strategy, ABC):
         self.fooled: dict[int, float] = {}
         self.assigned: dict[int, int] = {}
         self.step: float | None = None
+        self.stopped = False
         self._asked: dict[str, tuple[int, Rows]] = {}
         self._choosing: set[int] = set()
         self._room = np.empty((0, setting.layout.size), np.float32)
@@ -118,7 +119,7 @@ class CommunityStrategy(Strategy, ABC):
 
     def evaluates(self, server_round: int) -> bool:
         """Whether the clients are asked for their accuracy after this round."""
-        last = server_round == self.setting.rounds or self.finished
+        last = server_round == self.setting.rounds or self.finished or self.stopped
         return last or server_round % self.setting.evaluate_every == 0
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:

@@ -70,6 +70,10 @@ class Roster(SimpleClientManager):
         identity = self._identities.get(proxy.cid)
         return -1 if identity is None else identity.client_id
 
+    def samples(self, client_id: int) -> int:
+        """Return how many training samples a client said it has."""
+        return self._identities[self._holders[client_id]].samples
+
     def malicious(self) -> set[int]:
         """Return the clients that attack, as a simulation knows them: for metrics alone."""
         return {who.client_id for who in self._identities.values() if who.malicious}

@@ -1,0 +1,133 @@
+"""DP-SGD on one client: Poisson batches, each sample's gradient clipped, noise on their sum."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from opacus import GradSampleModule
+from opacus.optimizers import DPOptimizer
+from opacus.validators import ModuleValidator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fl_app.client.accountant import Release
+from fl_app.client.trainer import Job, Outcome
+from fl_app.client.training import Settings, pull
+from fl_app.params import FlatModule
+
+warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
+
+
+def check(module: nn.Module, settings: Settings) -> None:
+    """Raise ValueError for a network or training in which a sample has no gradient of its own."""
+    mixing = ModuleValidator.validate(module, strict=False)
+    if mixing:
+        raise ValueError(
+            "privacy=sample_dp needs a network in which no layer mixes samples, got "
+            f"{len(mixing)} that do, such as batch normalisation; choose network=small_cnn"
+        )
+    if settings.precision != "fp32":
+        raise ValueError(
+            f"client.precision must be fp32 with privacy=sample_dp, got {settings.precision}; "
+            "remove it"
+        )
+    if settings.epochs == 0:
+        raise ValueError(
+            "client.epochs must be positive with privacy=sample_dp, got 0; nothing would be hidden"
+        )
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """How gradients are bounded and hidden: `release` says how much noise, `clip` of what."""
+
+    release: Release
+    clip: float
+
+
+def train_privately(flat: FlatModule, settings: Settings, bounded: Bounded, job: Job) -> Outcome:
+    """Train from `job.start` by DP-SGD through Opacus; the loss is the mean of the last epoch.
+
+    Abadi et al., CCS 2016, algorithm 1: every step draws each sample with the chance `rate`,
+    clips its gradient to `clip`, adds Gaussian noise of `noise_multiplier * clip` to the sum and
+    divides by the expected batch. Noise comes from `job.noise`. The step is that of plain SGD
+    with the momentum and weight decay given; FedProx's term depends on no sample and is added
+    after the noise.
+    """
+    began = perf_counter()
+    flat.load(job.start)
+    flat.module.train()
+    total = count = 0.0
+    with _contiguous(flat.module), _per_sample(flat, settings, bounded, job) as optimiser:
+        starts = [p.detach().clone() for p in flat.module.parameters()]
+        each_epoch = bounded.release.steps // max(settings.epochs, 1)
+        for step, batch in enumerate(_batches(len(job.labels), bounded.release, job.generator)):
+            if step % max(each_epoch, 1) == 0:
+                total = count = 0.0
+            optimiser.zero_grad()
+            chosen = batch.to(job.labels.device)
+            images = job.images[chosen].clone(memory_format=torch.contiguous_format)
+            losses = functional.cross_entropy(
+                flat.module(images), job.labels[chosen], reduction="sum"
+            )
+            torch.autograd.backward(losses)
+            optimiser.pre_step()
+            if settings.proximal:
+                pull(list(flat.module.parameters()), starts, settings.proximal)
+            optimiser.original_optimizer.step()
+            total, count = total + float(losses.detach()), count + len(batch)
+    return Outcome(flat.vector(), total / max(count, 1.0), perf_counter() - began)
+
+
+def _batches(samples: int, release: Release, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield the samples of each step: each with the same chance, on its own; maybe none."""
+    for _ in range(release.steps):
+        yield torch.nonzero(torch.rand(samples, generator=generator) < release.rate).flatten()
+
+
+@contextmanager
+def _contiguous(module: nn.Module) -> Iterator[None]:
+    """Lay kernels out plainly for a while: Opacus 1.6 unfolds images by the strides of plain ones.
+
+    With channels last its per-sample gradients of a convolution are those of scrambled images.
+    """
+    kernels = [(p, p.data) for p in module.parameters() if p.dim() == 4]
+    for parameter, data in kernels:
+        parameter.data = data.clone(memory_format=torch.contiguous_format)
+    try:
+        yield
+    finally:
+        for parameter, data in kernels:
+            data.copy_(parameter.data)
+            parameter.data = data
+
+
+@contextmanager
+def _per_sample(
+    flat: FlatModule, settings: Settings, bounded: Bounded, job: Job
+) -> Iterator[DPOptimizer]:
+    """Give the module per-sample gradients, and an optimiser that bounds and hides them."""
+    if job.noise is None:
+        raise ValueError("DP-SGD needs a generator for its noise; build clients by the wiring")
+    device = job.labels.device
+    noise = torch.Generator(device).manual_seed(job.noise.initial_seed())
+    hooked = GradSampleModule(flat.module, loss_reduction="sum")
+    plain = torch.optim.SGD(
+        flat.module.parameters(),
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    try:
+        yield DPOptimizer(
+            plain,
+            noise_multiplier=bounded.release.noise_multiplier,
+            max_grad_norm=bounded.clip,
+            expected_batch_size=max(1, round(bounded.release.rate * len(job.labels))),
+            generator=noise,
+        )
+    finally:
+        hooked.to_standard_module()

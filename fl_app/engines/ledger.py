@@ -1,0 +1,113 @@
+"""What every client has spent of its privacy, round by round, and when that is enough."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from flwr.common import FitIns, FitRes
+from flwr.server.client_proxy import ClientProxy
+
+from fl_app.client import accountant
+from fl_app.client.accountant import Release
+from fl_app.client.protection import BOUND, FITTING, Budgeted, LocalDp, Privacy
+from fl_app.strategies.roster import Roster
+from fl_app.strategies.setting import Event
+
+
+class Ledger:
+    """Books a release for every client that is asked to train, whether or not its reply arrives.
+
+    `plan` gives how the run goes for a client of so many samples. What is booked can be read
+    back from the records of the rounds, so that a resumed run forgets nothing. `bound` is the
+    clip bound of the round, where it adapts.
+    """
+
+    def __init__(self, guard: Privacy, plan: Callable[[int], Any]) -> None:
+        assert isinstance(guard, Budgeted)
+        self.guard, self.plan = guard, plan
+        self.releases: dict[int, list[Release]] = {}
+        self.bound = guard.clip
+
+    def restore(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Take up what the records of earlier rounds say; raises ValueError for another kind."""
+        for record in records:
+            found = record["privacy"]
+            if found is None or found["kind"] != self.guard.kind:
+                raise ValueError(
+                    f"a run keeps its kind of privacy, got {self.guard.kind} after round "
+                    f"{record['round']} without it; start a new run"
+                )
+            for client, release in found["released"].items():
+                self.releases.setdefault(int(client), []).append(Release(**release))
+            self.bound = found["next_clip"]
+
+    def instruct(self, instructions: Sequence[tuple[ClientProxy, FitIns]]) -> None:
+        """Tell every client the clip bound of the round."""
+        for _, ins in instructions:
+            ins.config[BOUND] = self.bound
+
+    def book(
+        self, cohort: Sequence[int], results: Sequence[tuple[ClientProxy, FitRes]], roster: Roster
+    ) -> dict[str, Any]:
+        """Book a round and return its record: what was released, and what it has come to."""
+        released = {client: self._release(client, roster) for client in cohort}
+        for client, release in released.items():
+            self.releases.setdefault(client, []).append(release)
+        epsilon = {client: self.spent(client) for client in self.releases}
+        now, fitting = self.bound, self._fitting(results)
+        self._adapt(fitting)
+        return {
+            "kind": self.guard.kind,
+            "delta": self.guard.delta,
+            "budget": self.guard.budget,
+            "limit": self.guard.limit,
+            "epsilon": {
+                "max": max(epsilon.values(), default=0.0),
+                "mean": float(np.mean(list(epsilon.values()))) if epsilon else 0.0,
+                "clients": {str(client): epsilon[client] for client in cohort},
+            },
+            "noise_multiplier": max((r.noise_multiplier for r in released.values()), default=None),
+            "clip": now,
+            "next_clip": self.bound,
+            "fitting": fitting,
+            "released": {str(client): asdict(release) for client, release in released.items()},
+        }
+
+    def spent(self, client: int) -> float:
+        """Return the epsilon that a client has spent so far."""
+        return accountant.spent(self.releases.get(client, []), self.guard.delta)
+
+    def exhausted(self, roster: Roster) -> Event | None:
+        """Return who of the clients that are there cannot take part once more, or None."""
+        if not isfinite(self.guard.limit):
+            return None
+        over = [client for client in roster.proxies() if not self._affords(client, roster)]
+        if not over:
+            return None
+        most = max(self.spent(client) for client in over)
+        text = (
+            f"one more round would cost clients {over} more than epsilon {self.guard.limit:g}; "
+            f"spent {most:.3g} at delta {self.guard.delta:g}"
+        )
+        return Event("budget spent", text)
+
+    def _affords(self, client: int, roster: Roster) -> bool:
+        once_more = [*self.releases.get(client, []), self._release(client, roster)]
+        return accountant.spent(once_more, self.guard.delta) <= self.guard.limit * (1 + 1e-6)
+
+    def _release(self, client: int, roster: Roster) -> Release:
+        release = self.guard.release(self.plan(roster.samples(client)))
+        assert release is not None
+        return release
+
+    def _fitting(self, results: Sequence[tuple[ClientProxy, FitRes]]) -> float | None:
+        """Return the mean of what the clients said of their updates and the bound."""
+        said = [reply.metrics.get(FITTING) for _, reply in results]
+        known = [float(each) for each in said if isinstance(each, int | float)]
+        return float(np.mean(known)) if known else None
+
+    def _adapt(self, fitting: float | None) -> None:
+        if isinstance(self.guard, LocalDp) and fitting is not None and isfinite(fitting):
+            self.bound = self.guard.next_bound(self.bound, fitting)

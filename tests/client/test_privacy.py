@@ -1,0 +1,206 @@
+"""Clipping and noise by hand and by property; what they cost; what a client sends under them."""
+
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fl_app import client_wiring, wiring
+from fl_app.client import accountant, privacy
+from fl_app.client.accountant import Release, whole_update
+from fl_app.client.protection import Draws, LocalDp, Plan
+from fl_app.config import Config, ConfigError, load
+
+UPDATES = arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
+SMALL = ["population.clients=4", "population.train_samples=40", "population.test_samples=20",
+         "client.epochs=2", "population=iid", "strategy=fedavg", "rounds=5"]  # fmt: skip
+
+
+def _config(*overrides: str) -> Config:
+    return load([*SMALL, *overrides], also=wiring.problems)
+
+
+def _update(config: Config, client_id: int = 0, server_round: int = 1, **task: float) -> np.ndarray:
+    """Return what a client sends minus what it received."""
+    _, start = wiring.initial_model(config)
+    client = client_wiring.client(config, client_id)
+    return client.fit(start, server_round=server_round, task=task).model - start
+
+
+def test_clipping_and_the_next_bound_by_hand() -> None:
+    update = np.array([3.0, -4.0], np.float32)
+    assert privacy.clip(update, bound=2.5).tolist() == [1.5, -2.0]
+    assert privacy.clip(update, bound=5.0).tolist() == [3.0, -4.0]
+    assert privacy.next_bound(2.0, 0.9, quantile=0.5, rate=0.2) == pytest.approx(1.846233)
+    assert privacy.next_bound(2.0, 40.0, quantile=0.5, rate=0.2) == pytest.approx(1.809675)
+    assert privacy.noise_norm(10_000, noise_multiplier=0.5) == 50.0
+    with pytest.raises(ValueError, match="the clip bound must be positive, got 0"):
+        privacy.clip(update, bound=0)
+
+
+@given(UPDATES, st.floats(1e-3, 1e3))
+def test_a_clipped_update_is_within_the_bound_and_keeps_its_direction(
+    update: np.ndarray, bound: float
+) -> None:
+    clipped = privacy.clip(update, bound=bound)
+    length, whole = np.linalg.norm(clipped.astype(float)), np.linalg.norm(update.astype(float))
+    assert length <= bound * (1 + 1e-5)
+    np.testing.assert_allclose(length, min(bound, whole), rtol=1e-4, atol=1e-30)
+    along = float(clipped.astype(float) @ update.astype(float))
+    np.testing.assert_allclose(along, length * whole, rtol=1e-3, atol=1e-20)
+    assert clipped.dtype == np.float32
+
+
+@given(st.integers(0, 2**31), st.floats(0.01, 100))
+def test_noise_has_its_deviation_whatever_the_update(seed: int, deviation: float) -> None:
+    def noisy(update: np.ndarray) -> np.ndarray:
+        draw = np.random.default_rng(seed)
+        return privacy.add_noise(update, deviation=deviation, generator=draw)
+
+    update = np.full(4000, 3.0, np.float32)
+    np.testing.assert_allclose((noisy(update) - update).std(), deviation, rtol=0.1)
+    np.testing.assert_allclose(noisy(update) - 3, noisy(np.zeros(4000, np.float32)), atol=1e-4)
+
+
+def test_whether_an_update_fits_is_told_under_noise() -> None:
+    update, draw = np.ones(4, np.float32), np.random.default_rng(0)
+    for bound, fits in ((1.9, 0.0), (2.0, 1.0)):
+        assert privacy.within(update, bound=bound, deviation=0, draw=draw) == fits
+
+
+def test_one_gaussian_costs_about_what_is_known_in_closed_form() -> None:
+    # Balle and Wang, ICML 2018: deviation 0.49989 of the sensitivity for (10, 1e-5), which is
+    # twice the bound; Renyi accounting may ask for up to 7 % more, never for less
+    noise = accountant.update_noise(10.0, 1e-5, rounds=1)
+    assert 2 * 0.49989 <= noise <= 2 * 0.49989 * 1.07
+    many = accountant.update_noise(10.0, 1e-5, rounds=60)
+    assert 2 * 0.49989 * 60**0.5 <= many <= 2 * 0.49989 * 60**0.5 * 1.07
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_noise_and_epsilon_are_each_others_inverse(adaptive: bool) -> None:
+    noise = accountant.update_noise(3.0, 1e-5, rounds=20, adaptive=adaptive)
+    spent = accountant.spent([whole_update(noise, adaptive=adaptive)] * 20, 1e-5)
+    assert spent == pytest.approx(3.0, rel=1e-3)
+    assert spent <= 3.0
+
+
+def test_epsilon_grows_with_rounds_falls_with_noise_and_forgets_no_order() -> None:
+    some = [whole_update(4.0)] * 3 + [whole_update(8.0)]
+    assert accountant.spent(some, 1e-5) == accountant.spent(some[::-1], 1e-5)
+    assert accountant.spent([], 1e-5) == 0.0
+    assert accountant.spent(some[:3], 1e-5) < accountant.spent(some, 1e-5)
+    assert accountant.spent([whole_update(8.0)] * 4, 1e-5) < accountant.spent(some, 1e-5)
+    assert accountant.spent([whole_update(0.0)], 1e-5) == inf
+    assert accountant.update_noise(inf, 1e-5, rounds=9) == 0.0
+    assert accountant.spent([whole_update(4.0, adaptive=True)], 1e-5) > accountant.spent(
+        [whole_update(4.0)], 1e-5
+    )
+
+
+def test_a_budget_lasts_for_the_rounds_that_a_client_may_be_sampled_in() -> None:
+    assert accountant.rounds_of_one(60, 1.0) == 60
+    assert 0.1 * 200 < accountant.rounds_of_one(200, 0.1) < 45
+    assert accountant.rounds_of_one(1, 0.5) == 1
+
+
+def test_private_training_is_reckoned_by_sampled_steps() -> None:
+    noise = accountant.sample_noise(10.0, 1e-5, 0.1, 200)
+    once = accountant.spent([Release(noise, 0.1, 20)] * 10, 1e-5)
+    assert 9.5 < once <= 10.0
+    assert accountant.spent([Release(noise, 0.05, 20)] * 10, 1e-5) < once
+
+
+def _plan(rounds: int = 5) -> Plan:
+    return Plan(rounds=rounds, participation=1.0, samples=40, batch_size=10, epochs=2)
+
+
+def test_the_budget_is_for_the_run_or_for_each_round() -> None:
+    whole = LocalDp(epsilon=10.0).release(_plan())
+    each = LocalDp(epsilon=10.0, budget="round").release(_plan())
+    assert whole.noise_multiplier == accountant.update_noise(10.0, 1e-5, rounds=5)
+    assert each.noise_multiplier == accountant.update_noise(10.0, 1e-5, rounds=1)
+    assert LocalDp(epsilon=10.0, budget="round").limit == inf
+    assert LocalDp(epsilon=2.0, noise_multiplier=3.0).release(_plan()).noise_multiplier == 3.0
+
+
+def test_a_client_sends_its_update_clipped_with_noise_of_its_own() -> None:
+    clip = _config("privacy=local_dp", "privacy.epsilon=inf", "privacy.clip=0.1")
+    np.testing.assert_allclose(np.linalg.norm(_update(clip)), 0.1, rtol=1e-3)
+    config = _config("privacy=local_dp", "privacy.noise_multiplier=2", "privacy.clip=0.1")
+    noise = _update(config) - _update(clip)
+    np.testing.assert_allclose(noise.std(), 0.2, rtol=0.05)
+    np.testing.assert_array_equal(_update(config), _update(config))
+    other = _update(config, 1) - _update(clip, 1)
+    assert abs(np.corrcoef(noise, other)[0, 1]) < 0.1
+    later = _update(config, 0, 2) - _update(clip, 0, 2)
+    assert abs(np.corrcoef(noise, later)[0, 1]) < 0.1
+
+
+def test_noise_from_the_system_cannot_be_foreseen() -> None:
+    config = _config("privacy=local_dp", "privacy.randomness=system")
+    assert not np.array_equal(_update(config), _update(config))
+
+
+def test_an_adaptive_client_takes_the_bound_of_the_round() -> None:
+    options = ("privacy=local_dp", "privacy.epsilon=inf", "privacy.quantile=0.5")
+    config = _config(*options)
+    assert np.linalg.norm(_update(config, clip_bound=0.03)) == pytest.approx(0.03, rel=1e-3)
+    guard = wiring.privacy(config)
+    said = guard.protect(
+        np.ones(4, np.float32), _plan(), {"clip_bound": 3.0}, Draws(0, 1, 0, keyed=True)
+    )[1]
+    assert said == {"fitting": 1.0}
+
+
+def test_a_malicious_client_keeps_no_rules_while_it_attacks() -> None:
+    options = ("attack=scaled", "attack.clients=[1]", "attack.factor=50", "attack.stop=1")
+    private = ("privacy=local_dp", "privacy.epsilon=inf", "privacy.clip=0.1")
+    config = _config(*options, *private)
+    assert np.linalg.norm(_update(config, 1)) > 1
+    assert np.linalg.norm(_update(config, 1, 2)) == pytest.approx(0.1, rel=1e-3)
+
+
+def test_private_training_bounds_each_sample_and_is_repeatable() -> None:
+    plain = ["client.learning_rate=0.5", "client.epochs=1", "client.batch_size=40"]
+    config = _config(*plain, "privacy=sample_dp", "privacy.epsilon=inf", "privacy.clip=0.01")
+    update = _update(config)
+    # one step of all 40 samples, each gradient at most 0.01 long: their mean is no longer
+    assert 0 < np.linalg.norm(update) <= 0.5 * 0.01 * (1 + 1e-4)
+    noisy = _config(*plain, "privacy=sample_dp", "privacy.noise_multiplier=3", "privacy.clip=0.01")
+    noise = _update(noisy) - update
+    np.testing.assert_allclose(noise.std(), 0.5 * 3 * 0.01 / 40, rtol=0.05)
+    np.testing.assert_array_equal(_update(noisy), _update(noisy))
+
+
+def test_private_training_without_bound_and_noise_is_plain_sgd() -> None:
+    options = ["client.batch_size=40", "client.epochs=1", "client.momentum=0.9"]
+    options += ["client.proximal=0.1", "client.weight_decay=0.01"]
+    private = ("privacy=sample_dp", "privacy.epsilon=inf", "privacy.clip=1e6")
+    plain = _update(_config(*options))
+    np.testing.assert_allclose(_update(_config(*options, *private)), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["privacy=sample_dp", "data=image_folder", "network=mobilenet"], "batch normalisation"),
+        (["privacy=sample_dp", "client.cohort=fused"], "client.cohort must not be fused"),
+        (["privacy=sample_dp", "client.precision=bf16"], "client.precision must be fp32"),
+        (["privacy=local_dp", "privacy.epsilon=null"], "got null for both"),
+        (["privacy=local_dp", "privacy.delta=2"], "privacy.delta must be less than 1, got 2"),
+        (["privacy=local_dp", "engine=deployment"], "privacy.randomness must be system"),
+        (["privacy=sample_dp", "strategy=kmeans", "network=centroids", "network.k=3"],
+         "privacy must be none with network=centroids"),
+    ],
+)  # fmt: skip
+def test_privacy_that_cannot_be_is_a_configuration_error(
+    overrides: list[str], message: str
+) -> None:
+    if "data=image_folder" in overrides:
+        overrides = [each for each in overrides if not each.startswith("data=")]
+    with pytest.raises(ConfigError, match=message):
+        _config(*overrides, "records.evaluate_every=0")

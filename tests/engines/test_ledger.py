@@ -1,0 +1,97 @@
+"""What clients spend, booked round by round, and taken up again."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from flwr.common import Code, FitIns, FitRes, Parameters, Status
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
+from toy import roster
+
+from fl_app.client import accountant
+from fl_app.client.protection import LocalDp, Plan, Privacy, SampleDp
+from fl_app.engines.ledger import Ledger
+
+NOTHING = Parameters([], "")
+
+
+def _ledger(guard: Privacy, rounds: int = 3) -> Ledger:
+    return Ledger(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
+
+
+def _reply(**said: float) -> FitRes:
+    return FitRes(Status(Code.OK, ""), NOTHING, 10, dict(said))
+
+
+def test_everyone_asked_has_spent_the_others_have_not() -> None:
+    known, ledger = roster(4), _ledger(LocalDp(epsilon=10.0))
+    ledger.book([0, 1], [], known)
+    record = ledger.book([1, 2], [], known)
+    once, twice = (
+        accountant.spent([LocalDp(epsilon=10.0).release(Plan(3, 1.0, 10, 5, 1))] * n, 1e-5)
+        for n in (1, 2)
+    )
+    assert record["epsilon"]["clients"] == {"1": twice, "2": once}
+    assert record["epsilon"]["max"] == twice
+    assert record["epsilon"]["mean"] == pytest.approx((2 * once + twice) / 3)
+    assert ledger.spent(3) == 0.0
+
+
+def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
+    known, ledger = roster(3), _ledger(LocalDp(epsilon=10.0), rounds=3)
+    for _ in range(2):
+        ledger.book([0, 1, 2], [], known)
+        assert ledger.exhausted(known) is None
+    ledger.book([0, 1], [], known)
+    end = ledger.exhausted(known)
+    assert end is not None
+    assert end.detail.startswith("one more round would cost clients [0, 1] more than epsilon 10")
+
+
+def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never() -> None:
+    known = roster(3)
+    noisy = _ledger(LocalDp(epsilon=5.0, noise_multiplier=4.0))
+    rounds = 0
+    while noisy.exhausted(known) is None:
+        noisy.book([0, 1, 2], [], known)
+        rounds += 1
+    spent = [
+        accountant.spent([accountant.whole_update(4.0)] * n, 1e-5) for n in (rounds, rounds + 1)
+    ]
+    assert spent[0] <= 5.0 < spent[1]
+    endless = _ledger(LocalDp(epsilon=5.0, budget="round"))
+    for _ in range(20):
+        endless.book([0, 1, 2], [], known)
+    assert endless.exhausted(known) is None
+    assert endless.spent(0) > 5.0
+
+
+@pytest.mark.parametrize("guard", [LocalDp(quantile=0.5), SampleDp(noise_multiplier=1.0)])
+def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
+    known, first = roster(3), _ledger(guard, rounds=9)
+    records = []
+    for said in (0.9, 0.2):
+        booked = first.book([0, 1], [(known.proxies()[0], _reply(fitting=said))], known)
+        records.append(json.loads(json.dumps({"round": 1, "privacy": booked})))
+    second = _ledger(guard, rounds=9)
+    second.restore(records)
+    assert second.releases == first.releases
+    assert second.bound == first.bound
+    with pytest.raises(ValueError, match="a run keeps its kind of privacy"):
+        second.restore([{"round": 3, "privacy": None}])
+
+
+def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
+    known, ledger = roster(3), _ledger(LocalDp(quantile=0.5, clip=2.0))
+    proxies = known.proxies()
+    replies = [(proxies[0], _reply(fitting=1.1)), (proxies[1], _reply(fitting=0.7))]
+    record = ledger.book([0, 1], replies, known)
+    assert record["fitting"] == pytest.approx(0.9)
+    assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
+    asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
+    ledger.instruct(asked)
+    assert asked[0][1].config["clip_bound"] == ledger.bound
+    fixed = _ledger(LocalDp(clip=2.0))
+    assert fixed.book([0, 1], replies, known)["next_clip"] == 2.0
