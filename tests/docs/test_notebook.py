@@ -11,7 +11,8 @@ from fl_app.main import run
 
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "notebooks" / "a_run.ipynb"
 SMALL = ["rounds=4", "population.clients=6", "strategy.cluster_round=2", "client.epochs=1",
-         "strategy.participation=1.0", "records.snapshot_rounds=[1]", "records.evaluate_every=2",
+         "strategy.participation=1.0", "records.snapshot_rounds=[1]", "records.snapshots=0",
+         "records.evaluate_every=2",
          "records.figures=false"]  # fmt: skip
 
 
