@@ -66,7 +66,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_leaves_what_the_design_promises(whole: Path) -> None:
     names = {path.name for path in whole.iterdir()}
-    assert {"config.yaml", "rounds.jsonl", "summary.json", "checkpoint", "figures"} <= names
+    assert {"config.yaml", "rounds.jsonl", "summary.json", "checkpoint"} <= names
+    assert {"figures", "snapshots", "report.html"} <= names
     summary = _summary(whole)
     assert set(summary) == {
         "status", "strategy", "engine", "seed", "rounds", "clients", "accuracy",

@@ -14,7 +14,7 @@ from fl_app.records.snapshot import write_snapshot
 from fl_app.report import figures, first_right_round, read_run, write_figures
 from fl_app.report.curves import accuracy, communities, stabilisation
 from fl_app.report.matrix import similarity
-from fl_app.report.network import _centres, graph, strong_edges
+from fl_app.report.network import _centres, graph, spread_out, strong_edges
 from fl_app.report.style import ink
 
 CLUSTERED = 6
@@ -167,6 +167,18 @@ def test_six_matrices_at_most_from_first_to_last(tmp_path: Path) -> None:
     assert titles[0].endswith("2 communities, 12 clients")
 
 
+def test_rounds_that_were_named_are_drawn_without_those_kept_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("records:\n  snapshot_rounds: [3]\n")
+    History(tmp_path, rounds(8))
+    for number in (1, 3, CLUSTERED, 8):
+        snapshot(tmp_path, number)
+    figure = similarity(read_run(tmp_path))
+    assert figure is not None
+    titles = [axes.get_title(loc="center") for axes in figure.axes]
+    drawn = [title.partition(":")[0] for title in titles if title]
+    assert drawn == ["round 3", f"round {CLUSTERED}"]
+
+
 def test_the_graph_is_that_of_the_clustering_round(tmp_path: Path) -> None:
     History(tmp_path, rounds(10))
     for number in (2, CLUSTERED, 9):
@@ -192,6 +204,14 @@ def test_discs_of_separate_parts_do_not_overlap() -> None:
     discs = list(zip(radii, _centres(radii), strict=True))
     for (r, a), (s, b) in itertools.combinations(discs, 2):
         assert np.hypot(a[0] - b[0], a[1] - b[1]) >= r + s
+
+
+def test_clients_of_one_kind_lie_together_whatever_edges_join_them() -> None:
+    edges = np.array([[0, 3], [1, 4], [2, 5], [0, 1]])
+    places = spread_out(6, edges, [7, 7, 7, 2, 2, 2])
+    apart = np.linalg.norm(places[:3].mean(axis=0) - places[3:].mean(axis=0))
+    for part in (places[:3], places[3:]):
+        assert np.linalg.norm(part - part.mean(axis=0), axis=1).max() < apart / 2
 
 
 def test_ink_is_read_on_its_colour() -> None:

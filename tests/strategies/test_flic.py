@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import Code, EvaluateRes, Status
 from toy import LAYOUT, TARGETS, play, roster, setting
 
+from fl_app.graph.communities import Finding
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
 
@@ -38,6 +39,18 @@ def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead
     assert len(strategy.communities.models) == 1
     assert view is not None
     assert view.labels.shape == view.client_ids.shape
+
+
+def test_the_whole_matrix_of_many_clients_is_shown_at_the_clustering_alone() -> None:
+    many = Finding(sparse_above=5, neighbours=4)
+    strategy = Flic(setting(finding=many), participation=1.0, cluster_round=2)
+    shown = []
+    for number in (1, 2, 3):
+        play(strategy, roster(12), range(number, number + 1))
+        view = strategy.view(number)
+        assert view is not None
+        shown.append(view.similarity is not None)
+    assert shown == [False, True, False]
 
 
 def test_updates_are_the_received_model_minus_the_returned_one() -> None:

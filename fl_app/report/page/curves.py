@@ -1,6 +1,7 @@
 """Figures over the rounds: accuracy, quality of the clusters, the method's notes, attack."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from fl_app.report.run import series
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, *_ = COMMUNITIES
 MOST_COMMUNITIES = 12
+FEW_ROUNDS = 12
 VALIDITY = (
     ("silhouette", "silhouette", PINK, "dot"),
     ("modularity", "modularity", SKY, "solid"),
@@ -53,7 +55,7 @@ def accuracy(outcome: Outcome) -> Figure | None:
     whole = figure(
         [*everyone, *_communities(outcome), *_overall(outcome), *marks],
         height=440 + 20 * len(kinds),
-        xaxis=axis("round", anchor="y2" if kinds else "y", range=_span(outcome)),
+        xaxis=_rounds(outcome, anchor="y2" if kinds else "y"),
         yaxis=share("accuracy on the clients' test data", domain=[foot + 0.03 * bool(kinds), 1]),
         shapes=lines(outcome.run.rounds),
     )
@@ -64,9 +66,11 @@ def accuracy(outcome: Outcome) -> Figure | None:
     return whole
 
 
-def _span(outcome: Outcome) -> list[float]:
+def _rounds(outcome: Outcome, **more: Any) -> dict[str, Any]:
+    """Return the axis of the rounds, the same in all figures."""
     last = len(outcome.run.rounds)
-    return [1 - 0.02 * last, last + 0.02 * last + 0.2]
+    few = {"dtick": 1} if last <= FEW_ROUNDS else {}
+    return axis("round", range=[1 - 0.02 * last, 1.02 * last + 0.2]) | few | more
 
 
 def _clients(outcome: Outcome) -> Trace:
@@ -154,12 +158,18 @@ def quality(outcome: Outcome) -> Figure | None:
         marks = [line([rounds[0], rounds[-1]], [planted] * 2, f"planted groups: {planted}", RED,
                       dash="dot", yaxis="y2")]  # fmt: skip
     least = min((y for trace in upper for y in trace["y"]), default=0.0)
+    foot = 0.33 if upper else 1
     return figure(
         [*upper, number, *marks],
-        height=430,
-        xaxis=axis("round", anchor="y2", range=_span(outcome)),
-        yaxis=axis("score", domain=[0.4, 1], range=[min(-0.02, least - 0.02), 1.04]),
-        yaxis2=axis("communities", domain=[0, 0.33], rangemode="tozero", dtick=-(-max(count) // 4)),
+        height=430 if upper else 240,
+        xaxis=_rounds(outcome, anchor="y2"),
+        yaxis=axis(
+            "score",
+            domain=[min(foot + 0.07, 1), 1],
+            visible=bool(upper),
+            range=[min(-0.02, least - 0.02), 1.04],
+        ),
+        yaxis2=axis("communities", domain=[0, foot], rangemode="tozero", dtick=-(-max(count) // 4)),
         shapes=lines(records),
     )
 
@@ -191,7 +201,7 @@ def notes(outcome: Outcome) -> Figure | None:
             for i, (part, (x, y)) in enumerate(parts.items())
         ]  # fmt: skip
     anchor = f"y{panels}" if panels > 1 else "y"
-    across = axis("round", anchor=anchor, range=_span(outcome))
+    across = _rounds(outcome, anchor=anchor)
     return figure(
         traces, height=90 + 150 * panels, xaxis=across, shapes=lines(outcome.run.rounds), **layout
     )
@@ -203,6 +213,6 @@ def attack(outcome: Outcome) -> Figure | None:
     traces = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     if not traces:
         return None
-    across = axis("round", range=_span(outcome))
+    across = _rounds(outcome)
     upright = share("share")
     return figure(traces, height=320, xaxis=across, yaxis=upright, shapes=lines(outcome.run.rounds))

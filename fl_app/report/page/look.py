@@ -88,9 +88,10 @@ def figure(traces: Sequence[Trace], *, height: int, **layout: Any) -> Figure:
 
 
 def line(x: Sequence[Any], y: Sequence[Any], name: str, shade: str, **more: Any) -> Trace:
-    """Return a line through points; where a value is None it breaks."""
+    """Return a line through points, broken where a value is None; a single point is a dot."""
     style = {"color": shade, "width": 2, "dash": more.pop("dash", "solid")}
+    mode = "lines" if len(x) > 1 else "markers"
     return {
-        "type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "name": name,
-        "line": style,
+        "type": "scatter", "mode": mode, "x": list(x), "y": list(y), "name": name,
+        "line": style, "marker": {"color": shade},
     } | more  # fmt: skip

@@ -152,8 +152,8 @@ class Outcome:
 
     @cached_property
     def planted(self) -> int | None:
-        """The number of planted groups, None for a single one: there is nothing to find then."""
-        count = planted_count(self.run)
+        """The number of planted groups; None for a single one, where there is nothing to find."""
+        count = planted_count(self.run) or (self.run.config.get("population") or {}).get("groups")
         return count if count is not None and count > 1 else None
 
     @cached_property
