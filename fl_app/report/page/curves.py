@@ -1,6 +1,6 @@
 """Figures over the rounds: accuracy, quality of the clusters, the method's notes, attack."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from fl_app.report.page.look import (
     share,
 )
 from fl_app.report.page.outcome import Outcome, Scores
-from fl_app.report.run import series
+from fl_app.report.run import Record, series
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, *_ = COMMUNITIES
 MOST_COMMUNITIES = 12
@@ -176,15 +176,7 @@ def quality(outcome: Outcome) -> Figure | None:
 
 def notes(outcome: Outcome) -> Figure | None:
     """Draw whatever numbers the method itself noted, each in a panel of its own."""
-    found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
-    for record in outcome.run.rounds:
-        for name, value in (record.get("notes") or {}).items():
-            parts = value if isinstance(value, dict) else {"": value}
-            for part, each in parts.items():
-                if isinstance(each, int | float) and not isinstance(each, bool):
-                    x, y = found.setdefault(name, {}).setdefault(part, ([], []))
-                    x.append(int(record["round"]))
-                    y.append(float(each))
+    found = _noted(outcome.run.rounds)
     if not found:
         return None
     panels = len(found)
@@ -205,6 +197,20 @@ def notes(outcome: Outcome) -> Figure | None:
     return figure(
         traces, height=90 + 150 * panels, xaxis=across, shapes=lines(outcome.run.rounds), **layout
     )
+
+
+def _noted(records: Sequence[Record]) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
+    """Return rounds and values of each number among the notes, by its name and its part."""
+    found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for record in records:
+        for name, value in (record.get("notes") or {}).items():
+            parts = value if isinstance(value, dict) else {"": value}
+            for part, each in parts.items():
+                if isinstance(each, int | float) and not isinstance(each, bool):
+                    x, y = found.setdefault(name, {}).setdefault(part, ([], []))
+                    x.append(int(record["round"]))
+                    y.append(float(each))
+    return found
 
 
 def attack(outcome: Outcome) -> Figure | None:
