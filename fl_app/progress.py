@@ -61,7 +61,8 @@ class Live:
             for event in record["events"]:
                 told = f"round {record['round']}: {event['kind']}, {event['detail']}"
                 self.bar.console.print(told, highlight=False, markup=False)
-            shown = "  ".join(f"{name} {value}" for name, value in state.items())
+            words = [v if name == "phase" else f"{name} {v}" for name, v in state.items()]
+            shown = "  ".join(words)
             self.bar.update(self.task, completed=record["round"], state=shown)
 
     def _fresh(self) -> list[dict[str, Any]]:

@@ -125,6 +125,13 @@ def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Pa
     assert [path.name for path in others] == ["3", "4"]
 
 
+def test_a_run_of_flowers_own_command_is_known_by_its_summary(tmp_path: Path) -> None:
+    _run(tmp_path / "1", {"strategy": "ifca", "rounds": 3}, 0.5)
+    (tmp_path / "1" / "overrides.yaml").unlink()
+    (job,) = read_jobs([tmp_path])[0]
+    assert job.overrides == {"strategy": "ifca"}
+
+
 def test_curves_are_drawn_over_the_numbers_with_a_line_per_method(tmp_path: Path) -> None:
     figure = curves(read_jobs([_sweep(tmp_path)])[0])
     assert figure is not None

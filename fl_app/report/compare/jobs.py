@@ -104,7 +104,8 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
     rounds = read_rounds(folder)
-    given = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
+    file = folder / "overrides.yaml"  # a run of Flower's own command leaves none
+    given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
     parts = [str(each).partition("=") for each in given]
     overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}
     courses = {
