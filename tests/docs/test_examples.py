@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from fl_app.main import run
 
@@ -53,6 +54,8 @@ def test_the_method_finds_the_planted_groups(
     assert found["status"] == "completed"
     assert found["communities"]["sizes"] == [3, 3, 3]
     assert found["communities"]["ari"] == 1.0
+    checkpoint = load_file(tmp_path / "run" / "checkpoint" / "checkpoint.safetensors")
+    assert checkpoint["store.updates"].shape[0] == 9
 
 
 def test_the_distance_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
