@@ -116,6 +116,13 @@ def federation(given: tuple[str, ...]) -> tuple[list[np.ndarray], np.ndarray, in
     return points, labels, k, people.dataset.classes
 
 
+@lru_cache(maxsize=1)
+def whole_start(given: tuple[str, ...], seed: int) -> np.ndarray:
+    """Return k-FED's centroids of all clients."""
+    points, _, k, _ = federation(given)
+    return start(points, k=k, seed=seed)
+
+
 def scores(
     points: np.ndarray, labels: np.ndarray, centroids: np.ndarray, classes: int
 ) -> dict[str, float]:
@@ -133,7 +140,8 @@ def measure(
     missing = [method for method in methods if not log.find(**key, method=method)]
     if not missing:
         return
-    points, labels, k, classes = federation(tuple(overrides(name, population, seed, data, scale)))
+    given = tuple(overrides(name, population, seed, data, scale))
+    points, labels, k, classes = federation(given)
     everything = np.concatenate(points)
 
     def keep(method: str, centroids: np.ndarray, rounds: int, began: float) -> None:
@@ -148,7 +156,7 @@ def measure(
     if "k-FED" in missing:
         some = start(points, k=k, seed=seed, participation=clients / len(points))
         keep("k-FED", some, 1, began)
-    first = start(points, k=k, seed=seed)
+    first = whole_start(given, seed)
     for method in [each for each in missing if each in WEIGHTINGS]:
         began = perf_counter()
         plan = Plan(
@@ -304,7 +312,7 @@ def speed(data: Path, out: Path, tolerance: float) -> None:
             "distance", "v-measure",
         ),
     ]  # fmt: skip
-    for population in POPULATIONS:
+    for population in ("non_iid", "iid"):
         folder = out / f"speed-{population}"
         if not (folder / "summary.json").exists():
             given = overrides("mnist", population, 0, data, Scale(1, None, 0, tolerance))
@@ -317,7 +325,7 @@ def speed(data: Path, out: Path, tolerance: float) -> None:
             (folder / "processor_s").write_text(str(_processor_s() - before))
         records = [json.loads(each) for each in (folder / "rounds.jsonl").read_text().splitlines()]
         lines.append(_speed_row(population, records, float((folder / "processor_s").read_text())))
-    _write(RESULTS / "kmeans_speed.md", lines)
+        _write(RESULTS / "kmeans_speed.md", lines)
 
 
 def _processor_s() -> float:
