@@ -225,8 +225,8 @@ def write_tables(log: Log, scales: dict[str, Scale]) -> None:
         "- k-FED merges the clients' centroids by k-means, as the paper's authors run it.",
         "- blobs: one drawing of centres and points for all runs (`data.draw=0`), as in the",
         "  paper, but not the paper's own; outliers are a class of their own.",
-        "- mnist: 20 clusters, pixels in [0, 1], training images. Runs of 200 rounds were cut there:",
-        "  EWF on the non-iid population, which leaves its start for worse, was still on its way.",
+        "- mnist: 20 clusters, pixels in [0, 1], training images. Runs of 200 rounds were cut",
+        "  there: EWF on the non-iid population was still on its way, from k-FED's start upwards.",
     ]
     for name in scales:
         lines += ["", f"## {name}", "", *table_of(log, name)]
