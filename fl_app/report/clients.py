@@ -29,7 +29,7 @@ def clients(run: Run) -> Figure | None:
     percent(axes)
     axes.set_ylabel("accuracy on the clients' test data")
     mark_changes(axes, changes(run.rounds))
-    axes.legend(loc="lower right", ncols=2)
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 
@@ -56,12 +56,12 @@ def validity(run: Run) -> Figure | None:
     panels[0].set_ylabel("communities")
     panels[1].plot(rounds, dunn, color=ORANGE, marker="o", markersize=3)
     panels[1].axhline(1, color=RED, linestyle=":", label="below 1: found anew")
-    panels[1].set_ylim(bottom=0)
+    panels[1].set_ylim(0, 1.5 * max(*dunn, 1.0))  # room for the legend
     panels[1].set_ylabel("Dunn index")
     for axes in panels:
         _mark_found_anew(run, axes)
         mark_changes(axes, changes(run.rounds))
-    panels[1].legend(loc="upper right")
+    panels[1].legend(loc="upper right", ncols=3)
     return figure
 
 

@@ -86,11 +86,15 @@ def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) ->
 
 
 def mark_changes(axes: Axes, changes: Mapping[str, Sequence[int]]) -> None:
-    """Draw a small sign at the foot of the panel where clients joined, left or drifted."""
+    """Draw a small sign at the foot of the panel where clients joined, left or drifted.
+
+    One kind above the other, since several may happen in one round.
+    """
     foot = blended_transform_factory(axes.transData, axes.transAxes)
-    for kind, rounds in changes.items():
+    for place, (kind, rounds) in enumerate(changes.items()):
+        height = 0.02 + 0.05 * place
         axes.plot(
-            rounds, [0.02] * len(rounds), linestyle="", marker=CHANGE_MARKERS[kind], color=GREY,
+            rounds, [height] * len(rounds), linestyle="", marker=CHANGE_MARKERS[kind], color=GREY,
             markersize=6, transform=foot, clip_on=False, label=f"clients {kind}",
         )  # fmt: skip
 
