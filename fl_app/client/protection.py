@@ -207,6 +207,20 @@ class LocalDp(Budgeted):
     quantile: Quantile | None = None
     rate: PositiveFloat = 0.2
 
+    def check(self, module: nn.Module, settings: Settings, *, deployed: bool) -> None:
+        """Raise ValueError, beside the rest, for a budget that one round is too much for."""
+        super().check(module, settings, deployed=deployed)
+        if self.noise_multiplier is None:
+            return
+        once = [accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)]
+        cost = accountant.spent(once, self.delta)
+        if cost > self.limit:
+            raise ValueError(
+                f"privacy.noise_multiplier={self.noise_multiplier:g} costs epsilon {cost:.3g} in "
+                f"one round, privacy.epsilon={self.limit:g} is less; give more noise, a larger "
+                "epsilon, or epsilon=null"
+            )
+
     def release(self, plan: Plan) -> Release:
         """Return the update under noise, and with it, under as much, whether it was within."""
         if self.noise_multiplier is not None:

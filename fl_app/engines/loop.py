@@ -65,7 +65,10 @@ class RoundLoop(Server):
         try:
             self._wait_for_clients()
             for server_round in range(done + 1, num_rounds + 1):
-                if self._exhausted() is not None:
+                end = self._exhausted()
+                if end is not None and done == 0:
+                    raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
+                if end is not None:
                     break
                 self._round(server_round)
                 done = server_round

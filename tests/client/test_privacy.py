@@ -191,6 +191,7 @@ def test_private_training_without_bound_and_noise_is_plain_sgd() -> None:
         (["privacy=sample_dp", "client.cohort=fused"], "client.cohort must not be fused"),
         (["privacy=sample_dp", "client.precision=bf16"], "client.precision must be fp32"),
         (["privacy=local_dp", "privacy.epsilon=null"], "got null for both"),
+        (["privacy=local_dp", "privacy.noise_multiplier=0.5"], "costs epsilon .* in one round"),
         (["privacy=local_dp", "privacy.delta=2"], "privacy.delta must be less than 1, got 2"),
         (["privacy=local_dp", "engine=deployment"], "privacy.randomness must be system"),
         (["privacy=sample_dp", "strategy=kmeans", "network=centroids", "network.k=3"],
