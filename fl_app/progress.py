@@ -104,6 +104,9 @@ def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
         state["accuracy"] = f"{accuracy:.3f}"
     if record["communities"]:
         state["communities"] = str(record["communities"]["count"])
+    spent = ((record.get("privacy") or {}).get("epsilon") or {}).get("max")
+    if spent is not None:
+        state["epsilon"] = f"{spent:.2f}"
     missing = len(record["failed"]) + len(record["rejected"])
     if missing:
         state["missing"] = str(missing)
