@@ -24,7 +24,7 @@ class WriteTable(Callback):
     As `fl-app compare` does, and `table.md` and `table.png` beside it. `page` is a further file
     for the table, such as a page of the documentation; `title` and `text` stand above it,
     `columns` beside what was measured, such as a paper's own numbers. `measures` names what is
-    shown; null: all that has values.
+    shown; null: the usual ones that have values.
     """
 
     def __init__(

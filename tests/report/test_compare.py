@@ -13,6 +13,7 @@ from fl_app.records.history import FIELDS, History
 from fl_app.report.compare.aggregate import Comparison, aggregate, varied
 from fl_app.report.compare.figures import courses, endings
 from fl_app.report.compare.jobs import read_jobs
+from fl_app.report.compare.measures import measured
 from fl_app.report.compare.numbers import curves
 from fl_app.report.compare.page import compare, write
 from fl_app.report.compare.tables import markdown, to_csv, to_latex
@@ -105,6 +106,10 @@ def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:
 def test_a_page_may_choose_measures_and_set_a_papers_numbers_beside_them(tmp_path: Path) -> None:
     jobs, _ = read_jobs([_sweep(tmp_path)])
     columns = {"paper": {"strategy": {"flic": "0.99"}}}
+    assert "average" not in aggregate(jobs).measures
+    assert aggregate(jobs, measures=["average"]).rows[0].cells["average"].mean == pytest.approx(
+        0.75 * 0.74  # half the accuracy first, then all of it
+    )
     comparison = aggregate(jobs, measures=["accuracy"])
     lines = markdown(comparison, "x", title="Two methods", text="Why.", columns=columns)
     assert lines[:3] == ["# Two methods", "", "Why."]
@@ -215,3 +220,24 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
         compare([str(tmp_path)])
     with pytest.raises(ValueError, match="usage: fl-app compare"):
         compare([])
+
+
+def test_newcomers_points_and_privacy_are_measured_where_a_run_has_them() -> None:
+    joined = {"kind": "joined", "clients": [3, 4]}
+    rounds = [
+        dict.fromkeys(FIELDS) | {"sampled": [], "bytes": {"down": 0, "up": 0}, "events": each}
+        for each in ([joined], [])
+    ]
+    rounds[1] |= {
+        "communities": {"settled": {"3": {"kind": "joined", "rounds": 2}}},
+        "notes": {"distance": 0.5, "v_measure": 0.75},
+        "privacy": {"epsilon": {"max": 8.0}, "noise_multiplier": 1.1},
+        "round": 2,
+    }
+    rounds[1]["communities"]["right"] = False
+    nothing = dict.fromkeys(["ari", "silhouette", "count"])
+    found = measured({"accuracy": {"mean": None}, "communities": nothing}, rounds)
+    assert (found["joined_rounds"], found["joined_share"]) == (2.0, 0.5)
+    assert (found["drifted_rounds"], found["drifted_share"]) == (None, None)
+    assert (found["distance"], found["v_measure"], found["completeness"]) == (0.5, 0.75, None)
+    assert (found["epsilon"], found["noise"]) == (8.0, 1.1)

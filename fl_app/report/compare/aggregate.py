@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fl_app.report.compare.jobs import MEASURES, Job
+from fl_app.report.compare.jobs import Job
+from fl_app.report.compare.measures import MEASURES
 
 METHOD = ("strategy", "graph")
 """Groups of the configuration whose keys tell methods apart; all others are the setting."""
@@ -91,11 +92,12 @@ def varied(jobs: Sequence[Job]) -> tuple[str, ...]:
 def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> Comparison:
     """Group completed runs by what was varied; raises ValueError for none.
 
-    `measures` names what is shown; None: all that has values.
+    `measures` names what is shown; None: the usual ones that have values.
     """
     if not jobs:
         raise ValueError("no completed run to compare; name folders of runs that have ended")
-    keys, asked = varied(jobs), MEASURES if measures is None else measures
+    usual = [name for name, measure in MEASURES.items() if not measure.asked]
+    keys, asked = varied(jobs), usual if measures is None else measures
     method = tuple(key for key in keys if key.startswith(METHOD))
     groups: dict[tuple[str, ...], list[Job]] = {}
     for job in jobs:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fl_app.report.compare.aggregate import Comparison, Row
-from fl_app.report.compare.jobs import MEASURES
+from fl_app.report.compare.measures import MEASURES
 from fl_app.report.style import MARKERS, colours, percent
 
 MOST_PANELS = 12

@@ -1,4 +1,4 @@
-"""What a sweep over numbers shows: what was measured against each of them."""
+"""What a sweep over numbers shows: the main measures against each of them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fl_app.report.compare.aggregate import varied
-from fl_app.report.compare.jobs import MEASURES, Job
+from fl_app.report.compare.jobs import Job
+from fl_app.report.compare.measures import MEASURES
 from fl_app.report.style import MARKERS, colours
 
 DRAWN = ("accuracy", "ari", "silhouette", "distance", "v_measure")

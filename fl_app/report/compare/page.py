@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import Comparison, aggregate
-from fl_app.report.compare.jobs import MEASURES, read_jobs
+from fl_app.report.compare.jobs import read_jobs
+from fl_app.report.compare.measures import MEASURES
 from fl_app.report.compare.numbers import curves
 from fl_app.report.style import SETTINGS
 

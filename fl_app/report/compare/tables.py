@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping
 
 from fl_app.report.compare.aggregate import Comparison, Row, Spread
-from fl_app.report.compare.jobs import MEASURES
+from fl_app.report.compare.measures import MEASURES
 
 Columns = Mapping[str, Mapping[str, Mapping[str, str]]]
 """Further columns by title: what stands in a row, by an override and the value it has there."""

@@ -1,0 +1,119 @@
+"""What is measured of a run, from its summary and its rounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fl_app.report.run import first_right_round
+
+Record = Mapping[str, Any]
+Values = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of a run: its name for readers, whether more or less is better, its decimals.
+
+    `asked` ones are shown only where a table names its measures.
+    """
+
+    label: str
+    better: Literal["more", "less"] | None = "more"
+    digits: int = 3
+    asked: bool = False
+
+
+MEASURES: Mapping[str, Measure] = {
+    "accuracy": Measure("accuracy"),
+    "average": Measure("accuracy averaged over rounds", asked=True),
+    "std": Measure("deviation over clients", "less", asked=True),
+    "global": Measure("accuracy of the global model"),
+    "central": Measure("global model, balanced test"),
+    "distance": Measure("mean squared distance", "less"),
+    "v_measure": Measure("v-measure"),
+    "homogeneity": Measure("homogeneity"),
+    "completeness": Measure("completeness"),
+    "ari": Measure("ARI"),
+    "silhouette": Measure("silhouette", None),  # of each method in its own similarity
+    "count": Measure("communities", None, 1),
+    "right": Measure("right from round", "less", 0),
+    "sent": Measure("MB a client and round", "less", 2),
+    "loyal_accuracy": Measure("accuracy of the loyal"),
+    "recall": Measure("malicious told apart"),
+    "loyal_lost": Measure("loyal lost", "less", 1),
+    "pure_share": Measure("in communities without the others"),
+    "loyal_communities": Measure("loyal communities", None, 1),
+    "backdoor": Measure("success of the backdoor", "less"),
+    "cleared": Measure("all malicious out by round", "less", 0),
+    "joined_rounds": Measure("rounds until a newcomer sits right", "less", 1),
+    "joined_share": Measure("newcomers that do", digits=2),
+    "drifted_rounds": Measure("rounds until a drifted client does", "less", 1),
+    "drifted_share": Measure("drifted clients that do", digits=2),
+    "epsilon": Measure("epsilon spent", None, 2),
+    "noise": Measure("noise multiplier", None, 2),
+}
+
+
+def measured(summary: Record, rounds: Sequence[Record]) -> Values:
+    """Return every measure by name, None where the run has no value."""
+    found = summary["communities"]
+    bytes_sent = [r["bytes"]["down"] + r["bytes"]["up"] for r in rounds]
+    trained = sum(len(r["sampled"]) for r in rounds)
+    scores = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
+    own: Values = {
+        "accuracy": summary["accuracy"]["mean"],
+        "average": float(np.mean(scores)) if scores else None,
+        "std": summary["accuracy"].get("std"),
+        "global": next((r["global_accuracy"] for r in reversed(rounds) if r["accuracy"]), None),
+        "central": next((r["central"]["global"] for r in reversed(rounds) if r["central"]), None),
+        "ari": found["ari"],
+        "silhouette": found["silhouette"],
+        "count": found["count"],
+        "right": first_right_round(rounds),
+        "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
+    }
+    return own | _under_attack(rounds) | _points(rounds) | _settled(rounds) | _privacy(rounds)
+
+
+def _under_attack(rounds: Sequence[Record]) -> Values:
+    """Return what the last measurement says of an attack, and when it had no attacker left."""
+    found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
+    names = ("loyal_accuracy", "recall", "loyal_lost", "pure_share", "backdoor")
+    last = {name: found[-1].get(name) if found else None for name in names}
+    sizes = found[-1].get("loyal_sizes") if found else None
+    last["loyal_communities"] = len(sizes) if sizes is not None else None
+    over = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
+    return last | {"cleared": next(over, None)}
+
+
+def _points(rounds: Sequence[Record]) -> Values:
+    """Return the last measurement of clusters of points."""
+    last = (r["notes"] for r in reversed(rounds) if "distance" in (r["notes"] or {}))
+    found: Mapping[str, float] = next(last, {})
+    names = ("distance", "v_measure", "homogeneity", "completeness")
+    return {name: found.get(name) for name in names}
+
+
+def _settled(rounds: Sequence[Record]) -> Values:
+    """Return how soon newcomers and drifted clients sat right, and what share of them ever did."""
+    found: Values = {}
+    for kind in ("joined", "drifted"):
+        events = [event for r in rounds for event in r["events"] if event["kind"] == kind]
+        changed = sum(len(event["clients"]) for event in events)
+        settled = [(r["communities"] or {}).get("settled") for r in rounds]
+        known = any(each is not None for each in settled)
+        each_one = [one for each in settled for one in (each or {}).values()]
+        sat = [one["rounds"] for one in each_one if one["kind"] == kind]
+        found[f"{kind}_rounds"] = float(np.mean(sat)) if sat else None
+        found[f"{kind}_share"] = len(sat) / changed if changed and known else None
+    return found
+
+
+def _privacy(rounds: Sequence[Record]) -> Values:
+    """Return the epsilon that the client that spent most had spent in the end, and the noise."""
+    last = next((r["privacy"] for r in reversed(rounds) if r.get("privacy")), None)
+    if last is None:
+        return {"epsilon": None, "noise": None}
+    return {"epsilon": last["epsilon"]["max"], "noise": last["noise_multiplier"]}
