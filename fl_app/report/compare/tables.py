@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping
+from textwrap import wrap
 
 from fl_app.report.compare.aggregate import Comparison, Row, Spread
 from fl_app.report.compare.measures import MEASURES
@@ -59,13 +60,17 @@ def markdown(
 
     `title` and `text` stand above it, `columns` beside what was measured.
     """
-    beside = columns or {}
+    beside = {
+        name: rules
+        for name, rules in (columns or {}).items()
+        if any(_note(rules, row.jobs[0].overrides) for row in comparison.rows)
+    }
     titles = [*heads(comparison), *beside]
     kept = ", ".join(f"`{k}={v}`" for k, v in comparison.common.items())
     lines = [
         f"# {title}",
         "",
-        *([text.strip(), ""] if text else []),
+        *([*wrap(text, 100), ""] if text else []),
         f"Written by `{command}`.",
         f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}; settings common "
         f"to all: {kept or 'the defaults'}.",
