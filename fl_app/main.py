@@ -23,10 +23,11 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fl_app.client_wiring import fuses, workers
+from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.wiring import identity, problems
+from fl_app.wiring import identity
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome

@@ -2,8 +2,8 @@
 
 import pytest
 
+from fl_app.compatibility import problems
 from fl_app.config import CONF, ConfigError, load, load_text
-from fl_app.wiring import problems
 
 
 def _problems(*overrides: str) -> list[str]:

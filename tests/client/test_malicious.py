@@ -6,6 +6,7 @@ import pytest
 from fl_app import client_wiring, wiring
 from fl_app.client import attacks
 from fl_app.client.local import LocalClient
+from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 
 SMALL = ["population.clients=4", "population.train_samples=40", "population.test_samples=20",
@@ -13,7 +14,7 @@ SMALL = ["population.clients=4", "population.train_samples=40", "population.test
 
 
 def _config(*overrides: str) -> Config:
-    return load([*SMALL, *overrides], also=wiring.problems)
+    return load([*SMALL, *overrides], also=problems)
 
 
 def _update(config: Config, client_id: int, server_round: int = 1) -> np.ndarray:

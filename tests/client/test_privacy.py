@@ -12,6 +12,7 @@ from fl_app import client_wiring, wiring
 from fl_app.client import accountant, privacy
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.protection import Draws, LocalDp, Plan
+from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 
 UPDATES = arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
@@ -20,7 +21,7 @@ SMALL = ["population.clients=4", "population.train_samples=40", "population.test
 
 
 def _config(*overrides: str) -> Config:
-    return load([*SMALL, *overrides], also=wiring.problems)
+    return load([*SMALL, *overrides], also=problems)
 
 
 def _update(config: Config, client_id: int = 0, server_round: int = 1, **task: float) -> np.ndarray:

@@ -11,6 +11,7 @@ from flwr.common import Code, EvaluateRes, Status
 
 from fl_app import client_wiring, wiring
 from fl_app.client.clustering import as_points
+from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.federated import Plan, descend, start
@@ -233,7 +234,7 @@ def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
 )
 def test_centroids_go_with_kmeans_alone(overrides: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        load([*BASE, *overrides], also=wiring.problems)
+        load([*BASE, *overrides], also=problems)
 
 
 def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() -> None:

@@ -1,0 +1,98 @@
+"""What is wrong between the groups of a configuration, found by making each part once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fl_app.client.clustering import CentroidModel
+from fl_app.client.cohort import can_fuse
+from fl_app.client.protection import Privacy
+from fl_app.data.datasets import Dataset
+from fl_app.data.schedule import Dynamics, Schedule
+from fl_app.wiring import bare_network, dataset
+
+
+def problems(values: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the data, their split or the network, by making each once.
+
+    `values` are the typed groups. Nothing is said where a group is wrong by itself, or when
+    the run goes to a federation elsewhere: its data are not here.
+    """
+    groups = [values[key] for key in ("data", "population", "network")]
+    engine, seed = values["engine"], values["seed"]
+    if seed is None or engine is None or engine.connection is not None:
+        return []
+    if not all(group is not None and group.sound for group in groups):
+        return []
+    data, people, _ = groups
+    try:
+        whole = dataset(data, seed)
+    except ValueError as error:
+        return [str(error)]
+    hostile = values["attack"]
+    if hostile is not None and hostile.sound:
+        clients = people.options["clients"]
+        check = hostile.resolve()(**hostile.options).check
+        against = _complaint(check, clients=clients, classes=whole.classes)
+    else:
+        against = []
+    with torch.device("meta"):
+        split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+        built = _complaint(_check_network, values, whole)
+        hidden = _complaint(_check_privacy, values, whole)
+    moving = _complaint(Schedule(*_parts_of(values)).check)
+    return list(dict.fromkeys(split + built + against + hidden + moving))
+
+
+def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a network that cannot be built, or not go with the rest."""
+    net, method, records, client = (
+        values[key] for key in ("network", "strategy", "records", "client")
+    )
+    module = bare_network(net, data)
+    of_points = isinstance(module, CentroidModel)
+    if method is not None and of_points != method.resolve().of_points:
+        raise ValueError(
+            f"network=centroids and strategy=kmeans or kfed need each other, got {net.path} "
+            f"with {method.path}; change one"
+        )
+    if of_points and records is not None and records.central_test:
+        raise ValueError(
+            "records.central_test must be false with network=centroids, which answers with "
+            "clusters and not with classes; remove it"
+        )
+    guarded = values["privacy"]
+    if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
+        raise ValueError(
+            "client.cohort must not be fused with privacy=sample_dp, which clips each sample on "
+            "its own; give client.cohort=auto"
+        )
+    if client is not None and client.cohort == "fused" and not can_fuse(module):
+        raise ValueError(
+            "client.cohort=fused needs a network without buffers, dropout and recurrent "
+            f"layers, {net.path} has some; give client.cohort=auto"
+        )
+
+
+def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a privacy that does not go with network, training or engine."""
+    given, client, engine = values["privacy"], values["client"], values["engine"]
+    if given is None or client is None or not given.sound:
+        return
+    guard: Privacy = given.resolve()(**given.options)
+    module = bare_network(values["network"], data)
+    guard.check(module, client, deployed=engine.name == "deployment")
+
+
+def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:
+    dynamics = values["dynamics"] or Dynamics()
+    return dynamics, values["population"].options["clients"], values["rounds"] or 1, values["seed"]
+
+
+def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:
+    try:
+        build(*arguments, **options)
+    except ValueError as error:
+        return [str(error)]
+    return []
