@@ -128,6 +128,7 @@ def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
         "2 communities at the end, 1 client removed; agreement with the 2 planted groups: ARI 0.50."
     )
     assert "100% were told apart" in told[2]
+    assert "Taken for loyal: the largest community." in told[2]
     assert told[3].startswith("1 reply failed and 0 were rejected")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.report.defence import benign_rule
 from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.look import REMOVED
 from fl_app.report.page.outcome import Outcome
@@ -133,7 +134,8 @@ def _attacked(outcome: Outcome) -> str:
     loyal = next((f["loyal_accuracy"] for f in reversed(found) if f["loyal_accuracy"]), None)
     told = f"Of the malicious clients {_share(last['recall'])} were told apart"
     told += f", of those told apart {_share(last['precision'])} are malicious"
-    return told + (f"; the loyal are at {loyal:.1%}." if loyal is not None else ".")
+    told += f"; the loyal are at {loyal:.1%}." if loyal is not None else "."
+    return f"{told} Taken for loyal: {benign_rule(outcome.run.config)}."
 
 
 def _share(value: float | None) -> str:
