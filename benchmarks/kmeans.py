@@ -302,9 +302,10 @@ def speed(data: Path, out: Path, tolerance: float) -> None:
         f"Written by `benchmarks/kmeans.py speed`, on {machine()}.",
         "DWF with 20 clusters on the 60,000 training images of MNIST, 100 clients, all in every",
         "round, on the in-process engine with one worker, float64. Converged: the centroids move",
-        f"by no more than {tolerance:g}. A client whose points lie as in its last round computes",
-        "nothing anew, so that later rounds are shorter: seconds of the first ten after the start,",
-        "and of the last ten. Wall seconds on a machine shared with other work; processor seconds",
+        f"by no more than {tolerance:g} (the paper: 1e-8). A client whose points lie as in its last",
+        "round, some at every centroid, computes nothing anew: later rounds are shorter where",
+        "clients see all clusters. Seconds of the first ten rounds after the start, and of the",
+        "last ten; wall seconds on a machine shared with other work: processor seconds",
         "of the whole command, loading and measuring included, are the better measure.",
         "",
         *header(
