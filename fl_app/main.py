@@ -19,6 +19,7 @@ import hydra
 import yaml
 from flwr.app import UserConfig
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
 INTERRUPTED = 130
 USAGE_ERROR = 2
+_failed: list[Path] = []
+"""Folders of the runs of a sweep that failed."""
 
 
 class RunFailedError(RuntimeError):
@@ -60,6 +63,9 @@ def main() -> None:
         with _errors_told():
             load(arguments, also=problems)  # all at once, before Hydra stops at the first
     _hydra_main()
+    if _failed:
+        print(f"failed: {', '.join(map(str, _failed))}", file=sys.stderr)
+        sys.exit(1)
 
 
 @contextmanager
@@ -83,8 +89,13 @@ def _errors_told() -> Iterator[None]:
 def _hydra_main(composed: DictConfig) -> None:
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
-    with _errors_told():
-        run(list(runtime.overrides.task), folder)
+    try:
+        with _errors_told():
+            run(list(runtime.overrides.task), folder)
+    except SystemExit as end:
+        if runtime.mode is not RunMode.MULTIRUN or end.code != 1:
+            raise
+        _failed.append(folder)  # a run that failed is a finding, the others are still wanted
 
 
 def _resume(folder: Path, changes: list[str]) -> None:
