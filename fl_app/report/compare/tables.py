@@ -8,8 +8,8 @@ from textwrap import wrap
 from fl_app.report.compare.aggregate import Comparison, Row, Spread
 from fl_app.report.compare.measures import MEASURES
 
-Columns = Mapping[str, Mapping[str, Mapping[str, str]]]
-"""Further columns by title: what stands in a row, by an override and the value it has there."""
+Columns = Mapping[str, Mapping[str, Mapping[str, str]] | None]
+"""Further columns by title: what stands in a row, by an override and its value; None: none."""
 RULE = (
     "Bold: better than all others beside it by more than the spread, so that the ranges "
     "mean ± deviation do not overlap."
@@ -63,7 +63,7 @@ def markdown(
     beside = {
         name: rules
         for name, rules in (columns or {}).items()
-        if any(_note(rules, row.jobs[0].overrides) for row in comparison.rows)
+        if rules and any(_note(rules, row.jobs[0].overrides) for row in comparison.rows)
     }
     titles = [*heads(comparison), *beside]
     kept = ", ".join(f"`{k}={v}`" for k, v in comparison.common.items())
