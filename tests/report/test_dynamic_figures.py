@@ -10,8 +10,10 @@ import yaml
 from fl_app.records.history import FIELDS, History
 from fl_app.report.budget import privacy
 from fl_app.report.clients import clients, validity
+from fl_app.report.compare.aggregate import aggregate
+from fl_app.report.compare.jobs import read_jobs
+from fl_app.report.compare.tables import markdown
 from fl_app.report.run import read_run
-from fl_app.report.sweep import read_jobs, table
 
 
 def _record(number: int, **changed: Any) -> dict[str, Any]:
@@ -73,6 +75,8 @@ def _job(folder: Path, kind: str, rounds: list[dict[str, Any]]) -> None:
     folder.mkdir()
     (folder / "overrides.yaml").write_text(yaml.safe_dump([f"privacy={kind}", "seed=0"]))
     summary = {
+        "status": "completed",
+        "strategy": "dcfl",
         "seed": 0,
         "accuracy": {"mean": 0.5, "std": 0.1},
         "communities": {"ari": None, "silhouette": None, "count": 2},
@@ -90,10 +94,8 @@ def test_the_table_tells_average_settling_and_privacy_beside_the_papers_numbers(
     _job(tmp_path / "1", "none", [_record(n, privacy=None) for n in range(1, 6)])
     columns = {"paper": {"privacy": {"none": "0.72"}}}
     measures = ["accuracy", "average", "joined_rounds", "joined_share", "epsilon", "noise"]
-    lines = table(
-        read_jobs(tmp_path), "command", title="DCFL", text="How.", columns=columns,
-        measures=measures,
-    )  # fmt: skip
+    compared = aggregate(read_jobs([tmp_path])[0], measures=measures)
+    lines = markdown(compared, "command", title="DCFL", text="How.", columns=columns)
     assert lines[:3] == ["# DCFL", "", "How."]
     rows = [line for line in lines if line.startswith("| ")]
     assert rows[0].endswith("| epsilon spent | noise multiplier | paper |")
