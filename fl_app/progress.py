@@ -138,6 +138,8 @@ def show_result(folder: Path, console: Console) -> None:
     if found["ari"] is not None:
         console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
     console.print(f"results in {folder}", soft_wrap=True)
+    if (folder / "report.html").exists():
+        console.print(f"to look at: {folder / 'report.html'}", soft_wrap=True)
 
 
 def _shortened(members: list[str], *, most: int = 12) -> str:

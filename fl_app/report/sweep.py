@@ -2,16 +2,17 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fl_app.report.compare.aggregate import aggregate
-from fl_app.report.compare.jobs import read_jobs
+from fl_app.report.compare.jobs import UNVARIED, read_jobs
 from fl_app.report.compare.numbers import curves
 from fl_app.report.compare.page import write
 from fl_app.report.compare.tables import Columns, markdown
@@ -45,12 +46,13 @@ class WriteTable(Callback):
         jobs, others = read_jobs([folder])
         if not jobs:
             return
+        compared = aggregate(jobs, measures=self.measures)
         lines = markdown(
-            aggregate(jobs, measures=self.measures), _command(), title=self.title, text=self.text,
-            columns=self.columns,
-        )  # fmt: skip
+            compared, _command(), title=self.title, text=self.text, columns=self.columns
+        )
         if others:
-            lines += ["", f"Left out: {len(others)} that did not complete."]
+            named = (_settings(each, compared.common) for each in others)
+            lines += ["", f"Did not complete: {'; '.join(named)}."]
         text = "\n".join(lines) + "\n"
         places = [folder / "table.md", *([Path(self.page)] if self.page else [])]
         for place in places:
@@ -63,6 +65,13 @@ class WriteTable(Callback):
                     figure.savefig(place.with_suffix(".png"), dpi=160)
         written = [*places, *write([folder], folder)]
         print(f"{text}\nwritten to {', '.join(map(str, written))}")
+
+
+def _settings(folder: Path, common: Mapping[str, str]) -> str:
+    """Return the overrides of a run, but for those that it has in common with the others."""
+    given = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
+    own = [each for each in map(str, given) if not each.startswith(UNVARIED)]
+    return " ".join(f"`{each}`" for each in own if each.partition("=")[0] not in common)
 
 
 def _command() -> str:

@@ -13,7 +13,7 @@ from fl_app.records.summary import read_summary
 from fl_app.report.compare.measures import measured
 from fl_app.report.run import series
 
-UNVARIED = ("data.root", "hydra.", "records.", "tracking")
+UNVARIED = ("data.root", "engine.workers", "hydra.", "records.", "tracking")
 """Overrides that are no part of what is compared."""
 
 

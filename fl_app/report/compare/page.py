@@ -73,7 +73,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
     environment = Environment(
         loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
     )
-    keys = len(comparison.keys)
+    keys, bold = len(comparison.keys), any(comparison.best(m) for m in comparison.measures)
     return environment.get_template("page.html").render(
         comparison=comparison,
         command=command,
@@ -81,7 +81,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
         heads=tables.heads(comparison),
         body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
         keys=keys,
-        rule=tables.RULE,
+        rule=tables.RULE if bold else "",
         pictures=_pictures(comparison),
         labels=[MEASURES[m].label for m in comparison.measures],
         jobs=jobs,
