@@ -1,8 +1,22 @@
-"""Shapes are checked at run time in every test: jaxtyping with beartype."""
+"""Shapes are checked at run time in every test, by jaxtyping with beartype; where real data lie."""
 
+import os
+from pathlib import Path
+
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook(
     ["fl_app.graph", "fl_app.aggregation", "fl_app.evaluation", "fl_app.params"],
     "beartype.beartype",
 )
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Return the folder with MNIST and Fashion-MNIST, which no clone brings along."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
+    if not (root / "MNIST" / "raw").exists():
+        pytest.skip("no real data: set FL_APP_DATA_ROOT to a folder with MNIST and FashionMNIST")
+    return root

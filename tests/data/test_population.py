@@ -1,6 +1,5 @@
 """Populations: one contract for all, then each by hand."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -185,22 +184,14 @@ def test_training_and_test_must_have_the_same_classes(tmp_path: Path) -> None:
         image_folder(root=str(tmp_path), seed=0)
 
 
-def _real_root() -> Path | None:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
-    return root if (root / "MNIST" / "raw").exists() else None
-
-
-@pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
-def test_real_fashion_mnist_is_read() -> None:
-    data = fashion_mnist(root=str(_real_root()), download=False, seed=0)
+def test_real_fashion_mnist_is_read(real_data: Path) -> None:
+    data = fashion_mnist(root=str(real_data), download=False, seed=0)
     assert np.bincount(data.train_labels).tolist() == [6000] * 10
     assert data.test_images.shape == (10000, 1, 28, 28)
 
 
-@pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
-def test_real_mnist_is_standardised() -> None:
-    data = mnist(root=str(_real_root()), download=False, seed=0)
+def test_real_mnist_is_standardised(real_data: Path) -> None:
+    data = mnist(root=str(real_data), download=False, seed=0)
     assert np.bincount(data.train_labels)[:2].tolist() == [5923, 6742]
     assert data.test_images.shape == (10000, 1, 28, 28)
     mean, deviation = data.moments

@@ -1,7 +1,6 @@
 """Federated k-means as a run does it: against central k-means, early ends, resuming."""
 
 import json
-import os
 import types
 from pathlib import Path
 
@@ -25,12 +24,6 @@ from fl_app.strategies.replies import Replies
 BASE = ["population=iid", "population.clients=6", "network=centroids", "records.figures=false"]
 PLAIN = ["strategy.steps=1", "strategy.learning_rate=1.0", "strategy.momentum=0.0",
          "strategy.init=random"]  # fmt: skip
-
-
-def _real_root() -> Path | None:
-    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
-    root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
-    return root if (root / "MNIST" / "raw").exists() else None
 
 
 def _run(folder: Path, *overrides: str, resume: bool = False) -> tuple[np.ndarray, list[dict]]:
@@ -62,9 +55,10 @@ def test_one_step_of_all_clients_is_central_lloyd(tmp_path: Path) -> None:
     assert _against_central(tmp_path, "data.standardise=false") <= 1e-6
 
 
-@pytest.mark.skipif(_real_root() is None, reason="no data at FL_APP_DATA_ROOT")
-def test_one_step_of_all_clients_is_central_lloyd_on_real_mnist(tmp_path: Path) -> None:
-    real = ["data=mnist", f"data.root={_real_root()}", "data.standardise=false", "network.k=20"]
+def test_one_step_of_all_clients_is_central_lloyd_on_real_mnist(
+    tmp_path: Path, real_data: Path
+) -> None:
+    real = ["data=mnist", f"data.root={real_data}", "data.standardise=false", "network.k=20"]
     real += ["population.train_samples=2000"]
     assert _against_central(tmp_path, *real) <= 1e-6
 
