@@ -239,13 +239,17 @@ class CommunityStrategy(Strategy, ABC):
 
         Raises TooFewRepliesError before anything learnt is touched.
         """
-        good: dict[int, tuple[Vector, int, int, float]] = {}
-        for proxy, reply in results:
+        # one buffer for all rounds: fresh pages for every cohort cost more than the copy
+        if len(results) > len(self._room):
+            self._room = np.empty((len(results), self.setting.layout.size), np.float32)
+        good: list[tuple[int, int, int, float]] = []
+        for proxy, reply in sorted(results, key=lambda result: self._asked[result[0].cid]):
             client_id, rows = self._asked[proxy.cid]
             try:
                 model, samples, loss = decode_fit(reply, self.setting.layout.size)
                 self.check(model)
-                good[client_id] = (model, rows[decode_choice(reply, len(rows))], samples, loss)
+                good.append((client_id, rows[decode_choice(reply, len(rows))], samples, loss))
+                self._room[len(good) - 1] = model  # at once, while the check has it in the cache
             except (ValueError, KeyError, TypeError) as error:
                 self.rejected[client_id] = str(error)
                 log.warning("round %d: client %d rejected: %s", server_round, client_id, error)
@@ -255,22 +259,14 @@ class CommunityStrategy(Strategy, ABC):
                 f"asked, engine.min_success is {self.setting.min_success}; "
                 f"rejected: {self.rejected or 'none'}"
             )
-        ids = sorted(good)
-        models, starts, samples, losses = zip(*(good[i] for i in ids), strict=True)
+        ids, starts, samples, losses = zip(*good, strict=True)
         return Replies(
             np.array(ids),
-            self._stack(models),
+            self._room[: len(good)],
             np.array(starts),
             np.array(samples, float),
             np.array(losses, float),
         )
-
-    def _stack(self, models: Sequence[Vector]) -> Vectors:
-        # one buffer for all rounds: fresh pages for every cohort cost more than the copy
-        if len(models) > len(self._room):
-            self._room = np.empty((len(models), self.setting.layout.size), np.float32)
-        stacked: Vectors = np.stack(models, out=self._room[: len(models)])
-        return stacked
 
     def aggregate(self, replies: Replies) -> None:
         """Replace the model of every community that replied by the rule's aggregate.
