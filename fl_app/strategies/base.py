@@ -259,14 +259,9 @@ class CommunityStrategy(Strategy, ABC):
                 f"asked, engine.min_success is {self.setting.min_success}; "
                 f"rejected: {self.rejected or 'none'}"
             )
-        ids, starts, samples, losses = zip(*good, strict=True)
-        return Replies(
-            np.array(ids),
-            self._room[: len(good)],
-            np.array(starts),
-            np.array(samples, float),
-            np.array(losses, float),
-        )
+        ids, starts, counts, losses = map(np.array, zip(*good, strict=True))
+        models = self._room[: len(good)]
+        return Replies(ids, models, starts, counts.astype(float), losses)
 
     def aggregate(self, replies: Replies) -> None:
         """Replace the model of every community that replied by the rule's aggregate.
