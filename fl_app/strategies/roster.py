@@ -4,8 +4,10 @@ A node id is random per simulation run; the client id is the partition id in sim
 the configured one in deployment. It is asked for once per node, in one batched message.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import getLogger
+from operator import itemgetter
 
 from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
@@ -34,10 +36,24 @@ class Roster(SimpleClientManager):
         self._identities: dict[str, Identity] = {}
         self._holders: dict[int, str] = {}
         self.absent: frozenset[int] = frozenset()
+        self._present = object()
+        self._sorted: tuple[object, dict[int, ClientProxy]] = object(), {}
+
+    def register(self, client: ClientProxy) -> bool:
+        """Take up a node; Flower does so from a thread of its own."""
+        new = super().register(client)
+        self._present = object()
+        return new
+
+    def unregister(self, client: ClientProxy) -> None:
+        """Drop a node that is gone."""
+        super().unregister(client)
+        self._present = object()
 
     def strangers(self) -> list[ClientProxy]:
         """Return the connected nodes that have not said who they are."""
-        return [proxy for cid, proxy in self.all().items() if cid not in self._identities]
+        nodes = list(self.all().items())
+        return [proxy for cid, proxy in nodes if cid not in self._identities]
 
     def introduce(self, proxy: ClientProxy, identity: Identity) -> None:
         """Note who a node is; a client id that a live node holds already is refused."""
@@ -54,16 +70,22 @@ class Roster(SimpleClientManager):
             return
         self._identities[proxy.cid] = identity
         self._holders[identity.client_id] = proxy.cid
+        self._present = object()
 
-    def proxies(self) -> dict[int, ClientProxy]:
+    def proxies(self) -> Mapping[int, ClientProxy]:
         """Return the connected clients by client id, in the order of the ids.
 
         Without those that are `absent`, by a schedule of who joins, leaves and is away.
         """
-        known = [(self._identities[c], p) for c, p in self.clients.items() if c in self._identities]
-        if self.absent:
-            known = [each for each in known if each[0].client_id not in self.absent]
-        return {who.client_id: proxy for who, proxy in sorted(known, key=lambda k: k[0].client_id)}
+        present, (seen, everyone) = self._present, self._sorted
+        if seen is not present:  # sorting a hundred thousand takes half a second
+            nodes = [(self.client_id(proxy), proxy) for proxy in list(self.clients.values())]
+            nodes.sort(key=itemgetter(0))
+            everyone = {client: proxy for client, proxy in nodes if client >= 0}
+            self._sorted = present, everyone
+        if not self.absent:
+            return everyone
+        return {client: p for client, p in everyone.items() if client not in self.absent}
 
     def client_id(self, proxy: ClientProxy) -> int:
         """Return the client id of a node, or -1 before it has introduced itself."""
