@@ -18,6 +18,7 @@ from fl_app.data.schedule import Schedule
 from fl_app.engines.account import Account, sent
 from fl_app.engines.exchange import Exchange
 from fl_app.engines.ledger import Ledger
+from fl_app.engines.memory import keep_objects
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
@@ -64,16 +65,19 @@ class RoundLoop(Server):
         status = "failed"
         try:
             self._wait_for_clients()
-            for server_round in range(done + 1, num_rounds + 1):
-                end = self._exhausted()
-                if end is not None and done == 0:
-                    raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
-                if end is not None:
-                    break
-                self._round(server_round)
-                done = server_round
-                if self.communities_strategy.finished:
-                    break
+            with keep_objects():
+                for server_round in range(done + 1, num_rounds + 1):
+                    end = self._exhausted()
+                    if end is not None and done == 0:
+                        raise ValueError(
+                            f"{end.detail}; give more noise or a larger privacy.epsilon"
+                        )
+                    if end is not None:
+                        break
+                    self._round(server_round)
+                    done = server_round
+                    if self.communities_strategy.finished:
+                        break
             status = "completed"
         except KeyboardInterrupt:
             status = "interrupted"

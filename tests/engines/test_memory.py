@@ -1,10 +1,15 @@
 """What is promised: pages stay with the process, so that a second use faults none in."""
 
+import gc
 import platform
 import resource
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from fl_app.engines.memory import keep_objects
 
 SCRIPT = """
 import resource
@@ -30,3 +35,15 @@ def test_freed_pages_are_kept_where_the_c_library_can() -> None:
     assert bool(kept) == (platform.libc_ver()[0] == "glibc")
     pages = 10 * 8_000_000 // resource.getpagesize()
     assert not kept or faults < pages / 10
+
+
+def test_objects_that_stay_are_left_out_of_collection_until_the_end() -> None:
+    with keep_objects():
+        assert gc.get_freeze_count() > 1000
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_run_that_fails_hands_them_back_to_collection() -> None:
+    with pytest.raises(KeyError), keep_objects():
+        raise KeyError
+    assert gc.get_freeze_count() == 0
