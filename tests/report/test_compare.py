@@ -231,6 +231,7 @@ def test_newcomers_points_and_privacy_are_measured_where_a_run_has_them() -> Non
     rounds[1] |= {
         "communities": {"settled": {"3": {"kind": "joined", "rounds": 2}}},
         "notes": {"distance": 0.5, "v_measure": 0.75},
+        "central": {"global": 0.4, "communities": [0.25, 0.5]},
         "privacy": {"epsilon": {"max": 8.0}, "noise_multiplier": 1.1},
         "round": 2,
     }
@@ -241,3 +242,4 @@ def test_newcomers_points_and_privacy_are_measured_where_a_run_has_them() -> Non
     assert (found["drifted_rounds"], found["drifted_share"]) == (None, None)
     assert (found["distance"], found["v_measure"], found["completeness"]) == (0.5, 0.75, None)
     assert (found["epsilon"], found["noise"]) == (8.0, 1.1)
+    assert (found["central"], found["central_communities"]) == (0.4, 0.375)

@@ -31,6 +31,7 @@ MEASURES: Mapping[str, Measure] = {
     "std": Measure("deviation over clients", "less", asked=True),
     "global": Measure("accuracy of the global model"),
     "central": Measure("global model, balanced test"),
+    "central_communities": Measure("mean of community models, balanced test"),
     "distance": Measure("mean squared distance", "less"),
     "v_measure": Measure("v-measure"),
     "homogeneity": Measure("homogeneity"),
@@ -59,6 +60,8 @@ MEASURES: Mapping[str, Measure] = {
 def measured(summary: Record, rounds: Sequence[Record]) -> Values:
     """Return every measure by name, None where the run has no value."""
     found = summary["communities"]
+    central = next((r["central"] for r in reversed(rounds) if r["central"]), None)
+    apart = central["communities"] if central else []
     bytes_sent = [r["bytes"]["down"] + r["bytes"]["up"] for r in rounds]
     trained = sum(len(r["sampled"]) for r in rounds)
     scores = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
@@ -67,7 +70,8 @@ def measured(summary: Record, rounds: Sequence[Record]) -> Values:
         "average": float(np.mean(scores)) if scores else None,
         "std": summary["accuracy"].get("std"),
         "global": next((r["global_accuracy"] for r in reversed(rounds) if r["accuracy"]), None),
-        "central": next((r["central"]["global"] for r in reversed(rounds) if r["central"]), None),
+        "central": central["global"] if central else None,
+        "central_communities": float(np.mean(apart)) if apart else None,
         "ari": found["ari"],
         "silhouette": found["silhouette"],
         "count": found["count"],
