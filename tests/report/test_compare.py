@@ -146,6 +146,16 @@ def test_curves_are_drawn_over_the_numbers_with_a_line_per_method(tmp_path: Path
     np.testing.assert_allclose(top.get_lines()[0].get_ydata(), [0.74, 0.78])
 
 
+def test_a_method_without_the_number_has_no_point_there(tmp_path: Path) -> None:
+    _sweep(tmp_path)
+    _run(tmp_path / "plain", {"strategy": "fedavg", "privacy": "none", "rounds": 2}, 0.5)
+    figure = curves(read_jobs([tmp_path])[0])
+    assert figure is not None
+    top = figure.axes[0]
+    points = {line.get_label(): list(line.get_xdata()) for line in top.get_lines()}
+    assert points == {"flic": [0.3, 0.7], "ifca": [0.3, 0.7], "fedavg": []}
+
+
 def test_courses_share_axes_and_show_the_mean_of_the_seeds(tmp_path: Path) -> None:
     comparison = _compared(_sweep(tmp_path))
     figure = courses(comparison, "accuracy")

@@ -19,11 +19,12 @@ DRAWN = ("accuracy", "ari", "silhouette", "distance", "v_measure")
 def curves(jobs: Sequence[Job]) -> Figure | None:
     """Draw what was measured against every number that was varied.
 
-    A line per combination of what is no number; each point is the mean over all the rest.
+    A line per combination of what is no number; each point is the mean over all the rest. A run
+    that was not given a number, as where its method has no such setting, has no point there.
     """
     keys = varied(jobs)
-    numbers = [key for key in keys if all(_is_number(job.overrides.get(key)) for job in jobs)]
-    names = [key for key in keys if key not in numbers]
+    numbers = [key for key in keys if _is_number(jobs, key)]
+    names = _telling(jobs, [key for key in keys if key not in numbers])
     rows = [m for m in DRAWN if any(j.measured[m] for j in jobs)]
     if not numbers or not rows:
         return None
@@ -31,11 +32,14 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(rows), len(numbers), squeeze=False, sharey="row")
     lines = _grouped(jobs, names)
-    style = zip(lines, colours(len(lines)), MARKERS * len(lines), strict=False)
-    for label, colour, marker in style:
+    # wider below narrower: a line that another one covers still shows
+    widths = np.geomspace(6, 1.2, len(lines))
+    style = zip(lines, colours(len(lines)), MARKERS * len(lines), widths, strict=False)
+    for label, colour, marker, width in style:
+        look = {"color": colour, "marker": marker, "linewidth": width, "markersize": 4 + width}
         for (i, measure), (j, key) in product(enumerate(rows), enumerate(numbers)):
             x, y = _means(lines[label], key, measure)
-            panels[i, j].plot(x, y, color=colour, marker=marker, label=" ".join(label))
+            panels[i, j].plot(x, y, label=" ".join(label), **look)
     for i, measure in enumerate(rows):
         panels[i, 0].set_ylabel(MEASURES[measure].label)
     for j, key in enumerate(numbers):
@@ -46,19 +50,30 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     return figure
 
 
-def _is_number(value: str | None) -> bool:
+def _is_number(jobs: Iterable[Job], key: str) -> bool:
+    """Whether runs were given at least two values of a setting, and all are numbers."""
+    given = {job.overrides[key] for job in jobs if key in job.overrides}
     try:
-        float(value or "")
+        return len(set(map(float, given))) > 1
     except ValueError:
         return False
-    return True
+
+
+def _telling(jobs: Sequence[Job], keys: Sequence[str]) -> list[str]:
+    """Return the keys without those that part no runs which the others leave together."""
+    kept = list(keys)
+    for key in reversed(keys):
+        others = [each for each in kept if each != key]
+        if others and len(_grouped(jobs, others)) == len(_grouped(jobs, kept)):
+            kept = others
+    return kept
 
 
 def _means(jobs: Iterable[Job], key: str, measure: str) -> tuple[list[float], list[float]]:
     at = defaultdict(list)
     for job in jobs:
         value = job.measured[measure]
-        if value is not None:
+        if value is not None and key in job.overrides:
             at[float(job.overrides[key])].append(value)
     return sorted(at), [float(np.mean(at[x])) for x in sorted(at)]
 
