@@ -9,6 +9,7 @@ import json
 import pkgutil
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -72,14 +73,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _results() -> list[tuple[str, str]]:
-    """Return name and title of each page of results; a sweep's is called by its file."""
-    found = []
+    """Return name and title of each page of results; with its file where others are called so."""
+    titles = {}
     for path in sorted((DOCS / "results").glob("*.md")):
         title = path.read_text(encoding="utf-8").partition("\n")[0]
         title = title.removeprefix("# ").replace("`", "")
-        generic = title in ("", "A sweep")
-        found.append((path.stem, path.stem.replace("_", " ") if generic else title))
-    return found
+        titles[path.stem] = path.stem.replace("_", " ") if title in ("", "A sweep") else title
+    often = Counter(titles.values())
+    return [(n, f"{t} ({n.replace('_', ' ')})" if often[t] > 1 else t) for n, t in titles.items()]
 
 
 def _index() -> str:

@@ -5,6 +5,7 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 """
 
 import time
+from collections.abc import Iterator
 from logging import getLogger
 from typing import Any
 
@@ -65,19 +66,10 @@ class RoundLoop(Server):
         status = "failed"
         try:
             self._wait_for_clients()
+            rounds = self._rounds(done + 1, num_rounds)
             with keep_objects():
-                for server_round in range(done + 1, num_rounds + 1):
-                    end = self._exhausted()
-                    if end is not None and done == 0:
-                        raise ValueError(
-                            f"{end.detail}; give more noise or a larger privacy.epsilon"
-                        )
-                    if end is not None:
-                        break
-                    self._round(server_round)
-                    done = server_round
-                    if self.communities_strategy.finished:
-                        break
+                for done in rounds:
+                    log.debug("round %d is done", done)
             status = "completed"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -88,6 +80,19 @@ class RoundLoop(Server):
                 self._checkpoint(done)
             self._finish(status)
         return FlowerHistory(), time.perf_counter() - start
+
+    def _rounds(self, first: int, last: int) -> Iterator[int]:
+        """Play the rounds until all is done or spent; yield the number of each that is over."""
+        for server_round in range(first, last + 1):
+            end = self._exhausted()
+            if end is not None and server_round == 1:
+                raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
+            if end is not None:
+                return
+            self._round(server_round)
+            yield server_round
+            if self.communities_strategy.finished:
+                return
 
     def _restore(self) -> int:
         """Take up the checkpoint of a run that goes on; return the rounds it has behind it."""

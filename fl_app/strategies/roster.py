@@ -36,6 +36,7 @@ class Roster(SimpleClientManager):
         self._identities: dict[str, Identity] = {}
         self._holders: dict[int, str] = {}
         self.absent: frozenset[int] = frozenset()
+        # another object whenever a node comes, goes or says who it is: `_sorted` is then of old
         self._present = object()
         self._sorted: tuple[object, dict[int, ClientProxy]] = object(), {}
 

@@ -22,7 +22,7 @@ def joined(known: Roster, node: str, client_id: int) -> Node:
     return proxy
 
 
-def test_clients_are_listed_by_id_once_they_have_said_who_they_are():
+def test_clients_are_listed_by_id_once_they_have_said_who_they_are() -> None:
     known = Roster()
     late, early = joined(known, "a", 7), joined(known, "b", 2)
     known.register(Node("c"))
@@ -31,7 +31,7 @@ def test_clients_are_listed_by_id_once_they_have_said_who_they_are():
     assert [proxy.cid for proxy in known.strangers()] == ["c"]
 
 
-def test_every_change_shows_in_the_next_list():
+def test_every_change_shows_in_the_next_list() -> None:
     known = Roster()
     first = joined(known, "a", 1)
     assert list(known.proxies()) == [1]
@@ -47,7 +47,7 @@ def test_every_change_shows_in_the_next_list():
     assert list(known.proxies()) == [0, 1]
 
 
-def test_an_id_that_a_live_node_holds_is_refused(caplog: pytest.LogCaptureFixture):
+def test_an_id_that_a_live_node_holds_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     known = Roster()
     holder = joined(known, "a", 3)
     joined(known, "b", 3)
