@@ -1,6 +1,7 @@
 """Many models in, one model out."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -57,3 +58,39 @@ def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
         if np.linalg.norm(middle - before) <= least:
             break
     return middle
+
+
+def lower_median(values: Weights) -> float:
+    """Return the median of values (n,), of an even number the lower of the middle ones.
+
+    Half of the values that are arbitrarily large do not move it.
+    """
+    return float(np.sort(values)[(len(values) - 1) // 2])
+
+
+Weighting = Literal["samples", "uniform", "capped"]
+"""By what a client's model enters a mean: see `sample_weights`."""
+
+
+def sample_weights(samples: Weights, *, how: Weighting, cap: float) -> Weights:
+    """Return the weights (n,) of clients with so many samples (n,).
+
+    `samples`: as many; `uniform`: one each; `capped`: as many, at most `cap` times the lower
+    median of those that are positive, so that a claim of any number weighs no more.
+    """
+    if how == "uniform":
+        return np.ones(len(samples))
+    positive = samples[samples > 0]
+    if how == "samples" or not len(positive):
+        return samples.astype(float)
+    bounded: Weights = np.minimum(samples, cap * lower_median(positive))
+    return bounded
+
+
+def dominant(weights: Weights) -> tuple[int, float] | None:
+    """Return the place and share of the one weight of several (n,) that is more than half."""
+    total = float(weights.sum())
+    place = int(weights.argmax())
+    if len(weights) < 2 or not weights[place] > total / 2:
+        return None
+    return place, float(weights[place] / total)

@@ -66,8 +66,6 @@ class FederatedClient(Client):
         if ins.config["choose"]:
             choice = local.score(model, train_data=True, server_round=now)
         metrics: dict[str, Scalar] = {
-            "client_id": local.client_id,
-            "community": ins.config["community"],
             "accuracy": score.accuracy,
             "choice_loss": choice.loss,
         }

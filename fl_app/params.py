@@ -8,6 +8,7 @@ a direction. Integer buffers (step counters) stay where they are.
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -106,25 +107,42 @@ class FlatModule:
         return self.view().copy()
 
 
+@lru_cache(maxsize=8)
+def _header(size: int) -> bytes:
+    """Return the NPY header of a float32 vector (size,): the same for every process."""
+    stream = io.BytesIO()
+    form = {"descr": "<f4", "fortran_order": False, "shape": (size,)}
+    npy.write_array_header_1_0(stream, form)
+    return stream.getvalue()
+
+
+HEADER = len(_header(0))
+"""Bytes before the numbers; NumPy pads the header so that every length fits."""
+
+
+def wire_size(size: int) -> int:
+    """Return the number of bytes of a model of `size` parameters."""
+    return HEADER + 4 * size
+
+
 def to_bytes(vector: Vector) -> bytes:
-    """Return `vector` in NPY format, as Flower's own serialiser writes it, in one copy."""
-    header = io.BytesIO()
-    npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(vector))
-    return b"".join((header.getvalue(), np.ascontiguousarray(vector).data))
+    """Return `vector` (d,) in NPY format, as `numpy.save` writes it, in one copy."""
+    return b"".join((_header(len(vector)), np.ascontiguousarray(vector, "<f4").data))
 
 
 def from_bytes(data: bytes) -> Vector:
     """Return the float32 vector (d,) in `data`, read-only and without a copy.
 
-    Raises ValueError when the bytes are no NPY array, not float32 or not flat.
+    The header is compared and not parsed: the length of `data` says which one it must be.
+    Raises ValueError when it is another one.
     """
-    stream = io.BytesIO(data)
-    if npy.read_magic(stream) != (1, 0):
-        raise ValueError("expected NPY format 1.0; send one array as numpy.save writes it")
-    shape, _, dtype = npy.read_array_header_1_0(stream)
-    if dtype != np.float32 or len(shape) != 1:
-        raise ValueError(f"expected a flat float32 vector, got {dtype} of shape {shape}")
-    return np.frombuffer(data, np.float32, count=shape[0], offset=stream.tell())
+    size, rest = divmod(len(data) - HEADER, 4)
+    if size < 0 or rest or not data.startswith(_header(size)):
+        raise ValueError(
+            f"expected one flat float32 vector in NPY format, got {len(data)} other bytes; "
+            "send what numpy.save writes for it"
+        )
+    return np.frombuffer(data, np.float32, count=size, offset=HEADER)
 
 
 def square_norm(vector: Vector) -> float:

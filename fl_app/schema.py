@@ -53,6 +53,8 @@ class EngineConfig:
     name: Literal["inprocess", "simulation", "deployment"]
     workers: PositiveInt
     min_success: PositiveInt
+    largest_update: Annotated[float, Field(gt=1)] | None
+    sample_cap: Annotated[float, Field(ge=1)]
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt

@@ -111,6 +111,8 @@ def strategy(config: Config) -> CommunityStrategy:
         min_success=config.engine.min_success,
         evaluate_every=config.records.evaluate_every,
         evaluate_at_most=config.records.evaluate_at_most,
+        largest_update=config.engine.largest_update,
+        sample_cap=config.engine.sample_cap,
         finding=Finding(
             backend=graph.backend,
             resolution=graph.resolution,

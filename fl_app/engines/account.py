@@ -64,8 +64,9 @@ class Account:
             "sampled": strategy.cohort,
             "failed": {str(f.client_id): f.reason for f in failures},
             "rejected": {str(client): why for client, why in strategy.rejected.items()},
+            "dominance": {str(client): share for client, share in strategy.dominance.items()},
             "accuracy": _spread(accuracy) if accuracy else None,
-            "global_accuracy": _mean(strategy.global_accuracy),
+            "global_accuracy": _mean(strategy.scores.everyone),
             "central": self._central() if accuracy else None,
             "communities": self._describe(view, server_round) if view else None,
             "attack": self._attack(accuracy),
@@ -121,7 +122,8 @@ class Account:
         strategy, clients = self.strategy, set(self.roster.proxies())
         members = strategy.communities.members
         found = detection(strategy.suspects, malicious, clients, accuracy, members)
-        fooled = [rate for client, rate in strategy.fooled.items() if client not in malicious]
+        rates = strategy.scores.fooled
+        fooled = [rate for client, rate in rates.items() if client not in malicious]
         return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
 
     def _describe(self, view: View, server_round: int) -> dict[str, Any]:

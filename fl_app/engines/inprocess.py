@@ -15,6 +15,7 @@ from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.client.gathering import Gathering
+from fl_app.ingress.rejection import shown
 
 RUN_ID = 1
 CLIENT_RAISED = 0
@@ -86,6 +87,10 @@ class InProcessGrid(Grid):
             raise RunNotRunningException
         return self._nodes
 
+    def client_of(self, node: int) -> int:
+        """Return the client id of a node, which this engine gave it."""
+        return node - 1
+
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Run the clients to their end and keep their replies for `pull_messages`."""
         replies = list(self.send_and_receive(messages))
@@ -139,10 +144,13 @@ class InProcessGrid(Grid):
         # Client mods change the content in place; a record may be shared between messages.
         received = copy.deepcopy(message)
         try:
-            return self._app(received, self._context(node))
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
+            reply = self._app(received, self._context(node))
+            if isinstance(reply, Message):
+                return reply
+            reason = f"the client returned {type(reply).__name__} and no message"
+        except BaseException as error:  # whatever a client raises is its own, SystemExit too
+            reason = f"{type(error).__name__}: {shown(error)}"
+        return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
 
     def _context(self, node: int) -> Context:
         """Return what a node remembers between messages, made when it is first asked."""

@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from flwr.common import FitIns, FitRes
+from flwr.common import FitIns
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.client import accountant
@@ -14,6 +14,9 @@ from fl_app.client.accountant import Release
 from fl_app.client.protection import BOUND, FITTING, Budgeted, LocalDp, Privacy
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Event
+
+FARTHEST = 6.0
+"""Standard deviations that Gaussian noise does not leave: it does once in a billion draws."""
 
 
 class Ledger:
@@ -49,14 +52,17 @@ class Ledger:
             ins.config[BOUND] = self.bound
 
     def book(
-        self, cohort: Sequence[int], results: Sequence[tuple[ClientProxy, FitRes]], roster: Roster
+        self, cohort: Sequence[int], said: Mapping[int, Mapping[str, float]], roster: Roster
     ) -> dict[str, Any]:
-        """Book a round and return its record: what was released, and what it has come to."""
+        """Book a round and return its record: what was released, and what it has come to.
+
+        `said` are numbers by name that the clients whose replies are trusted said.
+        """
         released = {client: self._release(client, roster) for client in cohort}
         for client, release in released.items():
             self.releases.setdefault(client, []).append(release)
         epsilon = {client: self.spent(client) for client in self.releases}
-        now, fitting = self.bound, self._fitting(results)
+        now, fitting = self.bound, self._fitting(said, released)
         self._adapt(fitting)
         return {
             "kind": self.guard.kind,
@@ -102,10 +108,19 @@ class Ledger:
         assert release is not None
         return release
 
-    def _fitting(self, results: Sequence[tuple[ClientProxy, FitRes]]) -> float | None:
-        """Return the mean of what the clients said of their updates and the bound."""
-        said = [reply.metrics.get(FITTING) for _, reply in results]
-        known = [float(each) for each in said if isinstance(each, int | float)]
+    @staticmethod
+    def _fitting(
+        said: Mapping[int, Mapping[str, float]], released: Mapping[int, Release]
+    ) -> float | None:
+        """Return the mean of what the clients said of their updates and the bound.
+
+        Each is 0 or 1 with noise; what lies farther out than the noise goes counts as there.
+        """
+        known = []
+        for client, each in said.items():
+            if FITTING in each and client in released:
+                far = FARTHEST * released[client].noise_multiplier
+                known.append(min(max(each[FITTING], -far), 1 + far))
         return float(np.mean(known)) if known else None
 
     def _adapt(self, fitting: float | None) -> None:

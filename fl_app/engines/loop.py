@@ -17,13 +17,13 @@ from flwr.server.server import Server
 from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
 from fl_app.engines.account import Account, sent
-from fl_app.engines.exchange import Exchange
+from fl_app.engines.exchange import Exchange, Introductions
 from fl_app.engines.ledger import Ledger
 from fl_app.engines.memory import keep_objects
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
+from fl_app.strategies.replies import ClientFailure, RejectedReply, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Event, View
 
@@ -53,19 +53,20 @@ class RoundLoop(Server):
         self.recorder = recorder
         self.clients = clients
         self.connect_timeout_s = connect_timeout_s
-        self.exchange = Exchange(self.roster, timeout=round_timeout_s)
+        self.exchange = Exchange(self.roster, clients=clients, timeout=round_timeout_s)
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None
         self.account = Account(strategy, self.roster, schedule=self.schedule, central=central)
         self.ledger = ledger
         self._sound = True
+        self._outside = Introductions()
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
         start, done = time.perf_counter(), self._restore()
         status = "failed"
         try:
-            self._wait_for_clients()
+            self._wait_for_clients(self.clients if self.schedule is None else self.schedule.first)
             rounds = self._rounds(done + 1, num_rounds)
             with keep_objects():
                 for done in rounds:
@@ -107,28 +108,48 @@ class RoundLoop(Server):
             self.ledger.restore(self.recorder.history.rounds)
         return saved.round
 
-    def _wait_for_clients(self) -> None:
-        """Wait until all clients are there and known; raises TimeoutError."""
+    def _wait_for_clients(self, needed: int) -> None:
+        """Wait until `needed` clients are known, or the others have answered and are not let in.
+
+        When the time is up the run goes on with `engine.min_success` clients or more. Raises
+        TimeoutError for fewer.
+        """
         deadline = time.monotonic() + self.connect_timeout_s
-        needed = self.clients if self.schedule is None else self.schedule.first
-        reasons: list[str] = []
+        least = self.communities_strategy.setting.min_success
         while True:
-            reasons = self.exchange.introduce()
+            self._introduce()
             present = len(self.roster.proxies())
-            if present >= needed:
-                return
+            enough = present >= least
+            if present >= needed or (enough and present + self._outside.answered >= needed):
+                break
+            if time.monotonic() > deadline and enough:
+                break
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"{present} of {needed} clients connected within "
-                    f"{self.connect_timeout_s} s; start the others or raise "
-                    f"engine.connect_timeout_s; failed: {reasons or 'none'}"
+                    f"{self.connect_timeout_s} s, engine.min_success is {least}; start the others "
+                    f"or raise engine.connect_timeout_s; {self._outside}"
                 )
             time.sleep(POLL_S)
+        if present < needed:
+            absent = sorted(set(range(self.clients)) - set(self.roster.proxies()))
+            log.warning(
+                "the run goes on with %d of %d clients, without clients %s; %s",
+                present, needed, absent, self._outside,
+            )  # fmt: skip
+
+    def _introduce(self) -> None:
+        """Ask new nodes who they are; note and log those who did not get in."""
+        before, self._outside = self._outside, self.exchange.introduce()
+        if self._outside != before and self._outside.answered:
+            log.warning("not let in: %s", self._outside)
 
     def _round(self, server_round: int) -> None:
         strategy, began = self.communities_strategy, time.perf_counter()
         if server_round > 1:
-            self.exchange.introduce()
+            self._introduce()
+        if len(self.roster.proxies()) < strategy.setting.min_success:
+            self._wait_for_clients(strategy.setting.min_success)
         self._see(server_round, training=True)
         instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
         self._see(server_round, training=False)
@@ -139,7 +160,7 @@ class RoundLoop(Server):
         training_s = time.perf_counter() - asked
         self._sound = False
         self.parameters, metrics = self._aggregate(server_round, results, failures)
-        booked = self._book(server_round, results)
+        booked = self._book(server_round)
         evaluated = time.perf_counter()
         failures += self._evaluate(server_round)
         evaluation_s = time.perf_counter() - evaluated
@@ -154,21 +175,19 @@ class RoundLoop(Server):
             "training_s": training_s,
             "server_s": total_s - training_s - evaluation_s,
             "evaluation_s": evaluation_s,
-            "clients_s": sum(float(r.metrics.get("train_s", 0.0)) for _, r in results),
+            "clients_s": strategy.training_s,
         }
         self.recorder.round(record)
         self._sound = True
         self._keep(server_round, view, record)
         strategy.events.clear()
 
-    def _book(
-        self, server_round: int, results: list[tuple[ClientProxy, FitRes]]
-    ) -> dict[str, Any] | None:
+    def _book(self, server_round: int) -> dict[str, Any] | None:
         """Book what the round cost in privacy; where that is all, the run ends with it."""
         if self.ledger is None:
             return None
         strategy = self.communities_strategy
-        booked = self.ledger.book(strategy.cohort, results, self.roster)
+        booked = self.ledger.book(strategy.cohort, strategy.said, self.roster)
         end = self._exhausted() if server_round < strategy.setting.rounds else None
         if end is not None:
             log.warning("the run ends after round %d: %s", server_round, end.detail)
@@ -191,8 +210,9 @@ class RoundLoop(Server):
         results: list[tuple[ClientProxy, FitRes]],
         failures: list[ClientFailure],
     ) -> tuple[Any, dict[str, Any]]:
-        for failure in failures:
-            log.warning("round %d: %s", server_round, failure)
+        failures[:] = self._failed(server_round, failures)
+        for client, why in self._outside.rejected.items():
+            self.communities_strategy.reject(server_round, client, why)
         try:
             return self.strategy.aggregate_fit(server_round, results, [*failures])
         except TooFewRepliesError as error:
@@ -202,13 +222,23 @@ class RoundLoop(Server):
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         strategy = self.communities_strategy
-        strategy.accuracy, strategy.global_accuracy = {}, {}
         instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.exchange.evaluate(server_round, instructions)
-        for failure in failures:
-            log.warning("round %d, evaluation: %s", server_round, failure)
+        failures = self._failed(server_round, failures, "evaluation: ")
         strategy.aggregate_evaluate(server_round, results, [*failures])
         return failures
+
+    def _failed(
+        self, server_round: int, failures: list[ClientFailure], what: str = ""
+    ) -> list[ClientFailure]:
+        """Return the failures that are no malformed replies, which the strategy is told of."""
+        for failure in failures:
+            if isinstance(failure, RejectedReply):
+                reason = f"{what}{failure.reason}"
+                self.communities_strategy.reject(server_round, failure.client_id, reason)
+            else:
+                log.warning("round %d: %s%s", server_round, what, failure)
+        return [each for each in failures if not isinstance(each, RejectedReply)]
 
     def _keep(self, server_round: int, view: View | None, record: dict[str, Any]) -> None:
         """Write snapshot and checkpoint where this round calls for them."""

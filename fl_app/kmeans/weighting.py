@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from fl_app.aggregation import sample_weights
 from fl_app.kmeans.lloyd import Centroids
 
 Local = Float[np.ndarray, "m k d"]
@@ -36,6 +37,19 @@ def dynamic(weights: Shares) -> Shares:
 def equal(weights: Shares) -> Shares:
     """Return weights (m, k) that are all one: EWF, the plain mean of the clients."""
     return np.ones_like(weights)
+
+
+def capped(weights: Shares, *, cap: float) -> Shares:
+    """Return weights (m, k), those of a client scaled down to `cap` times the median client.
+
+    The median of the clients' points (m,) is the lower one of those that are positive: so a
+    client that claims any number of points weighs no more than that.
+    """
+    totals = weights.sum(axis=1)
+    bounded = sample_weights(totals, how="capped", cap=cap)
+    kept = np.divide(bounded, totals, out=np.ones_like(totals), where=totals > 0)
+    scaled: Shares = weights * kept[:, None]
+    return scaled
 
 
 def step(

@@ -15,6 +15,7 @@ FIELDS = (
     "sampled",
     "failed",
     "rejected",
+    "dominance",
     "train_loss",
     "step",
     "accuracy",

@@ -2,38 +2,35 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from logging import getLogger
 from typing import Any
 
 import numpy as np
-from flwr.common import EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import EvaluateIns, EvaluateRes, FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
-from fl_app.aggregation import Rule
+from fl_app.aggregation import Rule, Weighting, dominant, sample_weights
+from fl_app.ingress.fits import FitQuestion
 from fl_app.rng import generator
-from fl_app.strategies.replies import (
-    Replies,
-    TooFewRepliesError,
-    decode_choice,
-    decode_fit,
-    decode_score,
-    encode,
-)
+from fl_app.strategies.cohort import Cohort, FitReplies
+from fl_app.strategies.examination import GLOBAL, EvaluateReplies, Examination, Rows, Scores
+from fl_app.strategies.replies import Replies, TooFewRepliesError, encode
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Communities, Event, Setting, View
-from fl_app.types import Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors, Weights
 
+__all__ = [
+    "GLOBAL",
+    "CommunityStrategy",
+    "EvaluateReplies",
+    "FitReplies",
+    "Rows",
+    "roster",
+]
 log = getLogger(__name__)
-
-Rows = Sequence[int]
-"""Rows of the models that one client receives; of several it takes the best."""
-FitReplies = list[tuple[ClientProxy, FitRes]]
-EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
-
-GLOBAL = -1
-"""The `community` of the global model in evaluations."""
 
 
 class CommunityStrategy(Strategy, ABC):
@@ -48,23 +45,35 @@ class CommunityStrategy(Strategy, ABC):
     simulation_only = False
     """Whether the server needs what only a simulation has."""
 
-    def __init__(self, setting: Setting, *, participation: float, rule: Rule) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        participation: float,
+        rule: Rule,
+        weighting: Weighting = "samples",
+    ) -> None:
         self.setting = setting
         self.participation = participation
         self.rule = rule
+        self.weighting: Weighting = weighting
         self.communities = Communities(setting.initial[None, :].copy())
         self.events: list[Event] = []
-        self.rejected: dict[int, str] = {}
+        self.rejected: dict[int | str, str] = {}
         self.removed: dict[int, int] = {}
-        self.accuracy: dict[int, float] = {}
-        self.global_accuracy: dict[int, float] = {}
-        self.fooled: dict[int, float] = {}
-        self.assigned: dict[int, int] = {}
+        self.scores = Scores()
+        self.dominance: dict[int, float] = {}
+        self.training_s = 0.0
+        self.said: dict[int, Mapping[str, float]] = {}
         self.step: float | None = None
         self.stopped = False
-        self._asked: dict[str, tuple[int, Rows]] = {}
-        self._choosing: set[int] = set()
-        self._room = np.empty((0, setting.layout.size), np.float32)
+        self._dominating: set[int] = set()
+        self._examination = Examination()
+        self._fitting = Cohort(
+            setting.layout.size,
+            largest_update=setting.largest_update,
+            of_points=self.of_points,
+        )
 
     @abstractmethod
     def view(self, server_round: int) -> View | None:
@@ -93,7 +102,17 @@ class CommunityStrategy(Strategy, ABC):
     @property
     def cohort(self) -> list[int]:
         """Client ids asked to train in the round under way."""
-        return sorted(client_id for client_id, _ in self._asked.values())
+        return self._fitting.client_ids
+
+    @property
+    def accuracy(self) -> dict[int, float]:
+        """Accuracy of each client that was measured last, with the model that it uses."""
+        return self.scores.accuracy
+
+    @property
+    def assigned(self) -> dict[int, int]:
+        """The row that each client with a choice of models has taken."""
+        return self.scores.assigned
 
     @property
     def stability(self) -> float | None:
@@ -135,26 +154,15 @@ class CommunityStrategy(Strategy, ABC):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """Send every client its model, or several to a client that is to choose, and the global."""
-        self._choosing = set()
+        self._examination, self.scores = Examination(), Scores()
         if not self.evaluates(server_round):
             return []
-        proxies = roster(client_manager).proxies()
-        client_ids = self._examined(server_round, list(proxies))
+        known = roster(client_manager)
+        client_ids = self._examined(server_round, list(known.proxies()))
         models, offers = self.attribute(client_ids)
-        encoded = {row: encode(models[row]) for row in sorted({r for rows in offers for r in rows})}
-        everyone = self.global_model
-        if everyone is not None:
-            encoded[GLOBAL] = encode(everyone)
-        instructions = []
-        for client_id, rows in zip(client_ids, offers, strict=True):
-            choose = len(rows) > 1
-            if choose:
-                self._choosing.add(client_id)
-            for row in (*rows, GLOBAL) if everyone is not None else rows:
-                config: dict[str, Scalar] = {"round": server_round, "community": row}
-                config["choose"] = choose and row != GLOBAL
-                instructions.append((proxies[client_id], EvaluateIns(encoded[row], config)))
-        return instructions
+        return self._examination.ask(
+            server_round, client_ids, models, offers, known, self.global_model
+        )
 
     def _examined(self, server_round: int, client_ids: list[int]) -> list[int]:
         most = self.setting.evaluate_at_most
@@ -170,29 +178,8 @@ class CommunityStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Keep each client's accuracy; of several models the least own training loss wins."""
-        scores: dict[int, list[tuple[float, int, float]]] = {}
-        everyone: dict[int, float] = {}
-        fooled: dict[tuple[int, int], Any] = {}
-        for _, reply in results:
-            score = decode_score(reply)
-            if score is None:
-                log.warning(
-                    "round %d: an evaluation without finite metrics is left out", server_round
-                )
-                continue
-            client_id, loss, community, accuracy = score
-            if community == GLOBAL:
-                everyone[client_id] = accuracy
-            else:
-                fooled[client_id, community] = reply.metrics.get("backdoor")
-                scores.setdefault(client_id, []).append((loss, community, accuracy))
-        self.global_accuracy = dict(sorted(everyone.items()))
-        best = {client_id: min(found) for client_id, found in sorted(scores.items())}
-        self.accuracy = {client_id: accuracy for client_id, (_, _, accuracy) in best.items()}
-        rates = {c: fooled[c, community] for c, (_, community, _) in best.items()}
-        self.fooled = {client: float(rate) for client, rate in rates.items() if rate is not None}
-        self.assigned = {c: best[c][1] for c in best if c in self._choosing}
-        if not best:
+        self.scores = self._examination.receive(results, partial(self.reject, server_round))
+        if not self.accuracy:
             return None, {}
         return None, {"accuracy": float(np.mean(list(self.accuracy.values())))}
 
@@ -208,15 +195,20 @@ class CommunityStrategy(Strategy, ABC):
         self, server_round: int, cohort: Sequence[int], client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Send each client of the cohort its model, or several to choose from."""
-        proxies = roster(client_manager).proxies()
+        known = roster(client_manager)
+        proxies = known.proxies()
         models, offers = self.attribute(cohort)
         encoded: dict[Rows, Parameters] = {}
-        self._asked, self.rejected = {}, {}
+        self._fitting.begin(models)
+        self.rejected, self.dominance = {}, {}
         instructions = []
         for client_id, rows in zip(cohort, map(tuple, offers), strict=True):
+            if client_id not in proxies:  # Flower dropped the node since it was sampled
+                continue
             if rows not in encoded:
                 encoded[rows] = encode(*(models[row] for row in rows))
-            self._asked[proxies[client_id].cid] = (client_id, rows)
+            question = FitQuestion(client_id, rows, known.samples(client_id))
+            self._fitting.asked[proxies[client_id].cid] = question
             ins = FitIns(encoded[rows], {"round": server_round, **self.task(server_round)})
             instructions.append((proxies[client_id], ins))
         return instructions
@@ -230,38 +222,56 @@ class CommunityStrategy(Strategy, ABC):
         """Whether further rounds would change nothing."""
         return False
 
-    def check(self, model: Vector) -> None:
-        """Raise ValueError for a finite model (d,) that this method still cannot use."""
+    def check(self, model: Vector, samples: int) -> None:
+        """Raise ValueError for a finite model (d,) that this method still cannot use.
+
+        `samples` are those that the client trained on, as it says.
+        """
         return
 
     def receive(self, server_round: int, results: FitReplies) -> Replies:
-        """Decode the replies and leave out the bad ones, named and counted.
+        """Return the trusted replies; the others are left out, named and counted.
 
         Raises TooFewRepliesError before anything learnt is touched.
         """
-        # one buffer for all rounds: fresh pages for every cohort cost more than the copy
-        if len(results) > len(self._room):
-            self._room = np.empty((len(results), self.setting.layout.size), np.float32)
-        good: list[tuple[int, int, int, float]] = []
-        for proxy, reply in sorted(results, key=lambda result: self._asked[result[0].cid]):
-            client_id, rows = self._asked[proxy.cid]
-            try:
-                model, samples, loss = decode_fit(reply, self.setting.layout.size)
-                self.check(model)
-                good.append((client_id, rows[decode_choice(reply, len(rows))], samples, loss))
-                self._room[len(good) - 1] = model  # at once, while the check has it in the cache
-            except (ValueError, KeyError, TypeError) as error:
-                self.rejected[client_id] = str(error)
-                log.warning("round %d: client %d rejected: %s", server_round, client_id, error)
-        if len(good) < self.setting.min_success:
+        reject = partial(self.reject, server_round)
+        answers, models = self._fitting.receive(results, self.check, reject)
+        if len(answers) < self.setting.min_success:
             raise TooFewRepliesError(
-                f"round {server_round} brought {len(good)} valid replies of {len(self._asked)} "
-                f"asked, engine.min_success is {self.setting.min_success}; "
+                f"round {server_round} brought {len(answers)} valid replies of "
+                f"{len(self.cohort)} asked, engine.min_success is {self.setting.min_success}; "
                 f"rejected: {self.rejected or 'none'}"
             )
-        ids, starts, counts, losses = map(np.array, zip(*good, strict=True))
-        models = self._room[: len(good)]
-        return Replies(ids, models, starts, counts.astype(float), losses)
+        self.training_s = sum(answer.seconds for answer in answers)
+        self.said = {answer.client_id: answer.said for answer in answers}
+        samples = np.array([answer.samples for answer in answers], float)
+        return Replies.of(answers, models, self.weights_of(samples))
+
+    def weights_of(self, samples: Weights) -> Weights:
+        """Return the weights (n,) of clients with so many samples (n,)."""
+        return sample_weights(samples, how=self.weighting, cap=self.setting.sample_cap)
+
+    def watch(self, client_ids: Labels, weights: Weights) -> None:
+        """Note the client of a community (n,) that holds more than half of its weight (n,)."""
+        found = dominant(weights)
+        if found is None:
+            return
+        place, share = found
+        client = int(client_ids[place])
+        self.dominance[client] = max(share, self.dominance.get(client, 0.0))
+        if client not in self._dominating:
+            log.warning(
+                "client %d holds %.0f %% of the weight of its community; "
+                "strategy.weighting=uniform or a lower engine.sample_cap bound it",
+                client, 100 * share,
+            )  # fmt: skip
+            self._dominating.add(client)
+
+    def reject(self, server_round: int, client: int | str, why: str) -> None:
+        """Count and log a client whose reply is left out in this round."""
+        before = self.rejected.get(client)
+        self.rejected[client] = why if before is None else f"{before}; {why}"
+        log.warning("round %d: client %s rejected: %s", server_round, client, why)
 
     def aggregate(self, replies: Replies) -> None:
         """Replace the model of every community that replied by the rule's aggregate.
@@ -274,7 +284,8 @@ class CommunityStrategy(Strategy, ABC):
             mine = np.flatnonzero(replies.starts == row)
             together = len(mine) == len(replies.starts)
             received = replies.models if together else replies.models[mine]
-            model = self.rule(received, replies.samples[mine])
+            self.watch(replies.client_ids[mine], replies.weights[mine])
+            model = self.rule(received, replies.weights[mine])
             moved += float(np.linalg.norm(model - models[row]))
             length += float(np.linalg.norm(model))
             models[row] = model

@@ -13,7 +13,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import bipartition
 from fl_app.graph.store import UpdateStore
 from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
@@ -48,8 +48,11 @@ class Cfl(CommunityStrategy):
         max_age: PositiveInt = 1,
         mean_below: NonNegativeFloat | None = None,
         norm_above: NonNegativeFloat | None = None,
+        weighting: Weighting = "capped",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
         self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
@@ -159,6 +162,7 @@ class Cfl(CommunityStrategy):
             np.array(rows)[kept],
             replies.samples[kept],
             replies.losses[kept],
+            replies.weights[kept],
         )
 
     def view(self, server_round: int) -> View | None:

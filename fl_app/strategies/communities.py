@@ -12,7 +12,7 @@ from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import NonNegativeFloat, PositiveInt
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Similarity, Snapshot
@@ -24,7 +24,7 @@ from fl_app.types import Between, Participation, Vector, Vectors
 class CommunityDiscovery(CommunityStrategy):
     """Louvain on normalised similarities of the last models, after every round.
 
-    A community's model is the mean of its members' last models, `weighting` them equally or
+    A community's model is the mean of its members' last models, by `weighting` equally or
     by samples; the global model is the plain mean of the community models. `attribution`
     says what a client receives: `avg` its community's model; `1nn` the one nearest to its
     last model; `wnn` the mean of the `neighbours` nearest, weighted by softmax(-beta *
@@ -43,13 +43,14 @@ class CommunityDiscovery(CommunityStrategy):
         beta: NonNegativeFloat = 1.0,
         similarity: Similarity = "trusted",
         exponent: Exponent = 3.0,
-        weighting: Literal["uniform", "samples"] = "uniform",
+        weighting: Weighting = "uniform",
         max_age: PositiveInt | None = None,
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
         self.attribution = attribution
         self.neighbours, self.beta = neighbours, beta
-        self.by_samples = weighting == "samples"
         self.graph = ModelGraph(
             setting.layout,
             setting.finding,
@@ -62,7 +63,7 @@ class CommunityDiscovery(CommunityStrategy):
         self.found: Snapshot | None = None
         self.round = 0
 
-    def check(self, model: Vector) -> None:
+    def check(self, model: Vector, samples: int) -> None:
         """Refuse a model that no distance can be measured from."""
         self.graph.check(model)
 
@@ -115,12 +116,12 @@ class CommunityDiscovery(CommunityStrategy):
     def _discover(self, server_round: int) -> None:
         found = self.graph.look(server_round)
         ids = found.client_ids.tolist()
-        weights = np.array([self.samples[c] if self.by_samples else 1.0 for c in ids])
+        weights = self.weights_of(np.array([self.samples[client] for client in ids]))
         count = int(found.labels.max()) + 1
-        models = np.stack(
-            [self.rule(found.models[found.labels == row], weights[found.labels == row])
-             for row in range(count)]
-        )  # fmt: skip
+        inside = [np.flatnonzero(found.labels == row) for row in range(count)]
+        for each in inside:
+            self.watch(found.client_ids[each], weights[each])
+        models = np.stack([self.rule(found.models[each], weights[each]) for each in inside])
         self.communities = Communities(models, dict(zip(ids, found.labels.tolist(), strict=True)))
         before, self.everyone = self.everyone, models.mean(axis=0)
         length = float(np.linalg.norm(self.everyone))

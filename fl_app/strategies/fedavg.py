@@ -3,7 +3,7 @@
 from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.aggregation import median, weighted_mean
+from fl_app.aggregation import Weighting, median, weighted_mean
 from fl_app.strategies.base import CommunityStrategy, FitReplies
 from fl_app.strategies.replies import encode
 from fl_app.strategies.setting import Setting, View
@@ -30,10 +30,21 @@ class SingleModel(CommunityStrategy):
 
 
 class FedAvg(SingleModel):
-    """Federated averaging: the mean of the clients' models weighted by their samples."""
+    """Federated averaging: the mean of the clients' models weighted by their samples.
 
-    def __init__(self, setting: Setting, *, participation: Participation) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+    `weighting=capped` bounds what a client may claim, which the paper does not.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        *,
+        participation: Participation,
+        weighting: Weighting = "capped",
+    ) -> None:
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
 
 
 class FedMedian(SingleModel):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
+from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.communities import find
 from fl_app.graph.store import UpdateStore
@@ -43,10 +44,13 @@ class Flic(TwoPhase):
         cluster_round: ClusterRound,
         ignore_before: NonNegativeInt = 0,
         rule: Literal["mean", "median"] = "mean",
+        weighting: Weighting = "capped",
         stability_window: PositiveInt = 10,
         stability_tolerance: Tolerance = 0.02,
     ) -> None:
-        super().__init__(setting, participation=participation, rule=RULES[rule])
+        super().__init__(
+            setting, participation=participation, rule=RULES[rule], weighting=weighting
+        )
         self.cluster_round = cluster_round
         self.ignore_before = ignore_before
         self.window = stability_window
@@ -56,7 +60,7 @@ class Flic(TwoPhase):
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's update: the model it received minus the one it returned."""
-        self.losses.append(replies.loss)
+        self.losses.append(replies.usual_loss)
         if server_round < self.ignore_before:
             return
         part = self.setting.layout.direction

@@ -13,7 +13,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat, PositiveInt
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import Linkage, agglomerative
 from fl_app.strategies.base import roster
 from fl_app.strategies.model_graph import DottedPath, distance_named
@@ -41,8 +41,11 @@ class Hierarchical(TwoPhase):
         threshold: PositiveFloat,
         distance: Literal["euclidean", "cosine"] | DottedPath = "cosine",
         linkage: Linkage = "average",
+        weighting: Weighting = "capped",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
         self.cluster_round = cluster_round
         self.threshold = threshold
         self.linkage: Linkage = linkage

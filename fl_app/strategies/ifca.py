@@ -12,7 +12,7 @@ from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import NonNegativeInt, PositiveInt
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View
@@ -39,8 +39,11 @@ class Ifca(CommunityStrategy):
         average: Literal["models", "gradients"] = "models",
         restarts: NonNegativeInt = 0,
         trial_rounds: PositiveInt = 3,
+        weighting: Weighting = "capped",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
         self.count = communities
         self.by_gradients = average == "gradients"
         self.restarts, self.trial_rounds = restarts, trial_rounds
@@ -78,7 +81,7 @@ class Ifca(CommunityStrategy):
             self._step(replies)
         else:
             self.aggregate(replies)
-        self._end_trial(server_round, replies.loss)
+        self._end_trial(server_round, replies.usual_loss)
         return encode(self.communities.models[0]), {"train_loss": replies.loss}
 
     def _step(self, replies: Replies) -> None:

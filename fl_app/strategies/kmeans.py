@@ -5,6 +5,7 @@ Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import isfinite
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from flwr.server.client_proxy import ClientProxy
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from sklearn.cluster import kmeans_plusplus
 
+from fl_app.ingress.rejection import RejectionError
 from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, start_seed
@@ -26,14 +28,19 @@ from fl_app.strategies.setting import Setting
 from fl_app.types import Participation, Vector, Vectors
 
 Weigh = Callable[[rules.Shares], rules.Shares]
+CAPPED = "capped"
 WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
+ROUNDING = 1e-6
+"""Relative error of a count that travels as float32."""
 PATHS = 2
 """Dimensions up to which a round's centroids are kept in the records: what can be drawn."""
 
 
 def _function(weighting: str) -> Weigh:
     """Return the function that a weighting names; raises ValueError where there is none."""
-    rule = f"one of {', '.join(WEIGHTINGS)}, or the dotted name of a function of the counts"
+    rule = (
+        f"one of {CAPPED}, {', '.join(WEIGHTINGS)}, or the dotted name of a function of the counts"
+    )
     try:
         found = WEIGHTINGS.get(weighting) or resolve_name(weighting)
     except (ImportError, AttributeError, ValueError) as error:
@@ -45,7 +52,8 @@ def _function(weighting: str) -> Weigh:
 
 
 def _known(weighting: str) -> str:
-    _function(weighting)
+    if weighting != CAPPED:
+        _function(weighting)
     return weighting
 
 
@@ -67,7 +75,8 @@ class KMeans(OfPoints):
     """Clients take `steps` of Lloyd's algorithm, the server a step towards their mean.
 
     `weighting=dynamic` weighs a client's centroid by its points nearest to the one that came
-    in (DWF), `equal` does not (EWF); another name is that of a function of the counts (m, k).
+    in (DWF), `capped` likewise, a client at most `engine.sample_cap` times the median client, and
+    `equal` does not (EWF); another name is that of a function of the counts (m, k).
     `init=kfed` and `kmeans++` take the first round to ask all clients for centroids of their
     own; `random` starts from those of the network. A start ends after a round that moved the
     centroids by no more than `tolerance`, or `patience` rounds that moved them no less than
@@ -81,7 +90,7 @@ class KMeans(OfPoints):
         setting: Setting,
         *,
         participation: Participation,
-        weighting: Weighting = "dynamic",
+        weighting: Weighting = CAPPED,
         init: Literal["kfed", "kmeans++", "random"] = "kfed",
         steps: PositiveInt = 5,
         learning_rate: PositiveFloat = 0.01,
@@ -92,7 +101,8 @@ class KMeans(OfPoints):
         only_start: bool = False,
     ) -> None:
         super().__init__(setting, participation=participation)
-        self.weigh = _function(weighting)
+        capped = partial(rules.capped, cap=setting.sample_cap)
+        self.weigh: Weigh = capped if weighting == CAPPED else _function(weighting)
         self.init, self.steps = init, steps
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience
@@ -158,11 +168,14 @@ class KMeans(OfPoints):
         self.over = self._ends(server_round)
         return self.publish(self.descent.current), {"train_loss": replies.loss}
 
-    def check(self, model: Vector) -> None:
-        """Raise ValueError for counts that cannot weigh."""
-        counts = model[self.k * self.length :]
+    def check(self, model: Vector, samples: int) -> None:
+        """Raise ValueError for counts that are no numbers of points, or of more than there are."""
+        counts = model[self.k * self.length :].astype(np.float64)
         if (counts < 0).any():
-            raise ValueError(f"counts of points must not be negative, got {counts.min():g}")
+            raise RejectionError("counts of points", "at least 0", f"{counts.min():g}")
+        if counts.sum() > samples * (1 + ROUNDING):
+            rule = f"at most the {samples} samples in sum"
+            raise RejectionError("counts of points", rule, f"{counts.sum():g}")
 
     def _centroids(self, models: Vectors) -> tuple[np.ndarray, np.ndarray]:
         """Return the centroids (m, k, d) and counts (m, k) in models (m, k * d + k)."""
@@ -214,7 +227,7 @@ class KMeans(OfPoints):
         last = self.finished or server_round >= self.setting.rounds
         if last and self.best is not None:
             self.descent.current = self.descent.previous = self.best.centroids
-            self.agreement, self.accuracy = self.best.agreement, self.best.accuracy
+            self.agreement, self.scores.accuracy = self.best.agreement, self.best.accuracy
             self.publish(self.best.centroids)
         return found
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Similarity, Snapshot
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import Setting, View, prefixed, unprefixed
@@ -29,8 +29,11 @@ class Late(TwoPhase):
         similarity: Similarity = "trusted",
         exponent: Exponent = 3.0,
         max_age: PositiveInt | None = None,
+        weighting: Weighting = "capped",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(
+            setting, participation=participation, rule=weighted_mean, weighting=weighting
+        )
         self.cluster_round = cluster_round
         self.graph = ModelGraph(
             setting.layout,
@@ -42,7 +45,7 @@ class Late(TwoPhase):
         self.round = 0
         self._found: tuple[int, Snapshot] | None = None
 
-    def check(self, model: Vector) -> None:
+    def check(self, model: Vector, samples: int) -> None:
         """Refuse a model that no distance can be measured from."""
         self.graph.check(model)
 

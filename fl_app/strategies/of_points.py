@@ -3,20 +3,25 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
 import numpy as np
 from flwr.common import EvaluateRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import lower_median, sample_weights, weighted_mean
+from fl_app.ingress.evaluations import EvaluationAnswer
+from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import Contingency, agreement, majority
 from fl_app.strategies.base import CommunityStrategy, EvaluateReplies
-from fl_app.strategies.replies import encode
+from fl_app.strategies.replies import FAR, encode
 from fl_app.strategies.setting import Setting, View
 from fl_app.types import Participation
+
+MOST_CLASSES = 100_000
+"""Classes that a client may count at most."""
 
 
 @dataclass
@@ -61,43 +66,64 @@ class OfPoints(CommunityStrategy):
         Accuracy of a client is under that one map; without classes there is only a distance.
         """
         found = super().aggregate_evaluate(server_round, results, failures)
-        said = _agreeing([each for _, reply in results if (each := self._scored(reply))])
-        self.agreement, self.distance = {}, None
-        self.accuracy = {}
+        said = self._agreeing(server_round, self._tables(server_round))
+        self.agreement, self.distance, self.scores.accuracy = {}, None, {}
         if not said:
             return found
-        points = [each.points for each in said]
-        self.distance = float(np.average([each.distance for each in said], weights=points))
+        points = np.array([each.points for each in said], float)
+        weights = sample_weights(points, how="capped", cap=self.setting.sample_cap)
+        distances = np.array([each.distance for each in said])
+        usual = lower_median(distances)
+        most = FAR * usual if usual > 0 else np.inf
+        self.distance = float(np.average(np.minimum(distances, most), weights=weights))
         self.agreement = {"distance": self.distance}
-        table = np.sum([each.table for each in said], axis=0)
+        kept = weights / points
+        tables = [(each.table * k).astype(int) for each, k in zip(said, kept, strict=True)]
+        table = np.sum(tables, axis=0)
         if table.shape[1] > 1:
             self.agreement |= vars(agreement(table))
-            right = majority(table)
-            rows = np.arange(self.k)
-            self.accuracy = {
+            right, rows = majority(table), np.arange(self.k)
+            self.scores.accuracy = {
                 each.client_id: float(each.table[rows, right].sum() / each.points) for each in said
             }
         return found
 
-    def _scored(self, reply: EvaluateRes) -> Scored | None:
-        """Return what a client says; None where it does not fit together."""
-        packed, who = reply.metrics.get("table"), reply.metrics.get("client_id")
-        size = reply.num_examples
-        if not isinstance(packed, bytes) or not isinstance(who, int) or size < 1:
-            return None
-        if not packed or len(packed) % (8 * self.k) or not isfinite(reply.loss):
-            return None
+    def _tables(self, server_round: int) -> list[Scored]:
+        """Return what the clients with points counted; the others have nothing to say."""
+        found = []
+        for answer in self.scores.answers:
+            try:
+                if answer.samples:
+                    found.append(trusted(self._scored, answer))
+            except RejectionError as error:
+                self.reject(server_round, answer.client_id, f"evaluation: {error}")
+        return found
+
+    def _scored(self, answer: EvaluationAnswer) -> Scored:
+        """Return the table (k, c) of a client; raises RejectionError where it does not fit."""
+        points, packed = answer.samples, answer.table
+        if points > answer.introduced:
+            raise RejectionError("num_examples", f"at most {answer.introduced}", str(points))
+        if not packed or len(packed) % (8 * self.k) or len(packed) > 8 * self.k * MOST_CLASSES:
+            raise RejectionError("table", f"{self.k} rows of 64-bit integers", shown(packed))
         table = np.frombuffer(packed, np.int64).reshape(self.k, -1)
-        if (table < 0).any() or table.sum() != size:
-            return None
-        return Scored(who, table, reply.loss, size)
+        # entries are bounded before they are summed: no sum of them can wrap
+        if (table < 0).any() or (table > points).any() or table.sum(dtype=float) != points:
+            raise RejectionError("table", f"counts with the sum {points}", "others")
+        if answer.loss < 0:
+            raise RejectionError("loss", "at least 0", shown(answer.loss))
+        return Scored(answer.client_id, table, answer.loss, points)
+
+    def _agreeing(self, server_round: int, said: Sequence[Scored]) -> list[Scored]:
+        """Return those whose tables have as many classes as most tables have."""
+        widths = Counter(each.table.shape[1] for each in said).most_common(1)
+        for each in said:
+            if each.table.shape[1] != widths[0][0]:
+                rule = f"of {widths[0][0]} classes, as most are"
+                error = RejectionError("table", rule, str(each.table.shape[1]))
+                self.reject(server_round, each.client_id, f"evaluation: {error}")
+        return [each for each in said if each.table.shape[1] == widths[0][0]]
 
     def view(self, server_round: int) -> View | None:
         """Return None: points are clustered here, not clients."""
         return None
-
-
-def _agreeing(said: Sequence[Scored]) -> list[Scored]:
-    """Return those whose tables have as many classes as most tables have."""
-    widths = Counter(each.table.shape[1] for each in said).most_common(1)
-    return [each for each in said if each.table.shape[1] == widths[0][0]]

@@ -1,16 +1,18 @@
-"""Replies of clients: decoded, and what is wrong with a bad one, named."""
+"""The trusted replies of a round, and how models travel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 import numpy as np
-from flwr.common import EvaluateRes, FitRes, Parameters
+from flwr.common import Parameters
 
-from fl_app.params import from_bytes, square_norm, to_bytes
+from fl_app.aggregation import lower_median
+from fl_app.ingress.fits import FitAnswer
+from fl_app.params import to_bytes
 from fl_app.types import Labels, Vector, Vectors, Weights
 
-LARGEST = 1e36
-"""Squared norm that a model must stay below: float32 ends at 3e38, and differences square too."""
+FAR = 100.0
+"""Multiple of the usual loss beyond which a loss says no more."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Replies:
     """The valid replies of a round, sorted by client id.
 
     `models` (n, d) as returned, valid until the next round; `starts` (n,) row of the model
-    each client received; `samples` (n,) training samples; `losses` (n,) mean training loss.
+    each client received; `samples` (n,) training samples; `losses` (n,) mean training loss;
+    `weights` (n,) by which the clients enter a mean, from their samples.
     """
 
     client_ids: Labels
@@ -26,11 +29,34 @@ class Replies:
     starts: Labels
     samples: Weights
     losses: Weights
+    weights: Weights
+
+    @classmethod
+    def of(cls, answers: Sequence[FitAnswer], models: Vectors, weights: Weights) -> "Replies":
+        """Return the replies of these answers, whose models (n, d) were copied."""
+        return cls(
+            client_ids=np.array([each.client_id for each in answers], int),
+            models=models,
+            starts=np.array([each.row for each in answers], int),
+            samples=np.array([each.samples for each in answers], float),
+            losses=np.array([each.loss for each in answers], float),
+            weights=weights,
+        )
 
     @property
     def loss(self) -> float:
-        """Training loss over all samples of the cohort."""
-        return float(np.average(self.losses, weights=self.samples))
+        """Training loss over the cohort, each client by its weight.
+
+        A loss counts as FAR times the usual one at most: a liar's does not hide the others'.
+        """
+        usual = self.usual_loss
+        most = FAR * usual if usual > 0 else np.inf
+        return float(np.average(np.minimum(self.losses, most), weights=self.weights))
+
+    @property
+    def usual_loss(self) -> float:
+        """The lower median of the losses: a minority of clients cannot move it far."""
+        return lower_median(self.losses)
 
 
 class TooFewRepliesError(RuntimeError):
@@ -46,54 +72,10 @@ class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results an
         self.reason = reason
 
 
+class RejectedReply(ClientFailure):
+    """A reply so malformed that it could not be handed to the strategy."""
+
+
 def encode(*vectors: Vector) -> Parameters:
     """Return models as Flower parameters: one flat float32 array each."""
     return Parameters([to_bytes(vector) for vector in vectors], "numpy.ndarray")
-
-
-def decode(parameters: Parameters) -> Vector:
-    """Return the model in Flower parameters; raises ValueError when it is not one vector."""
-    if len(parameters.tensors) != 1:
-        raise ValueError(f"expected one flat array, got {len(parameters.tensors)} arrays")
-    return from_bytes(parameters.tensors[0])
-
-
-def decode_fit(reply: FitRes, size: int) -> tuple[Vector, int, float]:
-    """Return model, samples and loss of a reply; raises ValueError with what is wrong."""
-    model = decode(reply.parameters)
-    if model.shape != (size,):
-        raise ValueError(f"expected {size} parameters, got {model.shape[0]}")
-    if not square_norm(model) < LARGEST:  # one pass for what is nearly always sound
-        bad = np.count_nonzero(~np.isfinite(model))
-        if bad:
-            raise ValueError(f"{bad} parameters are not finite")
-        raise ValueError(f"norm above {LARGEST**0.5:.0e}: lengths and cosines would overflow")
-    if "loss" not in reply.metrics:
-        raise ValueError("field 'loss' is missing from the metrics")
-    loss = float(reply.metrics["loss"])
-    if not isfinite(loss):
-        raise ValueError(f"training loss is {loss}")
-    if reply.num_examples < 1:
-        raise ValueError(f"num_examples must be positive, got {reply.num_examples}")
-    return model, reply.num_examples, loss
-
-
-def decode_choice(reply: FitRes, offered: int) -> int:
-    """Return which of the models it was offered a client trained; raises ValueError."""
-    choice = int(reply.metrics.get("choice", 0))
-    if not 0 <= choice < offered:
-        raise ValueError(f"choice must be in 0..{offered - 1}, got {choice}")
-    return choice
-
-
-def decode_score(reply: EvaluateRes) -> tuple[int, float, int, float] | None:
-    """Return (client id, loss to choose by, community, accuracy), or None if malformed."""
-    try:
-        metrics = reply.metrics
-        numbers = float(metrics["choice_loss"]), float(metrics["accuracy"])
-        client_id, community = int(metrics["client_id"]), int(metrics["community"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    if not all(map(isfinite, numbers)):
-        return None
-    return client_id, numbers[0], community, numbers[1]

@@ -5,27 +5,16 @@ the configured one in deployment. It is asked for once per node, in one batched 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from logging import getLogger
 from operator import itemgetter
 
 from flwr.server.client_manager import SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.ingress.introductions import Identity
+
+__all__ = ["Identity", "Roster"]
 log = getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """What a client says of itself: id, planted group (-1: unknown) and training samples.
-
-    `malicious` is said in simulations, for metrics alone; a liar would not tell.
-    """
-
-    client_id: int
-    group: int
-    samples: int
-    malicious: bool = False
 
 
 class Roster(SimpleClientManager):
@@ -35,6 +24,7 @@ class Roster(SimpleClientManager):
         super().__init__()
         self._identities: dict[str, Identity] = {}
         self._holders: dict[int, str] = {}
+        self._returned: set[str] = set()
         self.absent: frozenset[int] = frozenset()
         # another object whenever a node comes, goes or says who it is: `_sorted` is then of old
         self._present = object()
@@ -43,6 +33,8 @@ class Roster(SimpleClientManager):
     def register(self, client: ClientProxy) -> bool:
         """Take up a node; Flower does so from a thread of its own."""
         new = super().register(client)
+        if client.cid in self._identities:
+            self._returned.add(client.cid)
         self._present = object()
         return new
 
@@ -52,26 +44,23 @@ class Roster(SimpleClientManager):
         self._present = object()
 
     def strangers(self) -> list[ClientProxy]:
-        """Return the connected nodes that have not said who they are."""
-        nodes = list(self.all().items())
-        return [proxy for cid, proxy in nodes if cid not in self._identities]
+        """Return the connected nodes that have not said who they are since they connected."""
+        known = self._identities.keys() - self._returned
+        return [proxy for cid, proxy in list(self.all().items()) if cid not in known]
 
-    def introduce(self, proxy: ClientProxy, identity: Identity) -> None:
-        """Note who a node is; a client id that a live node holds already is refused."""
+    def introduce(self, proxy: ClientProxy, identity: Identity) -> bool:
+        """Note who a node is; return False for a client id that another live node holds."""
         holder = self.clients.get(self._holders.get(identity.client_id, ""))
-        if holder is not None:
-            log.warning(
-                "node %s claims client id %d, which node %s holds: node %s is left out; "
-                "give every node a partition-id of its own",
-                proxy.cid,
-                identity.client_id,
-                holder.cid,
-                proxy.cid,
-            )
-            return
+        if holder is not None and holder.cid != proxy.cid:
+            return False
+        before = self._identities.get(proxy.cid)
+        if before is not None and self._holders.get(before.client_id) == proxy.cid:
+            del self._holders[before.client_id]
         self._identities[proxy.cid] = identity
         self._holders[identity.client_id] = proxy.cid
+        self._returned.discard(proxy.cid)
         self._present = object()
+        return True
 
     def proxies(self) -> Mapping[int, ClientProxy]:
         """Return the connected clients by client id, in the order of the ids.

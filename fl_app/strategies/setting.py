@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -31,6 +32,10 @@ class Setting:
     min_success: int
     evaluate_every: int
     evaluate_at_most: int | None = None
+    largest_update: float | None = None
+    """Times the usual norm of a round's updates beyond which an update is rejected; None: off."""
+    sample_cap: float = inf
+    """Times the median of a round's samples that a client may weigh, with weighting=capped."""
     finding: Finding = field(default_factory=Finding)
     holding: Callable[[], Holding] = InMemory
     look_ahead_every: int = 1

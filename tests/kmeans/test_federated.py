@@ -12,6 +12,7 @@ from fl_app import client_wiring, wiring
 from fl_app.client.clustering import as_points
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.ingress.rejection import RejectionError
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.federated import Plan, descend, start
 from fl_app.kmeans.lloyd import assign, local_update
@@ -20,6 +21,7 @@ from fl_app.main import run
 from fl_app.records.models import read_models
 from fl_app.strategies.kmeans import KMeans
 from fl_app.strategies.replies import Replies
+from fl_app.strategies.roster import Identity, Roster
 
 BASE = ["population=iid", "population.clients=6", "network=centroids", "records.figures=false"]
 PLAIN = ["strategy.steps=1", "strategy.learning_rate=1.0", "strategy.momentum=0.0",
@@ -145,31 +147,44 @@ def test_a_clients_accuracy_is_under_the_majority_of_all(tmp_path: Path) -> None
 def test_counts_that_cannot_weigh_are_refused() -> None:
     strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
     model = np.zeros(strategy.k * strategy.length + strategy.k, np.float32)
-    strategy.check(model)
+    strategy.check(model, 100)
     model[-1] = -3
-    with pytest.raises(ValueError, match="must not be negative, got -3"):
-        strategy.check(model)
+    with pytest.raises(RejectionError, match="counts of points must be at least 0, got -3"):
+        strategy.check(model, 100)
+    model[-1] = 101
+    with pytest.raises(RejectionError, match="at most the 100 samples in sum, got 101"):
+        strategy.check(model, 100)
+    strategy.check(model, 101)
 
 
-def test_scores_that_do_not_fit_reach_no_sum() -> None:
+def test_scores_that_do_not_fit_are_named_and_reach_no_sum() -> None:
     strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
     good = np.ones((10, 10), np.int64)
+    wraps = np.full((10, 10), 2**62, np.int64)
 
-    def reply(client: int, table: np.ndarray | bytes, loss: float = 1.0) -> EvaluateRes:
-        packed = table if isinstance(table, bytes) else table.tobytes()
-        metrics = {"client_id": client, "accuracy": 0.5, "choice_loss": loss, "community": 0}
-        return EvaluateRes(Status(Code.OK, ""), loss, 100, metrics | {"table": packed})
+    def reply(table: object, loss: float = 1.0, samples: object = 100) -> EvaluateRes:
+        packed = table.tobytes() if isinstance(table, np.ndarray) else table
+        metrics = {"accuracy": 0.5, "choice_loss": 1.0, "community": 0, "table": packed}
+        return EvaluateRes(Status(Code.OK, ""), loss, samples, metrics)
 
-    bad = [
-        b"abc", b"", -good, good * 2, np.full((10, 3), 10, np.int64),
+    replies = [
+        reply(good), reply(good, 3.0), reply(b"", samples=0), reply(good, float("nan")),
+        reply(b"abc"), reply(b""), reply(-good), reply(good * 2), reply(wraps), reply("table"),
+        reply(np.full((10, 3), 10, np.int64), samples=300), reply(good * 10, samples=1000),
+        reply(good, -1.0), reply(None),
     ]  # fmt: skip
-    replies = [reply(0, good), reply(1, good, 3.0), reply(9, good, float("nan"))]
-    replies += [reply(2 + i, each) for i, each in enumerate(bad)]
-    replies[-1].num_examples = 300
-    proxy = types.SimpleNamespace(cid="1")
-    strategy.aggregate_evaluate(1, [(proxy, each) for each in replies], [])
+    known = Roster()
+    for client in range(len(replies)):
+        proxy = types.SimpleNamespace(cid=str(client + 100))
+        known.register(proxy)
+        known.introduce(proxy, Identity(client, -1, 100 if client != 10 else 300))
+    asked = strategy.configure_evaluate(40, strategy.initialize_parameters(known), known)
+    proxies = [proxy for proxy, _ in asked]
+    strategy.aggregate_evaluate(40, list(zip(proxies, replies, strict=True)), [])
     assert strategy.agreement["distance"] == 2.0
     assert sorted(strategy.accuracy) == [0, 1]
+    assert sorted(strategy.rejected) == list(range(3, len(replies)))
+    assert all(why.startswith("evaluation: ") for why in strategy.rejected.values())
 
 
 def test_clients_with_tables_of_their_own_and_no_classes(tmp_path: Path) -> None:
@@ -219,7 +234,7 @@ def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
         (["strategy=kfed", "records.central_test=true"], "must be false with network=centroids"),
         (
             ["strategy=kmeans", "strategy.weighting=no.such"],
-            r"one of dynamic, equal, or the dotted name .*got 'no.such'",
+            r"one of capped, dynamic, equal, or the dotted name .*got 'no.such'",
         ),
         (["strategy=kmeans", "strategy.weighting=math.pi"], r"of the counts, got 'math.pi'"),
         (["strategy=central_kmeans", "engine=deployment"], "engine must be inprocess or simul"),
@@ -240,7 +255,7 @@ def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() 
         models = draw.normal(size=(6, k * length + k)).astype(np.float32)
         models[:, -k:] = np.abs(models[:, -k:]).round()
         ones = np.ones(6)
-        return Replies(np.arange(6), models, np.zeros(6, int), ones, ones)
+        return Replies(np.arange(6), models, np.zeros(6, int), ones, ones, ones)
 
     first, second = wiring.strategy(config), wiring.strategy(config)
     assert isinstance(first, KMeans)

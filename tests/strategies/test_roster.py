@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
-
 from fl_app.strategies.roster import Identity, Roster
 
 
@@ -47,9 +45,25 @@ def test_every_change_shows_in_the_next_list() -> None:
     assert list(known.proxies()) == [0, 1]
 
 
-def test_an_id_that_a_live_node_holds_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_id_that_a_live_node_holds_is_refused() -> None:
     known = Roster()
     holder = joined(known, "a", 3)
-    joined(known, "b", 3)
+    other = Node("b")
+    known.register(other)
+    assert not known.introduce(other, Identity(3, group=0, samples=10))
     assert dict(known.proxies()) == {3: holder}
-    assert "node b claims client id 3, which node a holds" in caplog.text
+    assert known.strangers() == [other]
+
+
+def test_a_node_that_comes_back_says_anew_who_it_is() -> None:
+    known = Roster()
+    node = joined(known, "a", 3)
+    known.unregister(node)
+    assert known.samples(3) == 10
+    known.register(node)
+    assert dict(known.proxies()) == {3: node}
+    assert known.strangers() == [node]
+    assert known.introduce(node, Identity(4, group=0, samples=99))
+    assert known.strangers() == []
+    assert dict(known.proxies()) == {4: node}
+    assert known.samples(4) == 99

@@ -106,5 +106,5 @@ def _answer(
     choice = int(np.argmin([np.linalg.norm(start - target) for start in starts]))
     answer = client(client_id, starts[choice], server_round)
     if answer is not None:
-        answer.metrics["choice"] = choice
+        answer.metrics.setdefault("choice", choice)
     return answer

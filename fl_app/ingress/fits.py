@@ -1,0 +1,70 @@
+"""What a client answers when it was asked to train."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.common import Code, FitRes
+
+from fl_app.ingress.fields import LONGEST_TRAINING_S, integer, number
+from fl_app.ingress.rejection import RejectionError, shown
+from fl_app.ingress.wire import read_model
+from fl_app.types import Vector
+
+OPTIONAL = ("fitting",)
+"""Numbers that a client may say beside its model, by name."""
+
+
+@dataclass(frozen=True)
+class FitQuestion:
+    """Who was asked, the rows of the models it was offered, and the samples it said it has."""
+
+    client_id: int
+    rows: Sequence[int]
+    samples: int
+
+
+@dataclass(frozen=True)
+class FitAnswer:
+    """A trusted reply: `model` (d,) trained from the model of `row`, and its squared norm.
+
+    `samples` are at most those of the introduction; `said` are further numbers by name.
+    """
+
+    client_id: int
+    row: int
+    model: Vector
+    square: float
+    samples: int
+    loss: float
+    seconds: float
+    said: Mapping[str, float]
+
+
+def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
+    """Return the answer to `question` in a reply with a model of `size` parameters.
+
+    Raises RejectionError for the first field that breaks its rule.
+    """
+    check_status(reply.status.code)
+    model, square = read_model(reply.parameters, size)
+    told = {"num_examples": reply.num_examples}
+    metrics = reply.metrics
+    if not isinstance(metrics, Mapping):
+        raise RejectionError("metrics", "fields by name", shown(metrics))
+    choice = integer(metrics, "choice", 0, len(question.rows) - 1) if "choice" in metrics else 0
+    return FitAnswer(
+        client_id=question.client_id,
+        row=question.rows[choice],
+        model=model,
+        square=square,
+        samples=integer(told, "num_examples", 1, question.samples),
+        loss=number(metrics, "loss"),
+        seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
+        said={name: number(metrics, name) for name in OPTIONAL if name in metrics},
+    )
+
+
+def check_status(code: object) -> None:
+    """Raise RejectionError unless the client says that it did what it was asked."""
+    if code is not Code.OK:
+        raise RejectionError("status", "OK", shown(code))

@@ -1,0 +1,40 @@
+"""A model as bytes: compared with the one form that its layout allows, never parsed."""
+
+import numpy as np
+from flwr.common import Parameters
+
+from fl_app.ingress.rejection import RejectionError, shown
+from fl_app.params import from_bytes, square_norm, wire_size
+from fl_app.types import Vector
+
+LARGEST = 1e36
+"""Squared norm that a model must stay below: float32 ends at 3e38, and differences square too."""
+
+
+def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
+    """Return the model (d,) of `size` d, read-only, and its squared norm.
+
+    Raises RejectionError for bytes of another length or with another header, and for a model that
+    is not finite or so long that lengths and distances would overflow.
+    """
+    tensors = parameters.tensors
+    if len(tensors) != 1:
+        raise RejectionError("model", "one flat array", f"{len(tensors)} arrays")
+    data, form = tensors[0], f"a flat float32 vector of {size} parameters"
+    if type(data) is not bytes or len(data) != wire_size(size):
+        raise RejectionError("model", f"{form} in {wire_size(size)} bytes", shown(data))
+    try:
+        model = from_bytes(data)
+    except ValueError as error:
+        raise RejectionError("model", form, f"other bytes at its start: {shown(error)}") from error
+    square = square_norm(model)  # one pass for what is nearly always sound
+    if not square < LARGEST:
+        raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
+    return model, square
+
+
+def _fault(model: Vector) -> str:
+    bad = int(np.count_nonzero(~np.isfinite(model)))
+    if bad:
+        return f"{bad} parameters that are not finite"
+    return f"norm {np.linalg.norm(model.astype(np.float64)):.3g}"
