@@ -14,7 +14,7 @@ import yaml
 from fl_app.main import main
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import Snapshot, spread, write_snapshot
-from fl_app.report.page import answers, write_page
+from fl_app.report.page import answers, events, write_page
 from fl_app.report.page.cells import cells
 from fl_app.report.page.clients import client_table, community_rows, ranges
 from fl_app.report.page.curves import worst_decile
@@ -42,6 +42,12 @@ EVENTS = {
 }
 
 
+REJECTED = {
+    3: {"0": "evaluation: accuracy must be a number in 0..1, got 7", "node 77": "introduction: no"},
+    4: {"4": "num_examples must be an integer in 1..9, got 10"},
+}
+
+
 def record(number: int) -> dict[str, Any]:
     scores = SCORES.get(number)
     measured = scores and {
@@ -54,7 +60,8 @@ def record(number: int) -> dict[str, Any]:
         "round": number,
         "sampled": [0, 1, 2] if number % 2 else [2, 3, 4],
         "failed": {"2": "lost"} if number == 4 else {},
-        "rejected": {},
+        "rejected": REJECTED.get(number, {}),
+        "dominance": {"1": 0.75} if number == 2 else {},
         "accuracy": measured,
         "communities": found | {"count": 2, "right": False, "moved": MOVES.get(number, {})},
         "events": EVENTS.get(number, []),
@@ -107,12 +114,15 @@ def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
     rows = [dict(zip(keys, row, strict=True)) for row in table["rows"]]
     assert rows[4] == {
         "client": 4, "community": "removed", "group": 1, "before": 0.2, "after": 0.1,
-        "gain": pytest.approx(-10), "trained": 2, "lost": 0, "out": 3,
+        "gain": pytest.approx(-10), "trained": 1, "lost": 1,
+        "rejected": "num_examples must be an integer in 1..9, got 10", "out": 3,
         "why": "alpha 0.1 of cluster 0", "epsilon": None,
     }  # fmt: skip
     assert (rows[3]["out"], rows[3]["why"]) == (4, "left")
     assert (rows[2]["trained"], rows[2]["lost"]) == (3, 1)
     assert rows[0]["epsilon"] == 2.0
+    assert rows[0]["rejected"].startswith("evaluation: accuracy")
+    assert rows[0]["lost"] == 0  # a score is no training
 
 
 def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
@@ -129,7 +139,17 @@ def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
     )
     assert "100% were told apart" in told[2]
     assert "Taken for loyal: the largest community." in told[2]
-    assert told[3].startswith("1 reply failed and 0 were rejected")
+    assert told[3].startswith("1 reply failed and 3 were rejected")
+    assert told[4] == "Client 1 held up to 75% of the weight of its community."
+
+
+def test_rejected_replies_and_heavy_clients_are_marked(outcome: Outcome) -> None:
+    traces, kinds = events.strip(outcome.run.rounds, axis="y")
+    found = {trace["name"]: dict(zip(trace["x"], trace["text"], strict=True)) for trace in traces}
+    assert kinds[-2:] == ["rejected", "dominant"]
+    assert found["rejected"][3].startswith("client 0: evaluation: accuracy")
+    assert found["rejected"][3].endswith("node 77: introduction: no")
+    assert found["dominant"] == {2: "client 1 holds 75% of the weight of its community"}
 
 
 def test_time_is_split_by_who_worked(outcome: Outcome) -> None:

@@ -91,6 +91,7 @@ def duration(seconds: float) -> str:
 def did_it_work(outcome: Outcome) -> list[str]:
     """Return what came out, a sentence each: accuracy, communities, attack, losses."""
     found = [_accuracy(outcome), _communities(outcome), _attacked(outcome), _lost(outcome)]
+    found.append(_dominated(outcome))
     return [sentence for sentence in found if sentence]
 
 
@@ -149,6 +150,20 @@ def _lost(outcome: Outcome) -> str:
         return ""
     replies = _counted(failed, "reply", "replies")
     return f"{replies} failed and {rejected} were rejected; the table of clients says whose."
+
+
+def _dominated(outcome: Outcome) -> str:
+    """Tell of the client that held most of the weight of its community, and of the others."""
+    shares: dict[str, float] = {}
+    for record in outcome.run.rounds:
+        for client, share in (record.get("dominance") or {}).items():
+            shares[client] = max(share, shares.get(client, 0.0))
+    if not shares:
+        return ""
+    first = max(shares, key=shares.__getitem__)
+    others = _counted(len(shares) - 1, "other client", "other clients")
+    told = f"Client {first} held up to {shares[first]:.0%} of the weight of its community"
+    return f"{told}, and {others} more than half." if len(shares) > 1 else f"{told}."
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -8,6 +8,8 @@ from fl_app.report.page.look import REMOVED, colour
 from fl_app.report.page.outcome import Outcome
 
 MOST_RANGES = 12
+EVALUATION = "evaluation: "
+"""How the reason begins for which a score was rejected."""
 
 
 def name_of(rank: int | None) -> str:
@@ -71,6 +73,7 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
         ("gain", "gain in points", "points"),
         ("trained", "rounds trained", "number"),
         ("lost", "replies lost", "number"),
+        ("rejected", "last rejection", "text"),
         ("out", "out in round", "number"),
         ("why", "why", "text"),
         ("epsilon", "epsilon spent", "epsilon"),
@@ -86,7 +89,7 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
 
 def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
     trained, lost = _replies(outcome)
-    epsilon = spent(outcome.run.rounds)
+    epsilon, reasons = spent(outcome.run.rounds), _reasons(outcome)
     rows = []
     for client in outcome.clients:
         before = outcome.before.get(client) if outcome.compared else None
@@ -101,6 +104,7 @@ def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
             "gain": None if before is None or after is None else 100 * (after - before),
             "trained": trained[client],
             "lost": lost[client] if lost else None,
+            "rejected": reasons.get(client),
             "out": when,
             "why": why,
             "epsilon": epsilon.get(client),
@@ -112,10 +116,22 @@ def _replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
     """Return in how many rounds each client trained, and how many of its replies were lost."""
     trained, lost = Counter[int](), Counter[int]()
     for record in outcome.run.rounds:
-        without = {int(client) for client in (*record["failed"], *record["rejected"])}
+        without = {int(client) for client in _lost(record) if client.isdigit()}
         lost.update(without)
         trained.update(c for c in map(int, record["sampled"]) if c not in without)
     return trained, lost
+
+
+def _lost(record: Mapping[str, Any]) -> set[str]:
+    """Return who failed or whose training was rejected; evaluations cost no training."""
+    rejected = {name for name, why in record["rejected"].items() if not why.startswith(EVALUATION)}
+    return {*record["failed"], *rejected}
+
+
+def _reasons(outcome: Outcome) -> dict[int, str]:
+    """Return why a reply of a client was rejected, the last time that one was."""
+    found = [each for record in outcome.run.rounds for each in record["rejected"].items()]
+    return {int(name): why for name, why in found if name.isdigit()}
 
 
 def spent(records: Sequence[Mapping[str, Any]]) -> dict[int, float]:

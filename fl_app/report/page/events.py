@@ -14,6 +14,8 @@ SIGNS = {
     "joined": "triangle-up",
     "left": "triangle-down",
     "drifted": "square",
+    "rejected": "line-ns-open",
+    "dominant": "star",
 }
 LINES = ("clustered", "removed")
 MOST_LINES = 12
@@ -24,7 +26,7 @@ def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[st
     """Return a trace of marks per kind of event on an axis of categories, and these kinds."""
     found: dict[str, dict[int, list[str]]] = {}
     for record in records:
-        for event in record["events"]:
+        for event in (*record["events"], *_of_replies(record)):
             text = found.setdefault(event["kind"], {}).setdefault(int(record["round"]), [])
             text.append(_told(event))
     kinds = sorted(found, key=lambda kind: list(SIGNS).index(kind) if kind in SIGNS else len(SIGNS))
@@ -39,6 +41,21 @@ def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[st
         for kind in kinds
     ]  # fmt: skip
     return traces, kinds
+
+
+def _of_replies(record: Record) -> list[Record]:
+    """Return what replies were marked for: those rejected, and those that weigh too much."""
+    rejected = [f"{_who(name)}: {why}" for name, why in record["rejected"].items()]
+    dominant = [
+        f"client {client} holds {share:.0%} of the weight of its community"
+        for client, share in (record.get("dominance") or {}).items()
+    ]
+    kinds = (("rejected", rejected), ("dominant", dominant))
+    return [{"kind": kind, "detail": "; ".join(told)} for kind, told in kinds if told]
+
+
+def _who(name: str) -> str:
+    return f"client {name}" if name.isdigit() else name
 
 
 def _told(event: Record) -> str:
