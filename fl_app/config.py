@@ -26,8 +26,9 @@ from fl_app.schema import FIXED, STRICT, TARGETS, TOP, Config, ConfigError, Targ
 
 __all__ = ["CONF", "Config", "ConfigError", "check", "compose", "load", "load_text"]
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
-"""The Hydra tree: beside the package in a checkout and in Flower's bundle alike."""
+_PACKAGE = Path(__file__).resolve().parent
+CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
+"""The Hydra tree: inside an installed package, beside it in a checkout and in Flower's bundle."""
 
 NO_OPTION = ("_target_", "dynamics")
 """Keys of a group with a target that are no options of it."""

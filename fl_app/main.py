@@ -33,8 +33,6 @@ from fl_app.wiring import identity
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome
 
-APP = CONF.parent
-"""The folder that Flower bundles."""
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
 INTERRUPTED = 130
@@ -244,33 +242,37 @@ def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) 
 
 
 def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.bundle import app_folder
     from fl_app.engines.simulation import run_simulation
 
-    outcome = run_simulation(
-        APP,
-        overrides=overrides,
-        nodes=config.population.options["clients"],
-        cpus_per_client=config.engine.cpus_per_client,
-        gpus_per_client=config.engine.gpus_per_client,
-        log=folder / "flower.log",
-        on_tick=view.tick,
-    )
+    with app_folder(CONF) as app:
+        outcome = run_simulation(
+            app,
+            overrides=overrides,
+            nodes=config.population.options["clients"],
+            cpus_per_client=config.engine.cpus_per_client,
+            gpus_per_client=config.engine.gpus_per_client,
+            log=folder / "flower.log",
+            on_tick=view.tick,
+        )
     _must_be_ok(outcome, folder)
 
 
 def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.bundle import app_folder
     from fl_app.engines.deployment import run_deployment
 
-    outcome = run_deployment(
-        APP,
-        overrides=overrides,
-        nodes=config.population.options["clients"],
-        folder=Path(config.engine.folder or folder / "federation"),
-        connection=config.engine.connection,
-        data_root=None,
-        log=folder / "flower.log",
-        on_tick=view.tick,
-    )
+    with app_folder(CONF) as app:
+        outcome = run_deployment(
+            app,
+            overrides=overrides,
+            nodes=config.population.options["clients"],
+            folder=Path(config.engine.folder or folder / "federation"),
+            connection=config.engine.connection,
+            data_root=None,
+            log=folder / "flower.log",
+            on_tick=view.tick,
+        )
     _must_be_ok(outcome, folder)
 
 

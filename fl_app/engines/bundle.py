@@ -1,0 +1,26 @@
+"""The folder that Flower bundles and sends to the processes of a run."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+PACKAGE = Path(__file__).resolve().parent.parent
+PROJECT = PACKAGE / "bundle.toml"
+"""The project's file, as it travels in an installed package."""
+
+
+@contextmanager
+def app_folder(conf: Path) -> Iterator[Path]:
+    """Yield a Flower app: the checkout, or, of an installed package, a copy laid out like it."""
+    if not PROJECT.exists():
+        yield conf.parent
+        return
+    with TemporaryDirectory(prefix="fl-app-bundle-") as top:
+        app = Path(top)
+        skipped = shutil.ignore_patterns("__pycache__", "conf", PROJECT.name)
+        shutil.copytree(PACKAGE, app / PACKAGE.name, ignore=skipped)
+        shutil.copytree(conf, app / "conf")
+        shutil.copy(PROJECT, app / "pyproject.toml")
+        yield app
