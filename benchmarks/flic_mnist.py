@@ -30,7 +30,7 @@ def job(experiment: str, seed: int, data: Path, out: Path, precision: str) -> Pa
     if summary.exists() and json.loads(summary.read_text())["status"] == "completed":
         return folder
     command = [sys.executable, "-m", "fl_app.main"]
-    if (folder / "checkpoint" / "checkpoint.safetensors").exists():
+    if any((folder / "checkpoint").glob("*.safetensors")):
         command.append(f"resume={folder}")
     else:
         command += [

@@ -7,22 +7,36 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, former: Path | None = None) -> Iterator[Path]:
     """Yield a temporary file beside `path` to write to; it becomes `path` when the block ends.
 
-    A kill or a power cut at any moment leaves either the former file or the new one. The
-    temporary name is fixed, so that what a killed write left is overwritten by the next.
+    The file that stood at `path` becomes `former`, where one is named, and is lost otherwise.
+    A kill or a power cut at any moment leaves the old content whole, under `path` or `former`,
+    or the new content under `path`. The temporary name is fixed, so that what a killed write
+    left is overwritten by the next.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     try:
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        flush(temporary)
+        if former is not None and path.exists():
+            os.replace(path, former)
         os.replace(temporary, path)
         _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until the content of a file is on the disk; raises OSError when the disk refuses.
+
+    Where the system can, its copy in memory is dropped, so that who reads it reads the disk.
+    """
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,32 +1,55 @@
-"""The state of a run in one file: written whole or not at all, read whole or refused.
+"""The state of a run in one file, and the state before it in another: each whole, or refused.
 
 A safetensors file; the JSON state is one of its tensors, since a safetensors header, the
 other place for it, ends at 100 MB. Nothing is ever unpickled.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
-from fl_app.records.atomic import replacing
-from fl_app.records.tensors import contiguous, raw, save
+from fl_app.records.atomic import flush, replacing
+from fl_app.records.state import decode, encode
+from fl_app.records.tensors import (
+    Stored,
+    blocks,
+    blocks_of,
+    contiguous,
+    header,
+    load,
+    raw,
+    save,
+)
 
 FILE = "checkpoint.safetensors"
+PREVIOUS = "checkpoint.previous.safetensors"
+DAMAGED = "checkpoint.damaged.safetensors"
 FORMAT = "fl-app-checkpoint"
 VERSION = 2
 STATE = "state.json"
 METADATA = "__metadata__"
 HEAD = 65536
+T = TypeVar("T", np.ndarray, Stored)
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read or written, with the reason."""
+
+
+class _UnusableError(Exception):
+    """What is wrong with a file: the end of a sentence that its name begins."""
+
+
+class _OtherVersionError(_UnusableError):
+    """A file of another version: to take an older one instead would lose what it holds."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +57,8 @@ class Checkpoint:
     """All that a run needs to go on.
 
     `round` is the last finished round, `arrays` are numpy arrays of any shape by name, and
-    `state` is a JSON object: its keys are strings, its floats come back bit for bit.
+    `state` is a JSON object: its keys are strings, its floats come back bit for bit. Every
+    number is finite.
     """
 
     round: int
@@ -42,115 +66,180 @@ class Checkpoint:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-def write(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write `folder/checkpoint.safetensors`; until it is whole the former one stays.
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint, the file that it was read from, and what is wrong with the newer one."""
 
-    Raises CheckpointError for a state that is not JSON or an array that is not numbers, and
-    OSError when the disk refuses; both leave the former checkpoint.
+    checkpoint: Checkpoint
+    file: str
+    fault: str | None
+
+    def __str__(self) -> str:
+        said = f"resuming after round {self.checkpoint.round} from {self.file}"
+        return said if self.fault is None else f"{FILE} {self.fault}: {said}"
+
+
+def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> Path:
+    """Write `folder/checkpoint.safetensors`, read it back, and keep the former one beside it.
+
+    Nothing is replaced before the new file is on the disk and found whole: it is read once
+    from there, in blocks, which takes no memory and about as long again as a third of the
+    writing. The folder holds three files meanwhile. Without `keep_former`, where the former
+    two are of another run, both are lost.
+
+    Raises CheckpointError for a state that is not JSON, an array that is not numbers, a number
+    that is not finite or a file that does not come back as it was written, and OSError when
+    the disk refuses; all leave the former checkpoints.
     """
     try:
-        tensors = {name: contiguous(name, array) for name, array in checkpoint.arrays.items()}
+        tensors = _tensors(checkpoint)
+        digest = _digest(str(checkpoint.round), tensors, blocks)
     except ValueError as error:
         raise CheckpointError(str(error)) from error
-    if not tensors.keys().isdisjoint({STATE, METADATA}):
-        raise CheckpointError(f"the names {STATE!r} and {METADATA!r} are taken; rename that array")
-    tensors[STATE] = np.frombuffer(_state_bytes(checkpoint.state), np.uint8)
     metadata = {
         "format": FORMAT,
         "version": str(VERSION),
         "round": str(checkpoint.round),
-        "sha256": _digest(str(checkpoint.round), tensors),
+        "sha256": digest,
     }
-    path = folder / FILE
-    with replacing(path) as temporary:
+    path, former = folder / FILE, folder / PREVIOUS
+    with replacing(path, former=former if keep_former else None) as temporary:
         save(temporary, tensors, metadata)
+        flush(temporary)
+        try:
+            _verify(temporary)
+        except _UnusableError as error:
+            raise CheckpointError(f"{temporary} {error}; look after the disk") from error
+        if not keep_former:
+            former.unlink(missing_ok=True)
     return path
 
 
 def read(folder: Path) -> Checkpoint:
-    """Return the checkpoint in `folder`, every byte of it checked against its digest.
+    """Return the checkpoint that `find` finds."""
+    return find(folder).checkpoint
 
-    Raises CheckpointError with the reason: missing, foreign, of another version, truncated
-    or damaged.
+
+def find(folder: Path) -> Found:
+    """Return the newest whole checkpoint in `folder`, every byte checked against its digest.
+
+    Raises CheckpointError when there is none, with what is wrong with each file, and when the
+    newest is of another version.
     """
-    path = folder / FILE
-    if not path.is_file():
+    if not any((folder / name).exists() for name in (FILE, PREVIOUS)):
         raise CheckpointError(
-            f"there is no checkpoint {path}; give the folder of a run that made one"
+            f"there is no checkpoint in {folder}; give the folder of a run that made one"
         )
+    faults: dict[str, str] = {}
+    for name in (FILE, PREVIOUS):
+        try:
+            return Found(_read_file(folder / name), name, faults.get(FILE))
+        except _OtherVersionError as error:
+            if not faults:
+                raise CheckpointError(
+                    f"{folder / name} {error}; go on with the program that wrote it"
+                ) from error
+            faults[name] = str(error)
+        except _UnusableError as error:
+            faults[name] = str(error)
+    raise CheckpointError(
+        f"no checkpoint in {folder} is whole: "
+        + ", ".join(f"{name} {fault}" for name, fault in faults.items())
+        + "; restore one from a copy or start the run anew"
+    )
+
+
+def set_aside(folder: Path) -> None:
+    """Rename the current checkpoint, found damaged: it must never become the previous one."""
+    if (folder / FILE).exists():
+        os.replace(folder / FILE, folder / DAMAGED)
+
+
+def _tensors(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    tensors = {name: contiguous(name, array) for name, array in checkpoint.arrays.items()}
+    if not tensors.keys().isdisjoint({STATE, METADATA}):
+        raise ValueError(f"the names {STATE!r} and {METADATA!r} are taken; rename that array")
+    return tensors | {STATE: np.frombuffer(encode(checkpoint.state), np.uint8)}
+
+
+def _read_file(path: Path) -> Checkpoint:
+    """Return the checkpoint in one file; raises _UnusableError."""
+    with _opened(path) as (file, metadata, stored):
+        tensors = {name: load(file, where) for name, where in stored.items()}
+        _check_digest(metadata, _digest(metadata.get("round", ""), tensors, blocks))
+        state = decode(tensors.pop(STATE).tobytes())
+        return Checkpoint(int(metadata["round"]), tensors, state)
+
+
+def _verify(path: Path) -> None:
+    """Read one file block by block; raises _UnusableError unless it is a whole checkpoint."""
+    with _opened(path) as (file, metadata, stored):
+        parts = partial(blocks_of, file)
+        _check_digest(metadata, _digest(metadata.get("round", ""), stored, parts))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tuple[BinaryIO, dict[str, str], dict[str, Stored]]]:
+    """Yield the open file, its metadata and where its tensors lie; raises _UnusableError.
+
+    What the block raises over the content becomes that error too.
+    """
     try:
-        with safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            _check_format(path, metadata)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, TypeError) as error:
-        raise _unreadable(path, error) from error
-    found = _digest(metadata.get("round", ""), tensors)
-    if found != metadata.get("sha256"):
-        raise CheckpointError(
-            f"checkpoint {path} is damaged: its content does not match its SHA-256 digest; "
-            "restore it from a copy or start the run anew"
+        metadata, stored = header(path)
+        _check_format(metadata)
+        with path.open("rb") as file:
+            yield file, metadata, stored
+    except FileNotFoundError as error:
+        raise _UnusableError("is missing") from error
+    except OSError as error:
+        raise _UnusableError(f"cannot be read ({error})") from error
+    except SafetensorError as error:
+        raise _UnusableError(_unreadable(path, error)) from error
+    except ValueError as error:
+        raise _UnusableError(f"is damaged ({error})") from error
+
+
+def _check_format(metadata: Mapping[str, str]) -> None:
+    found, version = metadata.get("format"), metadata.get("version", "none")
+    if found != FORMAT:
+        raise _UnusableError(
+            "is a safetensors file but no checkpoint of fl-app "
+            f"(format {found!r}, expected {FORMAT!r})"
         )
-    state = json.loads(tensors.pop(STATE).tobytes())
-    return Checkpoint(int(metadata["round"]), tensors, state)
+    if version.isdecimal() and version != str(VERSION):
+        raise _OtherVersionError(f"has version {version}, this program reads version {VERSION}")
+    if version != str(VERSION):
+        raise ValueError(f"its version is {version!r}, which is no number")
 
 
-def _check_format(path: Path, metadata: Mapping[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} is a safetensors file but no checkpoint of fl-app (format "
-            f"{metadata.get('format')!r}, expected {FORMAT!r}); give the folder of a run"
-        )
-    if metadata.get("version") != str(VERSION):
-        raise CheckpointError(
-            f"checkpoint {path} has version {metadata.get('version')}, this program reads version "
-            f"{VERSION}; go on with the program that wrote it"
-        )
-
-
-def _unreadable(path: Path, error: Exception) -> CheckpointError:
+def _unreadable(path: Path, error: Exception) -> str:
     """Tell a checkpoint of ours that was cut short or damaged from a file of another kind."""
     with path.open("rb") as file:
         ours = FORMAT.encode() in file.read(HEAD)
     if ours:
-        return CheckpointError(
-            f"checkpoint {path} is truncated or damaged ({error}); "
-            "restore it from a copy or start the run anew"
-        )
-    return CheckpointError(f"{path} is no checkpoint of fl-app ({error}); give the folder of a run")
+        return f"is truncated or damaged ({error})"
+    return f"is no checkpoint of fl-app ({error})"
 
 
-def _state_bytes(state: Mapping[str, Any]) -> bytes:
-    for mapping in _mappings(state):
-        strange = [key for key in mapping if not isinstance(key, str)]
-        if strange:
-            # json.dumps would turn 3 into "3" silently, and the resumed run would look for 3.
-            raise CheckpointError(
-                f"key {strange[0]!r} of the state is not a string; convert the keys with str"
-            )
-    try:
-        return json.dumps(state).encode()
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"the state is not JSON: {error}; put arrays into `arrays` and convert the rest"
-        ) from error
+def _check_digest(metadata: Mapping[str, str], found: str) -> None:
+    if found != metadata.get("sha256"):
+        raise ValueError("its content does not match its SHA-256 digest")
 
 
-def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
-    if isinstance(value, Mapping):
-        yield value
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            if isinstance(item, Mapping | list | tuple):
-                yield from _mappings(item)
+def _digest(
+    round: str, tensors: Mapping[str, T], parts: Callable[[T], Iterator[np.ndarray]]
+) -> str:
+    """Return the SHA-256 of the round and of every tensor: name, dtype, shape and bytes.
 
-
-def _digest(round: str, tensors: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the round and of every tensor: name, dtype, shape and bytes."""
+    `parts` gives the flat parts of one. Raises ValueError for a number that is not finite.
+    """
     digest = sha256(round.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\n{name!r} {tensor.dtype.name} {tensor.shape}\n".encode())
-        digest.update(raw(tensor))
+        for part in parts(tensor):
+            finite = np.isfinite(part)
+            if not finite.all():
+                raise ValueError(f"array {name!r} must be finite, got {part[~finite][0]}")
+            digest.update(raw(part))
     return digest.hexdigest()

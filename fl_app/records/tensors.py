@@ -1,14 +1,18 @@
-"""Arrays into a safetensors file, streamed from the memory they lie in.
+"""Arrays into a safetensors file and back, streamed from and to the memory they lie in.
 
 The library's own writer goes through a second temporary file under a random name, which a
-killed write would leave behind at full size; reading stays with the library, which checks.
+killed write would leave behind at full size. Its reader checks the header here, but it maps
+the file: a disk that cannot read a page would end the process, where a read raises OSError.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
+from safetensors import safe_open
 
 CODES = {
     "float64": "F64",
@@ -27,6 +31,18 @@ CODES = {
 """numpy's names of the dtypes that both sides know, in safetensors' words."""
 
 ALIGNMENT = 8
+BLOCK = 2**20
+"""Bytes at a time: short enough to stay in the processor's cache between two looks at them."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies in a file: its dtype and shape, its first byte and how many."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    start: int
+    size: int
 
 
 def contiguous(name: str, array: np.ndarray) -> np.ndarray:
@@ -68,3 +84,54 @@ def save(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, s
         file.write(len(text).to_bytes(8, "little") + text)
         for name in names:
             file.write(raw(tensors[name]))
+
+
+def header(path: Path) -> tuple[dict[str, str], dict[str, Stored]]:
+    """Return the text metadata of a safetensors file, and where each of its tensors lies.
+
+    Raises SafetensorError for a file that is none or was cut short, and ValueError for a
+    dtype that numpy does not know.
+    """
+    with safe_open(path, framework="np"):  # checks that the tensors fill the file exactly
+        pass
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entries = json.loads(file.read(length))
+    metadata = entries.pop("__metadata__", {})
+    return metadata, {name: _stored(name, entry, 8 + length) for name, entry in entries.items()}
+
+
+def _stored(name: str, entry: Mapping[str, Any], offset: int) -> Stored:
+    known = {code: dtype for dtype, code in CODES.items()}
+    if entry["dtype"] not in known:
+        raise ValueError(f"tensor {name!r} has dtype {entry['dtype']}, which numpy does not know")
+    start, end = entry["data_offsets"]
+    dtype = np.dtype(known[entry["dtype"]]).newbyteorder("<")
+    return Stored(dtype, tuple(entry["shape"]), offset + start, end - start)
+
+
+def load(file: BinaryIO, stored: Stored) -> np.ndarray:
+    """Return a tensor of an open file; raises ValueError where the file ends before it."""
+    array = np.empty(stored.shape, stored.dtype)
+    file.seek(stored.start)
+    if file.readinto(raw(array)) < stored.size:  # type: ignore[attr-defined]
+        raise ValueError("the file ends in the middle of a tensor")
+    return array
+
+
+def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield a C-contiguous array in flat parts of at most BLOCK bytes, without a copy."""
+    flat, step = array.reshape(-1), BLOCK // array.itemsize
+    for start in range(0, len(flat), step):
+        yield flat[start : start + step]
+
+
+def blocks_of(file: BinaryIO, stored: Stored) -> Iterator[np.ndarray]:
+    """Yield the same parts of a tensor in an open file; raises ValueError where it ends early."""
+    file.seek(stored.start)
+    for start in range(0, stored.size, BLOCK):
+        wanted = min(BLOCK, stored.size - start)
+        data = file.read(wanted)
+        if len(data) < wanted:
+            raise ValueError("the file ends in the middle of a tensor")
+        yield np.frombuffer(data, stored.dtype)
