@@ -27,6 +27,8 @@ from fl_app.client_wiring import fuses, workers
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
+from fl_app.records.atomic import replacing
+from fl_app.records.recorder import RESUMED
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.wiring import identity
 
@@ -139,12 +141,14 @@ COMMANDS = {"report": _report, "compare": _compare}
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     """Run one configuration on its engine and show the result; exits 1 when it failed."""
     console = Console()
+    where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
+    config = load([*overrides, *where], also=problems)  # what is wrong must not be written down
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / "run.log")
-    (folder / "summary.json").unlink(missing_ok=True)  # of the stop that this run goes on from
-    (folder / OVERRIDES).write_text(yaml.safe_dump(overrides))
-    where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
-    config = load([*overrides, *where], also=problems)
+    for told in ("summary.json", RESUMED):  # of the stop that this run goes on from
+        (folder / told).unlink(missing_ok=True)
+    with replacing(folder / OVERRIDES) as temporary:
+        temporary.write_text(yaml.safe_dump(overrides))
     root = config.data.options.get("root")
     if root is not None:
         where.append(override("data.root", str(Path(root).expanduser().resolve())))

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fl_app.records.history import FILE
+from fl_app.records.recorder import RESUMED
 
 POLL_S = 0.5
 SPEED_OVER_S = 3600
@@ -24,11 +25,13 @@ SPEED_OVER_S = 3600
 class Live:
     """A progress bar over rounds.jsonl, and what happened above it.
 
-    Where the output is no terminal, one line a round of `name=value`, and nothing else.
+    A run that goes on says from which checkpoint. Where the output is no terminal, then one
+    line a round of `name=value`, and nothing else.
     """
 
     def __init__(self, folder: Path, *, rounds: int, console: Console) -> None:
         self.file = folder / FILE
+        self.resumed: Path | None = folder / RESUMED
         self.console = console
         self.total = rounds
         self.seen = 0
@@ -49,6 +52,10 @@ class Live:
 
     def tick(self) -> None:
         """Take up the rounds written since the last call."""
+        if self.resumed is not None and self.resumed.exists():
+            told = self.resumed.read_text(encoding="utf-8").strip()
+            self.bar.console.print(told, highlight=False, markup=False, soft_wrap=True)
+            self.resumed = None
         for record in self._fresh():
             if record["accuracy"]:
                 self.accuracy = record["accuracy"]["mean"]

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from fl_app.progress import Live, live
 from fl_app.records.history import FIELDS, History
+from fl_app.records.recorder import RESUMED
 
 
 def _record(number: int, **changes: Any) -> dict[str, Any]:
@@ -66,3 +67,15 @@ def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_pat
     history.append(_record(3))
     view.tick()
     assert output.getvalue().splitlines() == ["round=3 rounds=5 phase=federated loss=0.500"]
+
+
+def test_a_resumed_run_says_once_from_which_checkpoint(tmp_path: Path) -> None:
+    console, output = _console(terminal=False)
+    view = Live(tmp_path, rounds=5, console=console)
+    view.tick()
+    (tmp_path / RESUMED).parent.mkdir()
+    (tmp_path / RESUMED).write_text("resuming after round 2 from checkpoint.safetensors\n")
+    view.tick()
+    view.tick()
+    said = "resuming after round 2 from checkpoint.safetensors"
+    assert output.getvalue().splitlines() == [said]

@@ -78,7 +78,7 @@ class RoundLoop(Server):
         finally:
             # A stop in the middle of an aggregation leaves the checkpoint before it in force.
             if self._sound:
-                self._checkpoint(done)
+                self._checkpoint()
             self._finish(status)
         return FlowerHistory(), time.perf_counter() - start
 
@@ -252,11 +252,11 @@ class RoundLoop(Server):
                 server_round, view.client_ids, view.alike, view.labels, groups, view.distance
             )
         if clustered or server_round % self.recorder.checkpoint_every == 0:
-            self._checkpoint(server_round)
+            self._checkpoint()
 
-    def _checkpoint(self, server_round: int) -> None:
+    def _checkpoint(self) -> None:
         arrays, state = self.communities_strategy.checkpoint()
-        self.recorder.checkpoint(server_round, arrays, state)
+        self.recorder.checkpoint(arrays, state)
 
     def _finish(self, status: str) -> None:
         strategy = self.communities_strategy

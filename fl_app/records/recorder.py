@@ -1,6 +1,7 @@
 """Everything a run leaves behind, written as it goes."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import yaml
 
 from fl_app.params import Layout
 from fl_app.records import checkpoint as checkpoints
-from fl_app.records.checkpoint import Checkpoint
+from fl_app.records.atomic import replacing
+from fl_app.records.checkpoint import Checkpoint, CheckpointError
 from fl_app.records.history import History
 from fl_app.records.models import write_models
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
@@ -17,6 +19,11 @@ from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
 from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
+
+log = getLogger(__name__)
+CHECKPOINTS = "checkpoint"
+RESUMED = f"{CHECKPOINTS}/resumed.txt"
+"""Says from which checkpoint the run goes on, for the terminal of another process."""
 
 
 class Recorder:
@@ -41,7 +48,10 @@ class Recorder:
         self.identity = identity
         self.checkpoint_every = checkpoint_every
         self.snapshot_rounds = snapshot_rounds
-        self._saved = checkpoints.read(folder / "checkpoint") if resume else None
+        self._checkpoints = folder / CHECKPOINTS
+        self._written: int | None = None
+        self._ours = resume  # whether the checkpoints that stand there are of this run
+        self._saved = self._resume() if resume else None
         folder.mkdir(parents=True, exist_ok=True)
         if self._saved is None:
             (folder / "config.yaml").write_text(config_yaml)
@@ -50,9 +60,22 @@ class Recorder:
         run = Tracked(folder, len(behind), identity, yaml.safe_load(config_yaml) or {})
         self.tracking = Tracking(lambda: track(run))
 
+    def _resume(self) -> Checkpoint:
+        """Return the newest whole checkpoint and say which it is; raises CheckpointError."""
+        found = checkpoints.find(self._checkpoints)
+        if found.fault is None:
+            self._written = found.checkpoint.round
+        else:
+            checkpoints.set_aside(self._checkpoints)
+        log.info("%s", found)
+        with replacing(self.folder / RESUMED) as temporary:
+            temporary.write_text(f"{found}\n", encoding="utf-8")
+        return found.checkpoint
+
     def restored(self) -> Checkpoint | None:
-        """Return the checkpoint to go on from, or None for a fresh run."""
-        return self._saved
+        """Hand over the checkpoint to go on from, once; None for a fresh run."""
+        saved, self._saved = self._saved, None  # it may be as large as all the clients' updates
+        return saved
 
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl, then tell the tracker."""
@@ -85,12 +108,25 @@ class Recorder:
         )
         self.tracking.matrix(server_round, similarity, labels)
 
-    def checkpoint(
-        self, server_round: int, arrays: dict[str, np.ndarray], state: dict[str, Any]
-    ) -> None:
-        """Write the whole server state and the history so far, whole or not at all."""
-        saved = Checkpoint(server_round, arrays, state | {"history": self.history.rounds})
-        checkpoints.write(self.folder / "checkpoint", saved)
+    def checkpoint(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Write the whole server state and the history so far, whole or not at all.
+
+        One that cannot be written, or must not, is logged as an error and costs no run. The
+        round is that of the history: an interrupt may come before the loop has counted it.
+        """
+        rounds = self.history.rounds
+        done = rounds[-1]["round"] if rounds else 0
+        if done == self._written:
+            return
+        saved = Checkpoint(done, arrays, state | {"history": rounds})
+        try:
+            checkpoints.write(self._checkpoints, saved, keep_former=self._ours)
+        except (CheckpointError, OSError) as error:
+            log.error(
+                "no checkpoint of round %d, the run goes on and the last ones stay: %s", done, error
+            )
+            return
+        self._written, self._ours = done, True
 
     def finish(
         self,
@@ -102,8 +138,11 @@ class Recorder:
         models: Vectors,
         layout: Layout,
     ) -> None:
-        """Write summary.json and models.safetensors, and end the tracking."""
-        write_models(self.folder, models, layout)
+        """Write models.safetensors and summary.json, and end the tracking."""
+        try:
+            write_models(self.folder, models, layout)
+        except (OSError, ValueError) as error:  # the summary is still wanted
+            log.error("models.safetensors could not be written: %s", error)
         summarise(
             self.folder,
             status,

@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -100,22 +103,134 @@ def test_a_fused_cohort_finds_the_same_communities_and_models(whole: Path, tmp_p
             np.testing.assert_allclose(alone[name], fused[name], atol=1e-3)
 
 
-def test_a_killed_run_is_resumed_to_the_identical_end(whole: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+def _killed_run(folder: Path, *, after: int) -> Path:
+    """Start a run and kill it once so many rounds are over; return its current checkpoint."""
     process = subprocess.Popen(
-        _command(*SMALL, f"hydra.run.dir={folder}"), stdout=subprocess.DEVNULL, cwd=tmp_path
+        _command(*SMALL, f"hydra.run.dir={folder}"), stdout=subprocess.DEVNULL, cwd=folder.parent
     )
     rounds = folder / "rounds.jsonl"
     deadline = time.monotonic() + 60
-    while not rounds.exists() or rounds.read_text().count("\n") < 3:
+    while not rounds.exists() or rounds.read_text().count("\n") < after:
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (folder / "summary.json").exists()
+    return folder / "checkpoint" / "checkpoint.safetensors"
+
+
+def _resumed(folder: Path) -> str:
+    """Go on with a run to its end; return what the terminal showed."""
     done = subprocess.run(_command(f"resume={folder}"), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_killed_run_is_resumed_to_the_identical_end(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    _killed_run(folder, after=3)
+    shown = _resumed(folder)
+    assert re.search(r"^resuming after round \d from checkpoint.safetensors$", shown, re.MULTILINE)
     _assert_same_run(whole, folder)
+
+
+def _flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("damage", [_flipped, lambda content: content[:-1000], None])
+def test_with_a_damaged_checkpoint_a_run_goes_on_from_the_one_before_to_the_identical_end(
+    whole: Path, tmp_path: Path, damage: Callable[[bytes], bytes] | None
+) -> None:
+    folder = tmp_path / "run"
+    current = _killed_run(folder, after=5)
+    content = current.read_bytes()
+    current.unlink()
+    if damage is not None:
+        current.write_bytes(damage(content))
+    shown = _resumed(folder)
+    said = re.search(
+        r"^checkpoint.safetensors is (missing|.*damaged \(.*\)): "
+        r"resuming after round \d from checkpoint.previous.safetensors$",
+        shown,
+        re.MULTILINE,
+    )
+    assert said, shown
+    assert said[0] in (folder / "run.log").read_text()
+    _assert_same_run(whole, folder)
+
+
+SPOILT = """
+import errno
+import numpy as np
+from fl_app.main import main
+from fl_app.records import checkpoint
+from fl_app.records.recorder import Recorder
+
+calls = 0
+def spoilt(*given, kept={kept}, **more):
+    global calls
+    calls += 1
+    if calls == {call}:
+        {spoil}
+    return kept(*given, **more)
+
+{kept} = spoilt
+main()
+"""
+
+
+def _spoilt_run(folder: Path, kept: str, call: int, spoil: str) -> subprocess.CompletedProcess[str]:
+    """Run with something done at the given call of a function."""
+    script = SPOILT.format(kept=kept, call=call, spoil=spoil)
+    command = [sys.executable, "-c", script, *SMALL, f"hydra.run.dir={folder}"]
+    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("kept", "spoil", "reason"),
+    [
+        ("checkpoint.save", "raise OSError(errno.ENOSPC, 'No space left')", "No space left"),
+        (
+            "Recorder.checkpoint",
+            "given[1]['models'] = np.full((1, 2), np.nan)",
+            "array 'models' must be finite, got nan",
+        ),
+        ("Recorder.checkpoint", "given[2]['members'] = np.nan", "members of the state"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
+    whole: Path, tmp_path: Path, kept: str, spoil: str, reason: str
+) -> None:
+    folder = tmp_path / "run"
+    done = _spoilt_run(folder, kept, 2, spoil)
+    assert done.returncode == 0, done.stderr
+    assert "no checkpoint of round 4, the run goes on" in done.stderr
+    assert reason in done.stderr
+    assert done.stderr.count("no checkpoint of") == 1
+    _assert_same_run(whole, folder)
+
+
+def test_an_interrupt_within_a_checkpoint_loses_and_repeats_no_round(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    done = _spoilt_run(folder, "checkpoint.save", 2, "raise KeyboardInterrupt")
+    assert done.returncode == 130
+    assert _summary(folder)["rounds"] == 4
+    assert "resuming after round 4 from checkpoint.safetensors" in _resumed(folder)
+    _assert_same_run(whole, folder)
+
+
+def test_a_wrong_change_on_resuming_is_refused_and_forgotten(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    command = _command(f"resume={folder}", "client.epochs=many")
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert _summary(folder)["status"] == "completed"
+    assert (folder / "overrides.yaml").read_text() == (whole / "overrides.yaml").read_text()
 
 
 def test_ctrl_c_leaves_a_checkpoint_and_says_interrupted(tmp_path: Path) -> None:
