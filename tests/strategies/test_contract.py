@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
 
 from fl_app.params import Layout
+from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.communities import CommunityDiscovery
@@ -95,12 +96,16 @@ def test_another_seed_samples_other_clients(build) -> None:
 
 
 @pytest.mark.parametrize("stop", [3, 5, 7])
-def test_restored_strategy_goes_on_as_if_nothing_had_happened(build, stop: int) -> None:
+def test_restored_strategy_goes_on_as_if_nothing_had_happened(
+    build, stop: int, tmp_path: Path
+) -> None:
     whole = build(setting())
     play(whole, roster(12), range(1, 9))
     before, after = build(setting()), build(setting())
     play(before, roster(12), range(1, stop + 1))
-    after.restore(*before.checkpoint())
+    write(tmp_path, Checkpoint(stop, *before.checkpoint()))
+    kept = read(tmp_path)
+    after.restore(kept.arrays, kept.state)
     play(after, roster(12), range(stop + 1, 9))
     np.testing.assert_array_equal(_models(whole), _models(after))
     assert whole.communities.members == after.communities.members
