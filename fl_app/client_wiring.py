@@ -3,6 +3,7 @@
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -21,9 +22,9 @@ from fl_app.data.population import ClientData, Population
 from fl_app.params import FlatModule
 from fl_app.types import Vector, Vectors
 from fl_app.wiring import (
-    bare_network,
     dataset,
     device,
+    network,
     plan_of,
     privacy,
     schedule,
@@ -34,6 +35,8 @@ _lock = threading.Lock()
 _local = threading.local()
 _crew_lock = threading.Lock()
 _crews: dict[tuple[str, int, int], Vectors] = {}
+_parts_lock = threading.Lock()
+_constants: dict[str, Mapping[str, torch.Tensor]] = {}
 _clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDict()
 
 
@@ -118,13 +121,16 @@ def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient
 
 def fuses(config: Config) -> bool:
     """Whether the clients that run at a time in this process train as one computation."""
-    if privacy(config).of_samples:
+    if not _may_fuse(config):
         return False
-    if config.client.cohort == "auto" and device(config).type != "cuda":
+    return can_fuse(network(config, dataset(config.data, config.seed)))
+
+
+def _may_fuse(config: Config) -> bool:
+    """Whether privacy and device let clients train together, if their network does."""
+    if privacy(config).of_samples or config.client.cohort == "single":
         return False
-    with torch.device("meta"):
-        module = bare_network(config.network, dataset(config.data, config.seed))
-    return config.client.cohort != "single" and can_fuse(module)
+    return config.client.cohort == "fused" or device(config).type == "cuda"
 
 
 def workers(config: Config) -> int:
@@ -135,19 +141,34 @@ def workers(config: Config) -> int:
 def _thread_model(config: Config, people: Population) -> tuple[FlatModule, trainer.Trainer]:
     """Return a model that no other thread uses, and how it is trained.
 
-    Its weights are always loaded before use.
+    Its weights are always loaded before use; all else is what the network's constructor made,
+    on every engine, since each draws from the same keyed seed.
     """
     if getattr(_local, "key", None) != config.key:
         torch.set_num_threads(config.client.threads)
-        with torch.device("meta"):
-            module = bare_network(config.network, people.dataset)
-        _local.model = FlatModule(module.to_empty(device="cpu"), device=device(config))
+        module = network(config, people.dataset)
+        _local.model = _with_constants(config, module)
         if isinstance(module, CentroidModel):
             _local.train = partial(train_centroids, module)
         else:
-            _local.train = trainer.choose(_local.model, config.client, fused=fuses(config))
+            together = _may_fuse(config) and can_fuse(module)
+            _local.train = trainer.choose(_local.model, config.client, fused=together)
         _local.key = config.key
     return _local.model, _local.train
+
+
+def _with_constants(config: Config, module: torch.nn.Module) -> FlatModule:
+    """Return a network as a flat one, with the constants of the first one of this process.
+
+    A client that trains meanwhile in another thread may draw from torch's global generator, as
+    dropout does, and so disturb what a constructor draws; before the first network none trains.
+    """
+    with _parts_lock:
+        flat = FlatModule(module, device=device(config), constants=_constants.get(config.key))
+        if config.key not in _constants:
+            _constants.clear()
+            _constants[config.key] = flat.constants
+        return flat
 
 
 def _client_data(

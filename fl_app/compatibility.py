@@ -3,14 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from fl_app.client.clustering import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.protection import Privacy
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
-from fl_app.wiring import bare_network, dataset
+from fl_app.params import FlatModule
+from fl_app.wiring import dataset, seeded_network
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -37,10 +36,9 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         against = _complaint(check, clients=clients, classes=whole.classes)
     else:
         against = []
-    with torch.device("meta"):
-        split = _complaint(people.resolve(), whole, seed=seed, **people.options)
-        built = _complaint(_check_network, values, whole)
-        hidden = _complaint(_check_privacy, values, whole)
+    split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+    built = _complaint(_check_network, values, whole)
+    hidden = _complaint(_check_privacy, values, whole)
     moving = _complaint(Schedule(*_parts_of(values)).check)
     return list(dict.fromkeys(split + built + against + hidden + moving))
 
@@ -50,7 +48,8 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     net, method, records, client = (
         values[key] for key in ("network", "strategy", "records", "client")
     )
-    module = bare_network(net, data)
+    module = seeded_network(net, data, values["seed"])
+    FlatModule(module)
     of_points = isinstance(module, CentroidModel)
     if method is not None and of_points != method.resolve().of_points:
         raise ValueError(
@@ -81,7 +80,7 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if given is None or client is None or not given.sound:
         return
     guard: Privacy = given.resolve()(**given.options)
-    module = bare_network(values["network"], data)
+    module = seeded_network(values["network"], data, values["seed"])
     guard.check(module, client, deployed=engine.name == "deployment")
 
 

@@ -2,11 +2,12 @@
 
 The vector holds the trainable parameters first, then the float buffers (batch-norm
 statistics): the buffers are averaged like the rest, but only the trainable head counts as
-a direction. Integer buffers (step counters) stay where they are.
+a direction. Everything else is a constant of the run: frozen parameters, buffers of integers
+and booleans, and float buffers that hold an infinity (masks), of which no mean exists.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -54,57 +55,144 @@ class Layout:
 
 
 class FlatModule:
-    """A module whose parameters and float buffers are views of one flat tensor.
+    """A module whose trainable parameters and float buffers are views of one flat tensor.
 
-    Loading a model or reading it back is then a single copy, whatever its depth. Only the
-    kernels of convolutions lie apart, in the memory format that convolutions are fast in.
+    Loading a model or reading it back is then a single copy, whatever its depth. Kernels of
+    convolutions lie apart, in the memory format that convolutions are fast in, and so do tensors
+    of another precision. `constants` maps the name of each other tensor to its value, which every
+    `load` sets anew, so that a model scores the same whatever was trained before; threads may
+    share them. Raises ValueError for a module without trainable parameters, or complex ones.
     """
 
-    def __init__(self, module: nn.Module, *, device: torch.device | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        device: torch.device | None = None,
+        constants: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         self.module = module.to(device)
-        parameters = list(self.module.named_parameters())
-        buffers = [b for b in self.module.named_buffers() if b[1].is_floating_point()]
-        pieces = parameters + buffers
+        pieces, others = _divided(self.module)
         self.layout = Layout(
-            tuple(name for name, _ in pieces),
-            tuple(tuple(tensor.shape) for _, tensor in pieces),
-            len(parameters),
+            tuple(pieces),
+            tuple(tuple(tensor.shape) for tensor in pieces.values()),
+            sum(isinstance(tensor, nn.Parameter) for tensor in pieces.values()),
         )
-        self.flat = torch.cat([t.detach().reshape(-1).float() for _, t in pieces])
-        self._kernels: list[tuple[torch.Tensor, torch.Tensor]] = []
-        for (name, tensor), view in zip(pieces, self._views(), strict=True):
+        _check_trainable(pieces)
+        self.flat = torch.cat([t.detach().reshape(-1).float() for t in pieces.values()])
+        self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for tensor, view in zip(pieces.values(), self._views(), strict=True):
+            self._move(tensor, view)
+        for tensor in others.values():
             if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
-                tensor.data = view.clone(memory_format=torch.channels_last)
-                self._kernels.append((tensor.data, view))
-            elif isinstance(tensor, nn.Parameter):
-                tensor.data = view
-            else:
-                owner, _, leaf = name.rpartition(".")
-                self.module.get_submodule(owner)._buffers[leaf] = view
+                tensor.data = tensor.data.clone(memory_format=torch.channels_last)
+        self._constants = {name: t.detach() for name, t in others.items()}
+        self.constants = constants or {name: t.clone() for name, t in self._constants.items()}
+        self._buffers = _registered(self.module)
+        self._set_constants()
+        self._sources = {id(tensor): name for name, tensor in (pieces | others).items()}
 
     def _views(self) -> Iterator[torch.Tensor]:
         parts = torch.split(self.flat, list(self.layout.sizes))
         return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))
 
+    def _move(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
+        """Let `tensor` lie in the flat vector as `view`, or beside it where it must."""
+        if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
+            tensor.data = tensor.data.clone(memory_format=torch.channels_last)
+        elif tensor.dtype == torch.float32:
+            tensor.data = view
+            return
+        self._apart.append((tensor.data, view))
+
+    def _settle(self) -> None:
+        """Register again the buffers that the module has replaced instead of written into."""
+        for owner, leaf, tensor in self._buffers:
+            current = owner._buffers[leaf]
+            if current is not tensor:
+                if current is not None:
+                    tensor.copy_(current.detach())
+                owner._buffers[leaf] = tensor
+
     def load(self, vector: Vector) -> None:
         """Set the model to `vector` (d,)."""
         self.layout.check(vector)
+        self._settle()
         if self.flat.device.type == "cpu":
             self.flat.numpy()[:] = vector
         else:
             self.flat.copy_(torch.from_numpy(np.array(vector)))
-        for kernel, view in self._kernels:
-            kernel.copy_(view)
+        for tensor, view in self._apart:
+            tensor.copy_(view)
+        self._set_constants()
+
+    def _set_constants(self) -> None:
+        for name, tensor in self._constants.items():
+            tensor.copy_(self.constants[name])
 
     def view(self) -> Vector:
         """Return the model as a vector (d,) that the next `load` or training may overwrite."""
-        for kernel, view in self._kernels:
-            view.copy_(kernel)
+        self._settle()
+        for tensor, view in self._apart:
+            view.copy_(tensor)
         return self.flat.cpu().numpy()
 
     def vector(self) -> Vector:
         """Return a copy of the model as a vector (d,)."""
         return self.view().copy()
+
+    def sources(self) -> dict[str, str]:
+        """Return, by each name of the module's state dict, the piece or constant that it is.
+
+        Tied weights are one piece under several names; buffers that are not persistent have no
+        name there. Raises ValueError for an entry that is neither parameter nor buffer.
+        """
+        found = {}
+        for name, tensor in self.module.state_dict(keep_vars=True).items():
+            if id(tensor) not in self._sources:
+                raise ValueError(
+                    f"the state dict of the network must hold its parameters and buffers alone, "
+                    f"got {name!r}, which no model file can hold; register it as a buffer"
+                )
+            found[name] = self._sources[id(tensor)]
+        return found
+
+
+def _divided(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return the tensors that travel, parameters first, and those that are constants."""
+    pieces: dict[str, torch.Tensor] = {}
+    constants: dict[str, torch.Tensor] = {}
+    for name, parameter in module.named_parameters():
+        (pieces if parameter.requires_grad else constants)[name] = parameter
+    for name, buffer in module.named_buffers():
+        travels = buffer.is_floating_point() and bool(buffer.isfinite().all())
+        (pieces if travels else constants)[name] = buffer
+    return pieces, constants
+
+
+def _check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError unless some of the pieces are trainable, and all are real numbers."""
+    if not any(isinstance(tensor, nn.Parameter) for tensor in pieces.values()):
+        raise ValueError(
+            "a network needs at least one trainable parameter, got none; set requires_grad=True "
+            "on the parameters that clients shall train"
+        )
+    for name, tensor in pieces.items():
+        if tensor.is_complex():
+            raise ValueError(
+                f"trainable parameters must be real numbers, got {name!r} of {tensor.dtype}; "
+                "train its real and imaginary parts as two parameters"
+            )
+
+
+def _registered(module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    """Return each buffer with the module and the name that it is registered under."""
+    return [
+        (owner, leaf, tensor)
+        for owner in module.modules()
+        for leaf, tensor in owner._buffers.items()
+        if tensor is not None
+    ]
 
 
 @lru_cache(maxsize=8)

@@ -4,13 +4,18 @@ The same key gives the same stream on every engine, in every process and after a
 whatever was drawn before it.
 """
 
+import threading
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 
 SERVER = -1
 """The `client` of what is drawn for the run as a whole."""
+
+_global = threading.RLock()
 
 
 def _sequence(seed: int, purpose: str, round: int, client: int) -> np.random.SeedSequence:
@@ -37,3 +42,14 @@ def torch_seed(seed: int, *, purpose: str, round: int = 0, client: int = SERVER)
     """Return a 63-bit seed for one key, for libraries that take a number."""
     state = _sequence(seed, purpose, round, client).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
+
+
+@contextmanager
+def global_torch_seed(seed: int) -> Iterator[None]:
+    """Seed torch's global generator for a while, for code that takes no generator.
+
+    The state before comes back at the end. One thread at a time: the state is the process's.
+    """
+    with _global, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -27,7 +27,7 @@ from fl_app.params import FlatModule, Layout
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
-from fl_app.rng import generator, torch_seed
+from fl_app.rng import generator, global_torch_seed, torch_seed
 from fl_app.schema import Target
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.setting import Setting, largest
@@ -79,18 +79,15 @@ def population(config: Config, data_root: str | None = None) -> Population:
 
 
 def network(config: Config, data: Dataset, number: int = 0) -> torch.nn.Module:
-    """Build the network, its weights drawn from the run's own keyed seed; `number` draws others.
-
-    Torch initialises from its global generator only, so that state is set aside meanwhile.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(config.seed, purpose="initial model", round=number))
-        return bare_network(config.network, data)
+    """Build the network of a run; each process and machine builds the same one."""
+    return seeded_network(config.network, data, config.seed, number)
 
 
-def bare_network(net: Target, data: Dataset) -> torch.nn.Module:
-    built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
-    return built
+def seeded_network(net: Target, data: Dataset, seed: int, number: int = 0) -> torch.nn.Module:
+    """Build a network, its weights drawn from the run's own keyed seed; `number` draws others."""
+    with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
+        built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
+        return built
 
 
 def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
@@ -223,9 +220,7 @@ def central_test(config: Config) -> CentralTest | None:
 
 def _central(config: Config, *, most: int | None) -> CentralTest:
     data, where = shared_population(config).dataset, device(config)
-    with torch.device("meta"):
-        module = bare_network(config.network, data)
-    model = FlatModule(module.to_empty(device="cpu"), device=where)
+    model = FlatModule(network(config, data), device=where)
     return CentralTest(model, *balanced(data, where, most=most), config.client.precision)
 
 

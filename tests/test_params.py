@@ -48,6 +48,94 @@ def test_float_buffers_follow_the_trainable_part_and_counters_stay() -> None:
     assert flat.module[1].num_batches_tracked.item() == 1
 
 
+def test_frozen_parameters_are_no_part_of_the_vector() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 2, 3).requires_grad_(False), nn.Flatten(), nn.Linear(2, 1))
+    flat = FlatModule(module)
+    assert flat.layout.names == ("2.weight", "2.bias")
+    assert flat.layout.direction == slice(0, flat.layout.size) == slice(0, 3)
+    assert set(flat.constants) == {"0.weight", "0.bias"}
+
+
+def test_a_load_sets_what_does_not_travel_to_what_it_was() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+    module[2].requires_grad_(False)
+    flat = FlatModule(module)
+    start, frozen = flat.vector(), module[2].weight.clone()
+    flat.module(torch.ones(4, 2))
+    module[2].weight.data += 1
+    flat.load(start)
+    assert module[1].num_batches_tracked.item() == 0
+    assert torch.equal(module[2].weight, frozen)
+
+
+def test_constants_may_come_from_another_copy_of_the_network() -> None:
+    first, second = (
+        FlatModule(nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1)))
+        for _ in range(2)
+    )
+    shared = FlatModule(second.module, constants=first.constants)
+    assert torch.equal(shared.module[0].weight, first.module[0].weight)
+    assert shared.constants is first.constants
+
+
+def test_a_buffer_that_a_layer_replaces_is_read_and_put_back() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    flat, norm = FlatModule(module), module[1]
+    registered = norm.running_mean
+    norm.running_mean = torch.tensor([3.0, 4.0])
+    norm.num_batches_tracked = norm.num_batches_tracked + 5
+    vector = flat.vector()
+    assert vector[-4:].tolist() == [3, 4, 1, 1]
+    assert norm.running_mean is registered
+    norm.running_mean = torch.tensor([5.0, 6.0])
+    flat.load(vector)
+    assert norm.running_mean.tolist() == [3, 4]
+    assert norm.num_batches_tracked.item() == 0
+
+
+def test_an_infinite_buffer_is_a_constant_and_other_precisions_keep_theirs() -> None:
+    module = nn.Linear(2, 1).to(torch.bfloat16)
+    module.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    module.register_buffer("steps", torch.tensor([0.5], dtype=torch.float64))
+    flat = FlatModule(module)
+    assert flat.layout.names == ("weight", "bias", "steps")
+    assert set(flat.constants) == {"mask"}
+    flat.load(np.array([1, 2, 3, 0.25], np.float32))
+    assert module.weight.dtype == torch.bfloat16
+    assert module.steps.dtype == torch.float64
+    assert module.weight.tolist() == [[1, 2]]
+    module.steps += 1
+    assert flat.vector().tolist() == [1, 2, 3, 1.25]
+
+
+def test_tied_weights_are_one_piece_with_two_names_in_the_state() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
+    module[1].weight = module[0].weight
+    module[2].register_buffer("passing", torch.zeros(1), persistent=False)
+    flat = FlatModule(module)
+    assert "1.weight" not in flat.layout.names
+    sources = flat.sources()
+    assert sources["1.weight"] == sources["0.weight"] == "0.weight"
+    assert sources["2.num_batches_tracked"] in flat.constants
+    assert sources.keys() == module.state_dict().keys()
+
+
+def test_a_state_that_is_no_tensor_cannot_be_saved() -> None:
+    class Noted(nn.Linear):
+        def get_extra_state(self) -> dict[str, int]:
+            return {"seen": 3}
+
+    with pytest.raises(ValueError, match="got '_extra_state'"):
+        FlatModule(Noted(2, 1)).sources()
+
+
+def test_a_network_must_have_something_to_train_that_is_a_real_number() -> None:
+    with pytest.raises(ValueError, match="at least one trainable parameter, got none"):
+        FlatModule(nn.Linear(2, 1).requires_grad_(False))
+    with pytest.raises(ValueError, match=r"got 'weight' of torch\.complex64"):
+        FlatModule(nn.Linear(2, 1, dtype=torch.complex64))
+
+
 def test_a_vector_of_another_network_is_refused() -> None:
     with pytest.raises(ValueError, match="same network"):
         FlatModule(small_cnn((1, 8, 8), 10)).load(np.zeros(3, np.float32))

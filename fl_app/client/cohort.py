@@ -56,12 +56,13 @@ def train_cohort(
 
     `images` (s_i, C, H, W) and `labels` (s_i,) of each client may differ in length; each
     client's batches come from its own generator, as when it trains alone, and the result is
-    the same but for the order of float sums. `module` gives the form of the network only:
-    its parameters, in order, are the pieces of a row of `starts`.
+    the same but for the order of float sums. `module` gives the form of the network, whose
+    trainable parameters, in order, are the pieces of a row of `starts`, and the frozen ones, which
+    all clients share.
     """
     plan = _plan([len(each) for each in labels], settings, generators).to(starts.device)
     everyone = torch.cat(list(images)), torch.cat(list(labels))
-    shapes = {name: p.shape for name, p in module.named_parameters()}
+    shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
     first = {
         name: piece.reshape(-1, *shape).contiguous()

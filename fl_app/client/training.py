@@ -56,11 +56,12 @@ def train(
 
     `images` (s, C, H, W) and `labels` (s,) live on the module's device; `generator` (CPU)
     orders the samples of each epoch anew. Zero epochs change nothing and give NaN-free 0.0.
+    Frozen parameters stay as they are, also under weight decay.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
     module.train()
-    parameters = list(module.parameters())
+    parameters = trainable(module)
     starts = [p.detach().clone() for p in parameters] if settings.proximal else []
     optimiser = torch.optim.SGD(
         parameters,
@@ -83,6 +84,11 @@ def train(
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
+
+
+def trainable(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that training moves, in the order of the flat vector."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def epoch_order(samples: int, generator: torch.Generator) -> Tensor:
