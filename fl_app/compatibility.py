@@ -9,6 +9,7 @@ from fl_app.client.protection import Privacy
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
+from fl_app.records.models import StateForm
 from fl_app.wiring import dataset, seeded_network
 
 
@@ -49,7 +50,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         values[key] for key in ("network", "strategy", "records", "client")
     )
     module = seeded_network(net, data, values["seed"])
-    FlatModule(module)
+    StateForm.of(FlatModule(module))
     of_points = isinstance(module, CentroidModel)
     if method is not None and of_points != method.resolve().of_points:
         raise ValueError(

@@ -24,6 +24,7 @@ from fl_app.engines.loop import RoundLoop
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
+from fl_app.records.models import StateForm
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
@@ -162,6 +163,7 @@ def server(config: Config) -> RoundLoop:
         snapshot_rounds=_snapshot_rounds(config),
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
+        form=StateForm.of(FlatModule(network(config, shared_population(config).dataset))),
     )
     method = strategy(config)
     if method.of_points:

@@ -1,23 +1,54 @@
 """The trained models, one file with the tensors under their names."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
 import numpy as np
+import torch
 from safetensors.numpy import load_file
 
-from fl_app.params import Layout, is_finite
+from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.records.atomic import replacing
-from fl_app.records.tensors import save
-from fl_app.types import Vectors
+from fl_app.records.tensors import contiguous, save
+from fl_app.types import Vector, Vectors
 
 log = getLogger(__name__)
 FILE = "models.safetensors"
 
 
-def write_models(folder: Path, models: Vectors, layout: Layout) -> Path:
+@dataclass(frozen=True)
+class StateForm:
+    """What the state dict of a network holds beside the vector that travels.
+
+    `sources` maps each of its names to a piece of the layout or to one of `constants`: frozen
+    parameters and buffers that no client changes.
+    """
+
+    sources: Mapping[str, str]
+    constants: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of(cls, flat: FlatModule) -> "StateForm":
+        """Return the form of a network; raises ValueError for a state that no file can hold."""
+        sources = flat.sources()
+        saved = set(sources.values()) & flat.constants.keys()
+        constants = {name: contiguous(name, _array(flat.constants[name])) for name in saved}
+        return cls(sources, constants)
+
+    def state(self, model: Vector, layout: Layout) -> dict[str, np.ndarray]:
+        """Return the state dict of `model` (d,), as arrays that share the memory of constants."""
+        tensors = dict(self.constants) | dict(_pieces(model, layout))
+        return {name: tensors[source] for name, source in self.sources.items()}
+
+
+def write_models(
+    folder: Path, models: Vectors, layout: Layout, form: StateForm | None = None
+) -> Path:
     """Write models (k, d) as `community_<row>/<tensor name>`, ready for `load_state_dict`.
 
+    With a `form` the tensors are those of the network's state dict, else those of the layout.
     A model that is not finite is written as it is, and logged as an error. Raises OSError when
     the disk refuses; the former file stays then.
     """
@@ -25,9 +56,9 @@ def write_models(folder: Path, models: Vectors, layout: Layout) -> Path:
     for row, model in enumerate(models):
         if not is_finite(model):
             log.error("the model of community %d is not finite; do not use it", row)
-        parts = np.split(model, np.cumsum(layout.sizes)[:-1])
-        for name, shape, part in zip(layout.names, layout.shapes, parts, strict=True):
-            tensors[f"community_{row}/{name}"] = np.ascontiguousarray(part.reshape(shape))
+        state = form.state(model, layout) if form else dict(_pieces(model, layout))
+        for name, array in state.items():
+            tensors[f"community_{row}/{name}"] = contiguous(name, array)
     with replacing(folder / FILE) as temporary:
         save(temporary, tensors, {})
     return folder / FILE
@@ -40,3 +71,17 @@ def read_models(folder: Path) -> list[dict[str, np.ndarray]]:
         row, _, name = key.partition("/")
         models.setdefault(int(row.removeprefix("community_")), {})[name] = tensor
     return [models[row] for row in sorted(models)]
+
+
+def _pieces(model: Vector, layout: Layout) -> Iterator[tuple[str, np.ndarray]]:
+    parts = np.split(model, np.cumsum(layout.sizes)[:-1])
+    for name, shape, part in zip(layout.names, layout.shapes, parts, strict=True):
+        yield name, part.reshape(shape)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a tensor as an array; float32 holds exactly what floats NumPy does not know."""
+    known = (torch.float16, torch.float32, torch.float64)
+    plain = tensor.detach().cpu()
+    other = plain.is_floating_point() and plain.dtype not in known
+    return (plain.float() if other else plain).numpy()

@@ -13,7 +13,7 @@ from fl_app.records import checkpoint as checkpoints
 from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import Checkpoint, CheckpointError
 from fl_app.records.history import History
-from fl_app.records.models import write_models
+from fl_app.records.models import StateForm, write_models
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
@@ -30,7 +30,8 @@ class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 
     `identity` is what the summary says of the configuration: strategy, engine and seed;
-    `track` makes the tracker that is told of the rounds too.
+    `track` makes the tracker that is told of the rounds too, and `form` says what a saved model
+    holds beside the vector that travels.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class Recorder:
         snapshot_rounds: Collection[int],
         resume: bool,
         track: Callable[[Tracked], Tracker] = NoTracker,
+        form: StateForm | None = None,
     ) -> None:
         self.folder = folder
         self.identity = identity
         self.checkpoint_every = checkpoint_every
         self.snapshot_rounds = snapshot_rounds
+        self.form = form
         self._checkpoints = folder / CHECKPOINTS
         self._written: int | None = None
         self._ours = resume  # whether the checkpoints that stand there are of this run
@@ -140,7 +143,7 @@ class Recorder:
     ) -> None:
         """Write models.safetensors and summary.json, and end the tracking."""
         try:
-            write_models(self.folder, models, layout)
+            write_models(self.folder, models, layout, self.form)
         except (OSError, ValueError) as error:  # the summary is still wanted
             log.error("models.safetensors could not be written: %s", error)
         summarise(

@@ -27,6 +27,7 @@ CODES = {
     "uint16": "U16",
     "uint8": "U8",
     "bool": "BOOL",
+    "complex64": "C64",
 }
 """numpy's names of the dtypes that both sides know, in safetensors' words."""
 
