@@ -15,6 +15,7 @@ from fl_app.client.adversary import Attack, Collusion
 from fl_app.client.clustering import CentroidModel, score_centroids, train_centroids
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure
+from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.protection import Plan, Privacy, SampleDp
 from fl_app.client.training import evaluate
 from fl_app.config import Config
@@ -37,6 +38,7 @@ _crew_lock = threading.Lock()
 _crews: dict[tuple[str, int, int], Vectors] = {}
 _parts_lock = threading.Lock()
 _constants: dict[str, Mapping[str, torch.Tensor]] = {}
+_entries: dict[str, PrivateEntries] = {}
 _clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDict()
 
 
@@ -49,9 +51,9 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     if clusters:
         measure = partial(score_centroids, classes=people.dataset.classes)
     built, liars = attack(config)
-    guard, plan = privacy(config), None
+    guard, plan, entries = privacy(config), None, None
     if guard.kind != "none":
-        plan = plan_of(config, people.samples(client_id))
+        plan, entries = plan_of(config, people.samples(client_id)), _private_entries(config, people)
         train = _private(config, model, guard, plan) if guard.of_samples else train
     return LocalClient(
         client_id,
@@ -68,7 +70,25 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
         privacy=guard,
         plan=plan,
+        entries=entries,
     )
+
+
+def _private_entries(config: Config, people: Population) -> PrivateEntries:
+    """Return which entries of a model privacy hides, found once per process on other networks.
+
+    Raises ValueError for a network that privacy cannot hide: a client checks for itself, whatever
+    was checked where the run was started.
+    """
+    with _parts_lock:
+        if config.key not in _entries:
+            guard, shape = privacy(config), people.dataset.shape
+            tried = network(config, people.dataset)
+            guard.check(tried, config.client, shape, deployed=config.engine.name == "deployment")
+            entries = guard.entries(FlatModule(network(config, people.dataset)), shape)
+            _entries.clear()
+            _entries[config.key] = entries
+        return _entries[config.key]
 
 
 def _private(config: Config, model: FlatModule, guard: Privacy, plan: Plan) -> trainer.Trainer:

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import nn
+
 from fl_app.client.clustering import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.protection import Privacy
+from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
@@ -50,7 +53,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         values[key] for key in ("network", "strategy", "records", "client")
     )
     module = seeded_network(net, data, values["seed"])
-    StateForm.of(FlatModule(module))
+    _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
     of_points = isinstance(module, CentroidModel)
     if method is not None and of_points != method.resolve().of_points:
         raise ValueError(
@@ -75,14 +78,30 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         )
 
 
+def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:
+    """Raise ValueError for a network that cannot be saved, or has other constants when built again.
+
+    Server and clients each build it: what does not travel must be the same everywhere.
+    """
+    StateForm.of(first)
+    again = FlatModule(build()).constants if first.constants else {}
+    for name, constant in first.constants.items():
+        if not same(constant, again[name]):
+            raise ValueError(
+                "frozen parameters and buffers must be the same whenever the network is built, got "
+                f"{name} that differs; draw it by torch alone or read it from a file"
+            )
+
+
 def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for a privacy that does not go with network, training or engine."""
     given, client, engine = values["privacy"], values["client"], values["engine"]
     if given is None or client is None or not given.sound:
         return
     guard: Privacy = given.resolve()(**given.options)
-    module = seeded_network(values["network"], data, values["seed"])
-    guard.check(module, client, deployed=engine.name == "deployment")
+    if guard.kind != "none":
+        module = seeded_network(values["network"], data, values["seed"])
+        guard.check(module, client, data.shape, deployed=engine.name == "deployment")
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:

@@ -8,7 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from fl_app.client.adversary import Attack, Backdoor, NoAttack
-from fl_app.client.protection import Draws, NoPrivacy, Plan, Privacy
+from fl_app.client.draws import Draws
+from fl_app.client.private_entries import PrivateEntries
+from fl_app.client.protection import NoPrivacy, Plan, Privacy
 from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
@@ -43,7 +45,8 @@ class LocalClient:
 
     `samples` counts its training data, which `load` brings, as they are in a round, when they
     are first needed: a client that is only asked who it is costs no memory. One that clusters
-    its points is always scored on its training data, as nothing else of them is learnt.
+    its points is always scored on its training data, as nothing else of them is learnt. `plan`
+    and `entries` are for a client with a privacy: what its accountant and its updates go by.
     """
 
     client_id: int
@@ -60,6 +63,7 @@ class LocalClient:
     colluders: Callable[[Vector, int], Vectors] | None = None
     privacy: Privacy = NO_PRIVACY
     plan: Plan | None = None
+    entries: PrivateEntries | None = None
 
     def fit(
         self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
@@ -74,16 +78,26 @@ class LocalClient:
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
         done = self.train(Job(start, images, labels, batches, task or {}, hidden))
-        model, said = done.model, dict[str, float]()
+        model: Vector = done.model
+        said: Mapping[str, float] = {}
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
             model = start + self.attack.forge(
                 model - start, noise, partial(self._colluding, start, server_round)
             )
         elif self.plan is not None:
-            update, said = self.privacy.protect(model - start, self.plan, task or {}, draws)
-            model = start + update
+            model, said = self._protected(start, model, self.plan, task or {}, draws)
         return Trained(model, done.loss, self.samples, done.seconds, said)
+
+    def _protected(
+        self, start: Vector, model: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
+    ) -> tuple[Vector, Mapping[str, float]]:
+        """Return the model (d,) that may leave, and what is said beside it."""
+        if self.entries is None:
+            raise ValueError("privacy needs the entries that it hides; build clients by the wiring")
+        update = self.entries.update(start, model)
+        update, said = self.privacy.protect(update, plan, task, draws)
+        return self.entries.moved(start, update), said
 
     def _colluding(self, start: Vector, server_round: int) -> Vectors:
         if self.colluders is None:

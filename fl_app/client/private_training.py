@@ -9,35 +9,15 @@ from time import perf_counter
 import torch
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
-from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
 from fl_app.client.trainer import Job, Outcome
-from fl_app.client.training import Settings, pull
+from fl_app.client.training import Settings, pull, trainable
 from fl_app.params import FlatModule
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
-
-
-def check(module: nn.Module, settings: Settings) -> None:
-    """Raise ValueError for a network or training in which a sample has no gradient of its own."""
-    mixing = ModuleValidator.validate(module, strict=False)
-    if mixing:
-        raise ValueError(
-            "privacy=sample_dp needs a network in which no layer mixes samples, got "
-            f"{len(mixing)} that do, such as batch normalisation; choose network=small_cnn"
-        )
-    if settings.precision != "fp32":
-        raise ValueError(
-            f"client.precision must be fp32 with privacy=sample_dp, got {settings.precision}; "
-            "remove it"
-        )
-    if settings.epochs == 0:
-        raise ValueError(
-            "client.epochs must be positive with privacy=sample_dp, got 0; nothing would be hidden"
-        )
 
 
 @dataclass(frozen=True)
@@ -62,7 +42,8 @@ def train_privately(flat: FlatModule, settings: Settings, bounded: Bounded, job:
     flat.module.train()
     total = count = 0.0
     with _contiguous(flat.module), _per_sample(flat, settings, bounded, job) as optimiser:
-        starts = [p.detach().clone() for p in flat.module.parameters()]
+        parameters = trainable(flat.module)
+        starts = [p.detach().clone() for p in parameters]
         each_epoch = bounded.release.steps // max(settings.epochs, 1)
         for step, batch in enumerate(_batches(len(job.labels), bounded.release, job.generator)):
             if step % max(each_epoch, 1) == 0:
@@ -76,7 +57,7 @@ def train_privately(flat: FlatModule, settings: Settings, bounded: Bounded, job:
             torch.autograd.backward(losses)
             optimiser.pre_step()
             if settings.proximal:
-                pull(list(flat.module.parameters()), starts, settings.proximal)
+                pull(parameters, starts, settings.proximal)
             optimiser.original_optimizer.step()
             total, count = total + float(losses.detach()), count + len(batch)
     return Outcome(flat.vector(), total / max(count, 1.0), perf_counter() - began)
@@ -114,14 +95,13 @@ def _per_sample(
         raise ValueError("DP-SGD needs a generator for its noise; build clients by the wiring")
     device = job.labels.device
     noise = torch.Generator(device).manual_seed(job.noise.initial_seed())
-    hooked = GradSampleModule(flat.module, loss_reduction="sum")
     plain = torch.optim.SGD(
-        flat.module.parameters(),
+        trainable(flat.module),
         lr=settings.learning_rate,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
-    try:
+    with hooked(flat.module):
         yield DPOptimizer(
             plain,
             noise_multiplier=bounded.release.noise_multiplier,
@@ -129,5 +109,13 @@ def _per_sample(
             expected_batch_size=max(1, round(bounded.release.rate * len(job.labels))),
             generator=noise,
         )
+
+
+@contextmanager
+def hooked(module: nn.Module) -> Iterator[None]:
+    """Let each backward pass give the parameters a `grad_sample`, for a while."""
+    hooks = GradSampleModule(module, loss_reduction="sum")
+    try:
+        yield
     finally:
-        hooked.to_standard_module()
+        hooks.to_standard_module()

@@ -4,31 +4,32 @@ A privacy is a setting of the run that server and clients both know: clients app
 server reckons from it what each has spent. The functions that it applies are those of
 fl_app.client.privacy, and DP-SGD is that of fl_app.client.private_training.
 
-Neither kind covers what a client says beside its model: its mean training loss, its number of
-samples, which of several models it chose, and its accuracy when it is measured. A deployment
-that needs those private too must not read them.
+Both kinds hide every entry of the model that leaves: fl_app.client.private_entries. Neither
+covers what a client says beside its model: its mean training loss, its number of samples, which
+of several models it chose, and its accuracy when it is measured. A deployment that needs those
+private too must not read them.
 """
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import nn
 
 from fl_app.client import accountant, privacy
 from fl_app.client.accountant import Release
 from fl_app.client.clustering import CentroidModel
+from fl_app.client.draws import Draws
+from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.client.training import Settings
-from fl_app.rng import generator, torch_generator
+from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
+Shape = tuple[int, ...]
 BOUND, FITTING = "clip_bound", "fitting"
 """Names in the messages: the bound that holds this round, and whether an update was within it."""
 
@@ -70,12 +71,20 @@ class Privacy:
     of_samples = False
     """Whether the training itself is private, sample by sample."""
 
-    def check(self, module: nn.Module, settings: Settings, *, deployed: bool) -> None:
+    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError for settings that do not go with each other or with the rest.
 
-        `module` is the network, `deployed` whether server and clients are different machines.
+        `module` is the network, which may be unfit for use afterwards, `shape` that of one image,
+        `deployed` whether server and clients are different machines.
         """
         return
+
+    def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
+        """Return which entries of the model are hidden; the others are sent as received.
+
+        `flat` is the network, which may be unfit for use afterwards, `shape` that of one image.
+        """
+        return trainable_entries(flat.layout)
 
     def release(self, plan: Plan) -> Release | None:
         """Return what leaves a client in one round, for the accountant; None: no privacy."""
@@ -92,41 +101,15 @@ class Privacy:
         return True
 
     def protect(
-        self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: "Draws"
+        self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (d,) that is sent, and what is said beside it."""
+        """Return the update (e,) of the hidden entries that is sent, and what is said with it."""
         return update, {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Privacy):
     """Updates leave the client as they are."""
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Where the noise of one client and round comes from.
-
-    `keyed`: from the run's seed, else from the system's entropy.
-    """
-
-    seed: int
-    server_round: int
-    client_id: int
-    keyed: bool
-
-    def numpy(self, purpose: str) -> np.random.Generator:
-        """Return a NumPy generator of this purpose."""
-        if not self.keyed:
-            return np.random.default_rng(secrets.randbits(128))
-        return generator(self.seed, purpose=purpose, round=self.server_round, client=self.client_id)
-
-    def torch(self, purpose: str) -> torch.Generator:
-        """Return a CPU torch generator of this purpose."""
-        if not self.keyed:
-            return torch.Generator().manual_seed(secrets.randbits(63))
-        keys = {"round": self.server_round, "client": self.client_id}
-        return torch_generator(self.seed, purpose=purpose, **keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +132,7 @@ class Budgeted(Privacy):
     clip: PositiveFloat = 1.0
     randomness: Literal["seed", "system"] = "seed"
 
-    def check(self, module: nn.Module, settings: Settings, *, deployed: bool) -> None:
+    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError for noise that nothing decides, anyone can know or fits nothing."""
         if self.epsilon is None and self.noise_multiplier is None:
             raise ValueError(
@@ -186,9 +169,10 @@ class LocalDp(Budgeted):
     """Local differential privacy of a client's whole update, against the server and all behind it.
 
     The client clips its update to `clip` and adds Gaussian noise of the standard deviation
-    `noise_multiplier * clip` to every parameter before it leaves: whoever sees the messages,
-    the server included, can tell the update from any other that the client might have sent
-    only as far as (epsilon, delta) allows. Two updates within the bound lie up to twice the
+    `noise_multiplier * clip` to every entry before it leaves, running statistics of normalisation
+    layers included; buffers that training does not change go back as they came. Whoever sees the
+    messages, the server included, can tell the update from any other that the client might have
+    sent only as far as (epsilon, delta) allows. Two updates within the bound lie up to twice the
     bound apart, and that is the sensitivity reckoned with. That not all clients take part in a
     round gives no extra privacy here, since the server knows who does; it only means fewer rounds.
 
@@ -207,9 +191,10 @@ class LocalDp(Budgeted):
     quantile: Quantile | None = None
     rate: PositiveFloat = 0.2
 
-    def check(self, module: nn.Module, settings: Settings, *, deployed: bool) -> None:
-        """Raise ValueError, beside the rest, for a budget that one round is too much for."""
-        super().check(module, settings, deployed=deployed)
+    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
+        """Raise ValueError, beside the rest, for a buffer or a budget that cannot be."""
+        super().check(module, settings, shape, deployed=deployed)
+        self.entries(FlatModule(module), shape)
         if self.noise_multiplier is None:
             return
         once = [accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)]
@@ -220,6 +205,10 @@ class LocalDp(Budgeted):
                 f"one round, privacy.epsilon={self.limit:g} is less; give more noise, a larger "
                 "epsilon, or epsilon=null"
             )
+
+    def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
+        """Return the trainable parameters and the running statistics of normalisation layers."""
+        return learnt_entries(flat.module, flat.layout, shape)
 
     def release(self, plan: Plan) -> Release:
         """Return the update under noise, and with it, under as much, whether it was within."""
@@ -245,7 +234,7 @@ class LocalDp(Budgeted):
     def protect(
         self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (d,) clipped and with noise, and whether it was within the bound."""
+        """Return the update (e,) clipped and with noise, and whether it was within the bound."""
         noise = self.release(plan).noise_multiplier
         bound = float(task.get(BOUND, self.clip)) if self.adaptive else self.clip
         said = {}
@@ -270,6 +259,7 @@ class SampleDp(Budgeted):
     sends, the server included, can tell whether one sample was among its data only as far as
     (epsilon, delta) allows. What holds for the client as a whole, such as its rotation or its
     distribution of labels, is not hidden: a server can still see which clients belong together.
+    A network whose layers mix samples, or that writes into a buffer in training, is refused.
 
     A malicious client trains by DP-SGD too, on poisoned data where its attack is one on data;
     what it then forges is sent as it is.
@@ -278,12 +268,12 @@ class SampleDp(Budgeted):
     kind = "sample_dp"
     of_samples = True
 
-    def check(self, module: nn.Module, settings: Settings, *, deployed: bool) -> None:
+    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError, beside the rest, where DP-SGD cannot be done."""
-        super().check(module, settings, deployed=deployed)
-        from fl_app.client.private_training import check
+        super().check(module, settings, shape, deployed=deployed)
+        from fl_app.client.private_network import check
 
-        check(module, settings)
+        check(module, settings, shape)
 
     def release(self, plan: Plan) -> Release:
         """Return the noise, sampling rate and steps of one round of DP-SGD."""

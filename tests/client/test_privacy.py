@@ -11,7 +11,8 @@ from hypothesis.extra.numpy import arrays
 from fl_app import client_wiring, wiring
 from fl_app.client import accountant, privacy
 from fl_app.client.accountant import Release, whole_update
-from fl_app.client.protection import Draws, LocalDp, Plan
+from fl_app.client.draws import Draws
+from fl_app.client.protection import LocalDp, Plan
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 

@@ -1,0 +1,95 @@
+"""Which entries of a model a private client says anew: the others go back as they came."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from fl_app.client.training_probe import changed
+from fl_app.params import Layout
+from fl_app.types import Vector
+
+SMALLEST_SHARE = 0.01
+"""A running variance under noise is at least this share of the received one."""
+
+
+@dataclass(frozen=True)
+class PrivateEntries:
+    """The entries of a vector (d,) that privacy hides, as slices, in order.
+
+    All others leave the client with the values that it received, bit for bit, so that nothing
+    about its data is in them. `variances` are those of the slices that must stay positive: what
+    noise has made of a running variance is cut at SMALLEST_SHARE of the received one. That looks
+    at nothing but the noisy value and the server's own, and so costs no privacy.
+    """
+
+    slices: tuple[slice, ...]
+    variances: tuple[slice, ...] = ()
+
+    def update(self, start: Vector, model: Vector) -> Vector:
+        """Return how far the entries (e,) of `model` (d,) are from those of `start` (d,)."""
+        parts = [model[each] - start[each] for each in self.slices]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def moved(self, start: Vector, update: Vector) -> Vector:
+        """Return `start` (d,) with its entries moved by `update` (e,)."""
+        model, done = start.copy(), 0
+        for each in self.slices:
+            length = each.stop - each.start
+            model[each] += update[done : done + length]
+            done += length
+        for each in self.variances:
+            np.maximum(model[each], SMALLEST_SHARE * np.abs(start[each]), out=model[each])
+        return model
+
+
+def trainable_entries(layout: Layout) -> PrivateEntries:
+    """Return the trainable parameters: what DP-SGD hides."""
+    return PrivateEntries((layout.direction,))
+
+
+def learnt_entries(module: nn.Module, layout: Layout, shape: tuple[int, ...]) -> PrivateEntries:
+    """Return the trainable parameters and the running statistics that training moves.
+
+    Float buffers that no training pass changes are not among them: noise would destroy what the
+    network's author put there, and hide nothing. `shape` is that of one image. Raises ValueError
+    for a buffer that changes and is no mean or variance of a normalisation layer, for which
+    values make sense after noise cannot be known.
+    """
+    if len(layout.names) == layout.trainable:
+        return trainable_entries(layout)
+    moving = set(changed(module, shape))
+    slices, variances, begin = [layout.direction], [], layout.direction.stop
+    buffers = list(zip(layout.names, layout.sizes, strict=True))[layout.trainable :]
+    for name, size in buffers:
+        where = slice(begin, begin + size)
+        begin += size
+        if name in moving:
+            slices.append(where)
+            variances += [where] * (_statistic(module, name) == "running_var")
+    return PrivateEntries(_joined(slices), tuple(variances))
+
+
+def _statistic(module: nn.Module, name: str) -> str:
+    """Return which running statistic a buffer is; raises ValueError for any other buffer."""
+    owner, _, leaf = name.rpartition(".")
+    layer = module.get_submodule(owner)
+    if not isinstance(layer, _NormBase) or leaf not in ("running_mean", "running_var"):
+        raise ValueError(
+            "privacy=local_dp needs float buffers that stay as they are in training or are running "
+            f"statistics of a normalisation layer of torch, got {name}, which changes and would "
+            "leave under noise that it may not survive; use such a layer, or no float buffer"
+        )
+    return leaf
+
+
+def _joined(slices: list[slice]) -> tuple[slice, ...]:
+    """Return slices with those that touch made one."""
+    found = slices[:1]
+    for each in slices[1:]:
+        if found[-1].stop == each.start:
+            found[-1] = slice(found[-1].start, each.stop)
+        else:
+            found.append(each)
+    return tuple(found)

@@ -1,0 +1,213 @@
+"""What a network does in training, found by training-mode passes over random images.
+
+Privacy needs to know two things that no list of layer types can tell of a user's own layers:
+whether one sample's output depends on the others of its batch, and which tensors a forward pass
+writes into. Both are properties of the network alone: no client's data are used.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from fl_app.rng import global_torch_seed
+
+BATCH = 3
+Shape = tuple[int, ...]
+Held = dict[str, Tensor]
+
+
+def changed(module: nn.Module, shape: Shape) -> tuple[str, ...]:
+    """Return the names of buffers and frozen parameters that two training passes write into.
+
+    `shape` is that of one image. Raises ValueError for a network that random images fail on.
+    """
+    module.train()
+    before = _held(module)
+    for batch in _images(shape, 2):
+        _forward(module, batch)
+    after = _held(module)
+    _restore(module, before)
+    names = dict.fromkeys([*before, *after])
+    return tuple(
+        name
+        for name in names
+        if name not in before or name not in after or not same(before[name], after[name])
+    )
+
+
+def mixing(module: nn.Module, shape: Shape) -> str | None:
+    """Return what mixes the samples of a batch, by its name in the module; None: nothing does.
+
+    The output for a sample must stay bit for bit, under the same draws, whatever the other
+    samples are. The parameters are moved a little first, for weights that start at zero may hide
+    a dependence: the module is not fit for use afterwards. Raises ValueError for a network that
+    random images fail on, or that answers the same batch differently under the same draws.
+    """
+    module.train()
+    _stir(module)
+    start, (batch, *others) = _held(module), list(_images(shape, 1 + BATCH))
+    first = _trace(module, batch)
+    _restore(module, start)
+    again = _trace(module, batch)
+    if not same(first[-1].outputs[0], again[-1].outputs[0]):
+        raise ValueError(
+            "privacy=sample_dp needs a network whose output depends on its input and torch's "
+            "global generator alone, got one that answers the same batch differently; let no "
+            "layer hold a state between batches or a generator of its own"
+        )
+    for row, other in enumerate(others):
+        other[row] = batch[row]
+        _restore(module, start)
+        found = _guilty(first, _trace(module, other), row)
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of a submodule: the tensors that went in and came out."""
+
+    name: str
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+def _guilty(first: list[_Call], second: list[_Call], row: int) -> str | None:
+    """Return the first module, in order of completion, that makes a row differ; None: none does.
+
+    Only the output of the whole network decides: dimension 0 of a tensor within may be another
+    than the batch.
+    """
+    if _same_row(first[-1].outputs, second[-1].outputs, row):
+        return None
+    for one, other in zip(first, second, strict=False):
+        same_input = one.name == other.name and _same_row(one.inputs, other.inputs, row)
+        if same_input and one.inputs and not _same_row(one.outputs, other.outputs, row):
+            return one.name
+    return first[-1].name
+
+
+def _same_row(some: list[Tensor], others: list[Tensor], row: int) -> bool:
+    """Whether the part of one sample is the same in all tensors."""
+    return len(some) == len(others) and all(
+        a.shape == b.shape and same(_row(a, row), _row(b, row))
+        for a, b in zip(some, others, strict=True)
+    )
+
+
+def _row(tensor: Tensor, row: int) -> Tensor:
+    """Return the part of one sample: a row, or several where rows are parts of samples."""
+    apart = tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % BATCH == 0
+    return tensor.reshape(BATCH, -1)[row] if apart else tensor
+
+
+def same(some: Tensor, others: Tensor) -> bool:
+    """Whether two tensors hold the same values, NaN beside NaN included."""
+    if some.shape != others.shape or some.dtype != others.dtype:
+        return False
+    return bool(((some == others) | (some.isnan() & others.isnan())).all())
+
+
+def _trace(module: nn.Module, images: Tensor) -> list[_Call]:
+    """Return the calls of all submodules of one pass, in the order in which they end."""
+    calls: list[_Call] = []
+    with _recording(module, calls):
+        _forward(module, images)
+    return calls
+
+
+@contextmanager
+def _recording(module: nn.Module, calls: list[_Call]) -> Iterator[None]:
+    open_calls: list[list[Tensor]] = []
+
+    def enter(_: nn.Module, args: object, kwargs: object) -> None:
+        # copies, since a layer may write into its input
+        open_calls.append(_tensors((args, kwargs)))
+
+    def leave(which: nn.Module, _: object, output: object) -> None:
+        calls.append(_Call(names[which], open_calls.pop(), _tensors(output)))
+
+    names = {each: _named(name, each) for name, each in module.named_modules()}
+    handles = [
+        handle
+        for each in names
+        for handle in (
+            each.register_forward_pre_hook(enter, prepend=True, with_kwargs=True),
+            each.register_forward_hook(leave),
+        )
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _named(name: str, module: nn.Module) -> str:
+    kind = type(module).__name__
+    return f"{name!r} ({kind})" if name else f"the forward pass of {kind}"
+
+
+def _tensors(values: object) -> list[Tensor]:
+    return [leaf.detach().clone() for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+def _forward(module: nn.Module, images: Tensor) -> None:
+    """Pass images (BATCH, C, H, W) through; raises ValueError where no output a sample comes."""
+    try:
+        with global_torch_seed(0):
+            output = module(images.clone())
+    except Exception as error:  # whatever a user's layer may raise
+        raise ValueError(
+            f"privacy must try the network in training mode on random images of shape "
+            f"{tuple(images.shape)}, got {type(error).__name__}: {error}; choose a network for "
+            "images of this shape"
+        ) from error
+    if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(images):
+        given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(
+            f"privacy needs a network that gives one row of scores a sample, got {given} for "
+            f"{len(images)} samples; return a tensor (samples, classes)"
+        )
+
+
+def _images(shape: Shape, batches: int) -> Iterator[Tensor]:
+    """Yield batches of random images, the same whenever they are asked for."""
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(batches):
+        yield torch.randn((BATCH, *shape), generator=draw)
+
+
+@torch.no_grad()
+def _stir(module: nn.Module) -> None:
+    """Move every trainable parameter by a tenth of its size, and those that are zero off it."""
+    draw = torch.Generator().manual_seed(1)
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            size = float(parameter.detach().float().square().mean().sqrt()) or 0.1
+            noise = torch.randn(parameter.shape, generator=draw)
+            parameter.add_((0.1 * size * noise).to(parameter.dtype))
+
+
+def _held(module: nn.Module) -> Held:
+    """Return a copy of what no optimiser moves: buffers and frozen parameters."""
+    frozen = [each for each in module.named_parameters() if not each[1].requires_grad]
+    return {name: t.detach().clone() for name, t in [*module.named_buffers(), *frozen]}
+
+
+@torch.no_grad()
+def _restore(module: nn.Module, held: Held) -> None:
+    """Set buffers and frozen parameters back, those included that were replaced or removed."""
+    for name, value in held.items():
+        owner, _, leaf = name.rpartition(".")
+        place = module.get_submodule(owner)
+        current = place._parameters.get(leaf, place._buffers.get(leaf))
+        if current is not None and current.shape == value.shape and current.dtype == value.dtype:
+            current.copy_(value)
+        else:
+            place._buffers[leaf] = value.clone()
