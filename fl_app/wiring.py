@@ -21,6 +21,7 @@ from fl_app.data.population import Population
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.engines.ledger import Ledger
 from fl_app.engines.loop import RoundLoop
+from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
@@ -154,6 +155,8 @@ def identity(config: Config) -> dict[str, Any]:
 
 def server(config: Config) -> RoundLoop:
     """Build the server loop with its strategy and its records."""
+    if config.engine.name == "simulation":
+        replace_dead_workers()
     now = datetime.now()
     recorder = Recorder(
         Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),

@@ -25,7 +25,7 @@ SPLITS = ("clustered", "removed")
 
 
 class Account:
-    """Gives account of the rounds of one run.
+    """Gives account of the rounds of one run, of so many `clients`.
 
     `lineage` names its communities over the rounds, `settling` follows newcomers and drifters.
     """
@@ -35,10 +35,11 @@ class Account:
         strategy: CommunityStrategy,
         roster: Roster,
         *,
+        clients: int,
         schedule: Schedule | None,
         central: CentralTest | None,
     ) -> None:
-        self.strategy, self.roster = strategy, roster
+        self.strategy, self.roster, self.clients = strategy, roster, clients
         self.schedule, self.central = schedule, central
         self.lineage = Lineage()
         self.settling = Settling()
@@ -64,6 +65,7 @@ class Account:
             "sampled": strategy.cohort,
             "failed": {str(f.client_id): f.reason for f in failures},
             "rejected": {str(client): why for client, why in strategy.rejected.items()},
+            "lost": self.lost(),
             "dominance": {str(client): share for client, share in strategy.dominance.items()},
             "accuracy": _spread(accuracy) if accuracy else None,
             "global_accuracy": _mean(strategy.scores.everyone),
@@ -75,6 +77,13 @@ class Account:
             "stability": strategy.stability,
             "step": strategy.step,
         }
+
+    def lost(self) -> list[int]:
+        """Return the clients that the schedule has there and no connected node stands for."""
+        present, away = self.roster.proxies().keys(), self.roster.absent
+        if len(present) + len(away) >= self.clients:
+            return []
+        return sorted(set(range(self.clients)) - present - away)
 
     def _central(self) -> dict[str, Any] | None:
         """Return accuracy on the server's own test set, global and of each community."""

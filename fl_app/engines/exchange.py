@@ -14,17 +14,18 @@ from flwr.common import (
     GetPropertiesIns,
     MessageTypeLegacy,
 )
+from flwr.common.constant import ErrorCode
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.serverapp.grid import Grid
 from flwr.supercore.run import RunNotRunningException
-from httpx import HTTPError
+from httpx import TransportError
 
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.ingress.introductions import read_introduction
 from fl_app.ingress.rejection import RejectionError, shown, trusted
-from fl_app.strategies.replies import ClientFailure, RejectedReply
+from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
 
 Reply = TypeVar("Reply")
@@ -36,25 +37,41 @@ INTRODUCED_AT_ONCE = 1000
 """New nodes asked in one batch: all at once would hold a message for each in memory."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 0.5
 """Time between looks for replies: it grows, so that a long training is not disturbed."""
+EXPIRING_S = 1.0
+"""Before the end of a round, errors of the SuperLink say no more than that time is up."""
+OF_THE_LOST = (
+    ErrorCode.NODE_UNAVAILABLE,
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+)
+"""Errors that the SuperLink gives in the place of a node that is gone or too late."""
+
+
+class Silence(str):
+    """Why nothing came from a node: it is gone, or did not answer in time."""
+
+    __slots__ = ()
 
 
 @dataclass
 class Introductions:
-    """Nodes that did not get in: why they failed, and why they were rejected.
+    """Nodes that are not let in: why they failed, and why they were rejected.
 
-    `rejected` by client id where the engine knows it, else by node.
+    Both by node; `rejected` by client id where the engine knows it. `waiting` have not answered.
     """
 
-    failed: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
     rejected: dict[int | str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        rejected = [f"{who}: {why}" for who, why in self.rejected.items()]
-        return "; ".join(self.failed + rejected) or "no node that answered was refused"
+        told = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
+        told += [f"{who} has not answered yet" for who in self.waiting]
+        return "; ".join(told) or "no node that answered was refused"
 
     @property
     def answered(self) -> int:
-        """How many nodes answered and are not in."""
+        """How many nodes answered, or are gone, and are not in."""
         return len(self.failed) + len(self.rejected)
 
 
@@ -68,6 +85,8 @@ class Exchange:
     def __init__(self, roster: Roster, *, clients: int, timeout: float | None) -> None:
         self.roster, self.clients = roster, clients
         self.timeout = timeout
+        self._outside = Introductions()
+        self._introducing: dict[str, ClientProxy] = {}
 
     def fit(
         self, server_round: int, instructions: Sequence[tuple[ClientProxy, FitIns]]
@@ -86,24 +105,47 @@ class Exchange:
         return self._parsed(replies, [_evaluation_of(ins) for _, ins in instructions])
 
     def introduce(self) -> Introductions:
-        """Ask all nodes that are new who they are; return those who did not get in."""
-        strangers = self.roster.strangers()
-        record = compat.getpropertiesins_to_recorddict
-        found = Introductions()
+        """Ask nodes that are new who they are; return those who are not let in so far.
+
+        Waits for nobody: an answer that has not come is taken by a later call.
+        """
+        asked = {proxy.cid for proxy in self._introducing.values()}
+        strangers = [proxy for proxy in self.roster.strangers() if proxy.cid not in asked]
         for start in range(0, len(strangers), INTRODUCED_AT_ONCE):
-            some = strangers[start : start + INTRODUCED_AT_ONCE]
-            contents = [(proxy, record(GetPropertiesIns({}))) for proxy in some]
-            replies = self._send(0, MessageTypeLegacy.GET_PROPERTIES, contents)
-            for proxy, reply in replies:
-                self._introduce(proxy, reply, found)
-        return found
+            self._ask(strangers[start : start + INTRODUCED_AT_ONCE])
+            self._listen()
+        if not strangers:
+            self._listen()
+        found = self._outside
+        gone = {who for who in found.rejected if isinstance(who, str)}
+        gone -= {f"node {cid}" for cid in self.roster.clients} if gone else set()
+        rejected = {who: why for who, why in found.rejected.items() if who not in gone}
+        waiting = [f"node {proxy.cid}" for proxy in self._introducing.values()]
+        return Introductions(found.failed.copy(), rejected, waiting)
+
+    def _ask(self, strangers: Sequence[ClientProxy]) -> None:
+        ins = compat.getpropertiesins_to_recorddict
+        kind = MessageTypeLegacy.GET_PROPERTIES
+        messages = [_message(p, ins(GetPropertiesIns({})), kind, 0, None) for p in strangers]
+        sent = _pushed(_grid(strangers[0]), messages)
+        self._introducing.update((each, strangers[place]) for each, place in sent.items())
+
+    def _listen(self) -> None:
+        """Take the introductions that have come."""
+        if self._introducing:
+            grid = _grid(next(iter(self._introducing.values())))
+            for message_id, reply in _looked(grid, list(self._introducing)):
+                self._introduce(self._introducing.pop(message_id), reply, self._outside)
 
     def _introduce(self, proxy: ClientProxy, reply: RecordDict | str, found: Introductions) -> None:
-        if isinstance(reply, str):
-            found.failed.append(f"node {proxy.cid}: {reply}")
-            return
-        grid = _grid(proxy)
+        grid, node = _grid(proxy), f"node {proxy.cid}"
         expected = grid.client_of(_node(proxy)) if isinstance(grid, InProcessGrid) else None
+        who = node if expected is None else expected
+        found.failed.pop(node, None)
+        found.rejected.pop(who, None)
+        if isinstance(reply, str):
+            found.failed[node] = reply
+            return
         try:
             properties = trusted(compat.recorddict_to_getpropertiesres, reply).properties
             identity = trusted(read_introduction, properties, self.clients, expected)
@@ -111,7 +153,6 @@ class Exchange:
                 rule = "one that no other node holds; give every node a partition-id of its own"
                 raise RejectionError("client_id", rule, shown(identity.client_id))
         except RejectionError as error:
-            who = f"node {proxy.cid}" if expected is None else expected
             found.rejected[who] = f"introduction: {error}"
 
     def _parsed(
@@ -122,6 +163,10 @@ class Exchange:
         failures: list[ClientFailure] = []
         for (proxy, reply), parse in zip(replies, parsers, strict=True):
             client = self.roster.client_id(proxy)
+            if isinstance(reply, Silence):
+                self.roster.doubt(proxy)
+                failures.append(LostClient(client, reply))
+                continue
             if isinstance(reply, str):
                 failures.append(ClientFailure(client, reply))
                 continue
@@ -141,21 +186,35 @@ class Exchange:
         """Return for every message its reply's content, or the reason why there is none."""
         if not contents:
             return []
-        messages = [
-            Message(
-                content=content,
-                message_type=message_type,
-                dst_node_id=_node(proxy),
-                group_id=str(server_round),
-                ttl=self.timeout,
-            )
-            for proxy, content in contents
-        ]
-        none = f"no reply within {self.timeout} s"
-        found: list[Any] = [none] * len(contents)
-        for place, reply in _answers(_grid(contents[0][0]), messages, self.timeout):
+        timeout = self.timeout
+        messages = [_message(p, each, message_type, server_round, timeout) for p, each in contents]
+        found: list[Any] = [Silence(f"no reply within engine.round_timeout_s={timeout}")]
+        found *= len(contents)
+        for place, reply in _answers(_grid(contents[0][0]), messages, timeout):
             found[place] = reply
         return [(proxy, reply) for (proxy, _), reply in zip(contents, found, strict=True)]
+
+
+def _message(
+    proxy: ClientProxy, content: RecordDict, kind: str, server_round: int, timeout: float | None
+) -> Message:
+    return Message(
+        content=content,
+        message_type=kind,
+        dst_node_id=_node(proxy),
+        group_id=str(server_round),
+        ttl=timeout,
+    )
+
+
+def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
+    """Send messages; return the place of each that was taken, by its id.
+
+    A Grid leaves out those for nodes that it does not know, or gives None in their place.
+    """
+    taken = {each for each in grid.push_messages(messages) if each}
+    ids = [message.metadata.message_id for message in messages]
+    return {each: place for place, each in enumerate(ids) if each in taken}
 
 
 def _answers(
@@ -165,18 +224,21 @@ def _answers(
     if isinstance(grid, InProcessGrid):
         yield from enumerate(map(_content, grid.send_and_receive(messages)))
         return
-    ids = list(grid.push_messages(messages))
-    waiting = {str(each): place for place, each in enumerate(ids) if each}
+    end = float("inf") if timeout is None else time.monotonic() + timeout
+    waiting = _pushed(grid, messages)
     for place in set(range(len(messages))) - set(waiting.values()):
-        yield place, "the message could not be sent: the node is gone"
-    end = None if timeout is None else time.monotonic() + timeout
-    look = FIRST_LOOK_S
-    while waiting and (end is None or time.monotonic() < end):
+        yield place, Silence("the message could not be sent: the node is gone")
+    look, now = FIRST_LOOK_S, 0.0
+    while waiting and now < end:
+        now = time.monotonic()
+        # the look after the end makes the SuperLink forget what nobody waits for any more
         came = list(_looked(grid, list(waiting)))
         for message_id, reply in came:
-            yield waiting.pop(message_id), reply
+            place = waiting.pop(message_id)
+            if not isinstance(reply, Silence) or now < end - EXPIRING_S:
+                yield place, reply
         look = FIRST_LOOK_S if came else min(2 * look, LONGEST_LOOK_S)
-        if waiting:
+        if waiting and now < end:
             time.sleep(look)
 
 
@@ -188,7 +250,7 @@ def _looked(grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | 
     for message_id in ids:
         try:
             replies = list(grid.pull_messages([message_id]))
-        except (RunNotRunningException, HTTPError, OSError):
+        except (RunNotRunningException, TransportError, OSError):
             raise  # of the connection, which Flower has tried again: no client's doing
         except Exception as error:
             yield message_id, f"the reply could not be read: {type(error).__name__}: {shown(error)}"
@@ -199,7 +261,8 @@ def _looked(grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | 
 
 def _content(reply: Message) -> RecordDict | str:
     if reply.has_error():
-        return str(reply.error.reason)
+        reason = str(reply.error.reason)
+        return Silence(reason) if reply.error.code in OF_THE_LOST else reason
     return reply.content if reply.has_content() else "an empty reply"
 
 

@@ -1,6 +1,7 @@
 """A Flower Grid that runs the unmodified ClientApp in this process, without Ray."""
 
 import copy
+import itertools
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,6 +47,7 @@ class InProcessGrid(Grid):
         self._workers, self._gathers = workers, gathers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="client")
         self._replies: dict[str, Message] = {}
+        self._numbers = itertools.count()
         self._closed = threading.Event()
         TaskIdentity.run_id, TaskIdentity.task_id = RUN_ID, 1
         TaskIdentity.node_id = SUPERLINK_NODE_ID
@@ -93,9 +95,11 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Run the clients to their end and keep their replies for `pull_messages`."""
-        replies = list(self.send_and_receive(messages))
-        ids = [f"{RUN_ID}-{len(self._replies) + i}" for i in range(len(replies))]
-        self._replies.update(zip(ids, replies, strict=True))
+        waiting = list(messages)
+        ids = [f"{RUN_ID}-{next(self._numbers)}" for _ in waiting]
+        for message_id, message in zip(ids, waiting, strict=True):
+            message.metadata.__dict__["_message_id"] = message_id  # as Flower's own grids do
+        self._replies.update(zip(ids, self.send_and_receive(waiting), strict=True))
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

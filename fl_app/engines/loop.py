@@ -23,12 +23,20 @@ from fl_app.engines.memory import keep_objects
 from fl_app.records.recorder import Recorder
 from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.replies import ClientFailure, RejectedReply, TooFewRepliesError
+from fl_app.strategies.replies import (
+    ClientFailure,
+    LostRepliesError,
+    RejectedReply,
+    TooFewRepliesError,
+    too_few,
+)
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Event, View
 
 log = getLogger(__name__)
 POLL_S = 0.5
+ATTEMPTS = 3
+"""How often a round is played when too many of its clients are lost: they may come back."""
 
 
 class RoundLoop(Server):
@@ -56,7 +64,9 @@ class RoundLoop(Server):
         self.exchange = Exchange(self.roster, clients=clients, timeout=round_timeout_s)
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None
-        self.account = Account(strategy, self.roster, schedule=self.schedule, central=central)
+        self.account = Account(
+            strategy, self.roster, clients=clients, schedule=self.schedule, central=central
+        )
         self.ledger = ledger
         self._sound = True
         self._outside = Introductions()
@@ -132,24 +142,38 @@ class RoundLoop(Server):
                 )
             time.sleep(POLL_S)
         if present < needed:
-            absent = sorted(set(range(self.clients)) - set(self.roster.proxies()))
             log.warning(
                 "the run goes on with %d of %d clients, without clients %s; %s",
-                present, needed, absent, self._outside,
+                present, needed, self.account.lost(), self._outside,
             )  # fmt: skip
 
     def _introduce(self) -> None:
         """Ask new nodes who they are; note and log those who did not get in."""
         before, self._outside = self._outside, self.exchange.introduce()
-        if self._outside != before and self._outside.answered:
+        refused = self._outside.failed, self._outside.rejected
+        if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("not let in: %s", self._outside)
 
     def _round(self, server_round: int) -> None:
+        """Play a round, again where too many were lost in it.
+
+        With a privacy budget there is one attempt: another one would release more than is booked.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            if server_round > 1 or attempt > 1:
+                self._introduce()
+            if len(self.roster.proxies()) < self.communities_strategy.setting.min_success:
+                self._wait_for_clients(self.communities_strategy.setting.min_success)
+            try:
+                self._play(server_round)
+                return
+            except LostRepliesError as error:
+                if attempt == ATTEMPTS or self.ledger is not None:
+                    raise
+                log.warning("round %d is played again: %s", server_round, error)
+
+    def _play(self, server_round: int) -> None:
         strategy, began = self.communities_strategy, time.perf_counter()
-        if server_round > 1:
-            self._introduce()
-        if len(self.roster.proxies()) < strategy.setting.min_success:
-            self._wait_for_clients(strategy.setting.min_success)
         self._see(server_round, training=True)
         instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
         self._see(server_round, training=False)
@@ -217,8 +241,7 @@ class RoundLoop(Server):
             return self.strategy.aggregate_fit(server_round, results, [*failures])
         except TooFewRepliesError as error:
             self._sound = True  # raised before anything learnt was touched
-            named = "; ".join(str(failure) for failure in failures) or "none"
-            raise TooFewRepliesError(f"{error}; failed: {named}") from error
+            raise too_few(error, failures) from error
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         strategy = self.communities_strategy

@@ -15,6 +15,7 @@ FIELDS = (
     "sampled",
     "failed",
     "rejected",
+    "lost",
     "dominance",
     "train_loss",
     "step",

@@ -196,21 +196,19 @@ class CommunityStrategy(Strategy, ABC):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Send each client of the cohort its model, or several to choose from."""
         known = roster(client_manager)
-        proxies = known.proxies()
         models, offers = self.attribute(cohort)
         encoded: dict[Rows, Parameters] = {}
         self._fitting.begin(models)
         self.rejected, self.dominance = {}, {}
         instructions = []
         for client_id, rows in zip(cohort, map(tuple, offers), strict=True):
-            if client_id not in proxies:  # Flower dropped the node since it was sampled
-                continue
             if rows not in encoded:
                 encoded[rows] = encode(*(models[row] for row in rows))
             question = FitQuestion(client_id, rows, known.samples(client_id))
-            self._fitting.asked[proxies[client_id].cid] = question
+            proxy = known.proxy(client_id)  # one that has left since fails, by name
+            self._fitting.asked[proxy.cid] = question
             ins = FitIns(encoded[rows], {"round": server_round, **self.task(server_round)})
-            instructions.append((proxies[client_id], ins))
+            instructions.append((proxy, ins))
         return instructions
 
     def task(self, server_round: int) -> Mapping[str, Scalar]:

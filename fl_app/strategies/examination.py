@@ -55,22 +55,20 @@ class Examination:
         everyone: Vector | None,
     ) -> Instructions:
         """Return the messages: each client scores the models (m, d) of its rows, and `everyone`."""
-        proxies = known.proxies()
         encoded = {row: encode(models[row]) for row in sorted({r for rows in offers for r in rows})}
         if everyone is not None:
             encoded[GLOBAL] = encode(everyone)
         instructions: Instructions = []
         for client_id, rows in zip(client_ids, offers, strict=True):
-            if client_id not in proxies:  # Flower dropped the node since it was listed
-                continue
+            proxy = known.proxy(client_id)  # one that has left since fails, by name
             choose = len(rows) > 1
             if choose:
                 self._choosing.add(client_id)
             for row in (*rows, GLOBAL) if everyone is not None else rows:
                 question = EvaluationQuestion(client_id, row, known.samples(client_id))
-                self._asked[proxies[client_id].cid, row] = question
+                self._asked[proxy.cid, row] = question
                 ins = _instruction(encoded[row], server_round, row, choose and row != GLOBAL)
-                instructions.append((proxies[client_id], ins))
+                instructions.append((proxy, ins))
         return instructions
 
     def receive(self, results: EvaluateReplies, reject: Reject) -> Scores:

@@ -63,6 +63,10 @@ class TooFewRepliesError(RuntimeError):
     """A round brought fewer valid replies than `engine.min_success`."""
 
 
+class LostRepliesError(TooFewRepliesError):
+    """Too few valid replies, and some of those that lack are of clients that were lost."""
+
+
 class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results and failures)
     """A client that raised or did not answer, with its id."""
 
@@ -72,8 +76,20 @@ class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results an
         self.reason = reason
 
 
+class LostClient(ClientFailure):
+    """A client whose node is gone, or did not answer in time: it may come back."""
+
+
 class RejectedReply(ClientFailure):
     """A reply so malformed that it could not be handed to the strategy."""
+
+
+def too_few(error: TooFewRepliesError, failures: Sequence[ClientFailure]) -> TooFewRepliesError:
+    """Return the error with the names of those who failed; of its own kind where some were lost."""
+    named = "; ".join(str(failure) for failure in failures) or "none"
+    lost = any(isinstance(failure, LostClient) for failure in failures)
+    kind = LostRepliesError if lost else TooFewRepliesError
+    return kind(f"{error}; failed: {named}")
 
 
 def encode(*vectors: Vector) -> Parameters:

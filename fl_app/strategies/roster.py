@@ -23,8 +23,8 @@ class Roster(SimpleClientManager):
     def __init__(self) -> None:
         super().__init__()
         self._identities: dict[str, Identity] = {}
-        self._holders: dict[int, str] = {}
-        self._returned: set[str] = set()
+        self._holders: dict[int, ClientProxy] = {}
+        self._doubted: set[str] = set()
         self.absent: frozenset[int] = frozenset()
         # another object whenever a node comes, goes or says who it is: `_sorted` is then of old
         self._present = object()
@@ -34,7 +34,7 @@ class Roster(SimpleClientManager):
         """Take up a node; Flower does so from a thread of its own."""
         new = super().register(client)
         if client.cid in self._identities:
-            self._returned.add(client.cid)
+            self._doubted.add(client.cid)
         self._present = object()
         return new
 
@@ -43,22 +43,29 @@ class Roster(SimpleClientManager):
         super().unregister(client)
         self._present = object()
 
+    def doubt(self, client: ClientProxy) -> None:
+        """Leave a node out until it says again who it is: it did not answer."""
+        if client.cid in self._identities:
+            self._doubted.add(client.cid)
+            self._present = object()
+
     def strangers(self) -> list[ClientProxy]:
-        """Return the connected nodes that have not said who they are since they connected."""
-        known = self._identities.keys() - self._returned
+        """Return the connected nodes that have to say who they are, for the first time or again."""
+        known = self._identities.keys() - self._doubted
         return [proxy for cid, proxy in list(self.all().items()) if cid not in known]
 
     def introduce(self, proxy: ClientProxy, identity: Identity) -> bool:
         """Note who a node is; return False for a client id that another live node holds."""
-        holder = self.clients.get(self._holders.get(identity.client_id, ""))
-        if holder is not None and holder.cid != proxy.cid:
+        holder = self._holders.get(identity.client_id)
+        if holder is not None and holder.cid != proxy.cid and holder.cid in self.clients:
             return False
         before = self._identities.get(proxy.cid)
-        if before is not None and self._holders.get(before.client_id) == proxy.cid:
+        former = None if before is None else self._holders.get(before.client_id)
+        if before is not None and former is not None and former.cid == proxy.cid:
             del self._holders[before.client_id]
         self._identities[proxy.cid] = identity
-        self._holders[identity.client_id] = proxy.cid
-        self._returned.discard(proxy.cid)
+        self._holders[identity.client_id] = proxy
+        self._doubted.discard(proxy.cid)
         self._present = object()
         return True
 
@@ -71,7 +78,8 @@ class Roster(SimpleClientManager):
         if seen is not present:  # sorting a hundred thousand takes half a second
             nodes = [(self.client_id(proxy), proxy) for proxy in list(self.clients.values())]
             nodes.sort(key=itemgetter(0))
-            everyone = {client: proxy for client, proxy in nodes if client >= 0}
+            doubted = self._doubted.copy()
+            everyone = {c: proxy for c, proxy in nodes if c >= 0 and proxy.cid not in doubted}
             self._sorted = present, everyone
         if not self.absent:
             return everyone
@@ -82,9 +90,13 @@ class Roster(SimpleClientManager):
         identity = self._identities.get(proxy.cid)
         return -1 if identity is None else identity.client_id
 
+    def proxy(self, client_id: int) -> ClientProxy:
+        """Return the node that last said it is this client, whether it is still there or not."""
+        return self._holders[client_id]
+
     def samples(self, client_id: int) -> int:
         """Return how many training samples a client said it has."""
-        return self._identities[self._holders[client_id]].samples
+        return self._identities[self._holders[client_id].cid].samples
 
     def malicious(self) -> set[int]:
         """Return the clients that attack, as a simulation knows them: for metrics alone."""

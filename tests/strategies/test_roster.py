@@ -61,9 +61,32 @@ def test_a_node_that_comes_back_says_anew_who_it_is() -> None:
     known.unregister(node)
     assert known.samples(3) == 10
     known.register(node)
-    assert dict(known.proxies()) == {3: node}
+    assert not known.proxies()
+    assert known.proxy(3) is node
     assert known.strangers() == [node]
     assert known.introduce(node, Identity(4, group=0, samples=99))
     assert known.strangers() == []
     assert dict(known.proxies()) == {4: node}
     assert known.samples(4) == 99
+
+
+def test_a_node_in_doubt_is_left_out_until_it_says_again_who_it_is() -> None:
+    known = Roster()
+    silent, other = joined(known, "a", 3), joined(known, "b", 1)
+    known.doubt(silent)
+    assert dict(known.proxies()) == {1: other}
+    assert known.strangers() == [silent]
+    assert known.client_id(silent) == 3
+    assert known.samples(3) == 10
+    assert known.groups() == {3: 0, 1: 0}
+    assert known.introduce(silent, Identity(3, group=0, samples=10))
+    assert list(known.proxies()) == [1, 3]
+    assert known.strangers() == []
+
+
+def test_a_node_that_never_said_who_it_is_cannot_be_doubted() -> None:
+    known = Roster()
+    stranger = Node("a")
+    known.register(stranger)
+    known.doubt(stranger)
+    assert known.strangers() == [stranger]

@@ -146,10 +146,13 @@ def _share(value: float | None) -> str:
 def _lost(outcome: Outcome) -> str:
     failed = sum(len(record["failed"]) for record in outcome.run.rounds)
     rejected = sum(len(record["rejected"]) for record in outcome.run.rounds)
+    lost = outcome.run.rounds[-1].get("lost") if outcome.run.rounds else None
+    gone = f"Not connected at the end: clients {', '.join(map(str, lost))}." if lost else ""
     if not failed + rejected:
-        return ""
+        return gone
     replies = _counted(failed, "reply", "replies")
-    return f"{replies} failed and {rejected} were rejected; the table of clients says whose."
+    told = f"{replies} failed and {rejected} were rejected; the table of clients says whose."
+    return f"{told} {gone}".rstrip()
 
 
 def _dominated(outcome: Outcome) -> str:

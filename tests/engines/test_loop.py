@@ -1,0 +1,251 @@
+"""The loop waits for clients, goes on with fewer, plays a round again, and gives up plainly."""
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.common import EvaluateIns, FitIns, FitRes
+
+from fl_app.engines import loop as module
+from fl_app.engines.exchange import Introductions
+from fl_app.engines.loop import ATTEMPTS, RoundLoop
+from fl_app.params import from_bytes
+from fl_app.records.history import read_rounds
+from fl_app.records.recorder import Recorder
+from fl_app.strategies.fedavg import FedAvg
+from fl_app.strategies.replies import (
+    ClientFailure,
+    LostClient,
+    LostRepliesError,
+    TooFewRepliesError,
+)
+from fl_app.strategies.roster import Identity, Roster
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "strategies"))
+from toy import Proxy, honest, setting
+
+CLIENTS = 3
+Instructions = Sequence[tuple[Proxy, FitIns]]
+
+
+class Federation:
+    """In place of the exchange: clients answer but for those that `fails` names in a fit.
+
+    `joins` says which clients have come by a look at the introductions; `rejected` and `failed`
+    are nodes that are refused.
+    """
+
+    def __init__(self, known: Roster, joins: Callable[[int], set[int]]) -> None:
+        self.known, self.joins = known, joins
+        self.fails: Callable[[int, int], ClientFailure | None] = lambda client, fit: None
+        self.outside = Introductions()
+        self.looks = self.fits = 0
+
+    def introduce(self) -> Introductions:
+        self.looks += 1
+        for client in self.joins(self.looks) - set(self.known.proxies()):
+            proxy = Proxy(f"node-{client}")
+            self.known.register(proxy)
+            self.known.introduce(proxy, Identity(client, -1, 10 + client))
+        return self.outside
+
+    def fit(self, server_round: int, instructions: Instructions) -> tuple[Any, Any]:
+        self.fits += 1
+        results: list[tuple[Proxy, FitRes]] = []
+        failures = []
+        for proxy, ins in instructions:
+            client = self.known.client_id(proxy)
+            failure = self.fails(client, self.fits)
+            if failure is None:
+                start = from_bytes(ins.parameters.tensors[0])
+                results.append((proxy, honest(client, start, server_round)))
+                continue
+            failures.append(failure)
+            if isinstance(failure, LostClient):
+                self.known.doubt(proxy)
+        return results, failures
+
+    def evaluate(
+        self, server_round: int, instructions: Sequence[tuple[Proxy, EvaluateIns]]
+    ) -> tuple[Any, Any]:
+        return [], []
+
+
+class Played:
+    """A loop of three rounds over such a federation, with its folder."""
+
+    def __init__(self, folder: Path, joins: Callable[[int], set[int]], least: int) -> None:
+        self.folder = folder
+        recorder = Recorder(
+            folder,
+            identity={"strategy": "fedavg", "engine": "inprocess", "seed": 0},
+            config_yaml="",
+            checkpoint_every=1,
+            snapshot_rounds=(),
+            resume=False,
+        )
+        self.loop = RoundLoop(
+            strategy=FedAvg(setting(rounds=3, min_success=least), participation=1.0),
+            recorder=recorder,
+            clients=CLIENTS,
+            round_timeout_s=None,
+            connect_timeout_s=0.05,
+            figures=False,
+        )
+        self.federation = Federation(self.loop.roster, joins)
+        self.loop.exchange = self.federation  # type: ignore[assignment]
+
+    def __call__(self) -> list[dict[str, Any]]:
+        self.loop.fit(3, None)
+        return read_rounds(self.folder)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.folder / "summary.json").read_text())
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+
+    def build(joins: Callable[[int], set[int]] = lambda look: {0, 1, 2}, least: int = 1) -> Played:
+        return Played(tmp_path / "run", joins, least)
+
+    return build
+
+
+def lost(client: int) -> LostClient:
+    """Return the failure of a client whose node is gone."""
+    return LostClient(client, "the node is gone")
+
+
+def test_all_are_waited_for_and_nobody_is_lost(play: Callable[..., Played]) -> None:
+    played = play(lambda look: set(range(min(look, CLIENTS))))
+    rounds = played()
+    assert [record["sampled"] for record in rounds] == [[0, 1, 2]] * 3
+    assert [record["lost"] for record in rounds] == [[]] * 3
+    assert played.summary["clients"]["lost"] == []
+
+
+def test_when_time_is_up_the_run_starts_with_as_few_as_it_may(play: Callable[..., Played]) -> None:
+    played = play(lambda look: {0, 2}, least=2)
+    rounds = played()
+    assert [record["sampled"] for record in rounds] == [[0, 2]] * 3
+    assert [record["lost"] for record in rounds] == [[1]] * 3
+    assert played.summary["status"] == "completed"
+    assert played.summary["clients"]["lost"] == [1]
+
+
+def test_with_fewer_it_fails_in_plain_words_and_leaves_a_checkpoint(
+    play: Callable[..., Played],
+) -> None:
+    played = play(lambda look: {0}, least=2)
+    played.federation.outside = Introductions(failed={"node 8": "gone"}, waiting=["node 9"])
+    told = "1 of 3 clients connected within 0.05 s, engine.min_success is 2"
+    with pytest.raises(TimeoutError, match=told) as raised:
+        played()
+    assert "node 8: gone; node 9 has not answered yet" in str(raised.value)
+    assert played.summary["status"] == "failed"
+    assert (played.folder / "checkpoint" / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    "outside",
+    [Introductions(rejected={"node 9": "a liar"}), Introductions(failed={"node 9": "gone"})],
+)
+def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
+    play: Callable[..., Played], outside: Introductions
+) -> None:
+    played = play(lambda look: {0, 2})
+    played.loop.connect_timeout_s = 9999
+    played.federation.outside = outside
+    rounds = played()
+    assert [record["lost"] for record in rounds] == [[1]] * 3
+    rejected = [record["rejected"] for record in rounds]
+    assert rejected == [outside.rejected] * 3
+
+
+def test_a_lost_client_is_named_and_the_run_goes_on_with_the_others(
+    play: Callable[..., Played],
+) -> None:
+    played = play(lambda look: {0, 1, 2} if look == 1 else set())
+    played.federation.fails = lambda client, fit: lost(1) if (client, fit) == (1, 2) else None
+    rounds = played()
+    assert [record["sampled"] for record in rounds] == [[0, 1, 2], [0, 1, 2], [0, 2]]
+    assert [record["failed"] for record in rounds] == [{}, {"1": "the node is gone"}, {}]
+    assert [record["lost"] for record in rounds] == [[], [1], [1]]
+    assert played.summary["clients"]["failed"] == 1
+    assert played.summary["clients"]["lost"] == [1]
+
+
+def test_a_client_that_comes_back_takes_part_again(play: Callable[..., Played]) -> None:
+    played = play()
+    played.federation.fails = lambda client, fit: lost(1) if (client, fit) == (1, 1) else None
+    rounds = played()
+    assert [record["lost"] for record in rounds] == [[1], [], []]
+    assert [record["sampled"] for record in rounds] == [[0, 1, 2]] * 3
+
+
+def test_when_too_many_are_lost_they_are_waited_for_and_the_round_is_played_again(
+    play: Callable[..., Played],
+) -> None:
+    usual = play(least=2)
+    expected = usual()
+    played = play(lambda look: set() if 2 < look < 5 else {0, 1, 2}, least=2)
+    played.loop.connect_timeout_s = 9999
+    played.federation.fails = lambda client, fit: lost(client) if fit == 2 and client else None
+    rounds = played()
+    assert played.federation.fits == 4
+    assert played.federation.looks >= 5
+    for record, other in zip(rounds, expected, strict=True):
+        assert record["failed"] == {}
+        for name in ("sampled", "train_loss", "step", "lost"):
+            assert record[name] == other[name]
+
+
+def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(
+    play: Callable[..., Played],
+) -> None:
+    played = play(lambda look: {0, 1, 2} if look == 1 else set())
+    played.federation.fails = lambda client, fit: lost(client) if fit == 2 else None
+    with pytest.raises(TimeoutError, match="0 of 1 clients connected"):
+        played()
+    assert len(read_rounds(played.folder)) == 1
+    assert played.summary["status"] == "failed"
+
+
+def test_a_round_that_loses_them_again_and_again_ends_the_run(play: Callable[..., Played]) -> None:
+    played = play()
+    played.federation.fails = lambda client, fit: lost(client)
+    with pytest.raises(LostRepliesError, match="client 2: the node is gone"):
+        played()
+    assert played.federation.fits == ATTEMPTS
+
+
+def test_a_round_whose_clients_raise_is_not_played_again(play: Callable[..., Played]) -> None:
+    played = play()
+    played.federation.fails = lambda client, fit: ClientFailure(client, "ValueError: no data")
+    with pytest.raises(TooFewRepliesError, match="ValueError: no data"):
+        played()
+    assert played.federation.fits == 1
+
+
+def test_with_a_privacy_budget_no_round_is_played_again(
+    play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ledger:
+        def instruct(self, instructions: Instructions) -> None:
+            return
+
+        def exhausted(self, known: Roster) -> None:
+            return
+
+    played = play()
+    monkeypatch.setattr(played.loop, "ledger", Ledger())
+    played.federation.fails = lambda client, fit: lost(client)
+    with pytest.raises(LostRepliesError):
+        played()
+    assert played.federation.fits == 1

@@ -1,0 +1,56 @@
+"""A Ray worker that is killed costs the reply that it worked on, and no other."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import ray
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.common.constant import SUPERLINK_NODE_ID
+from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
+from flwr.supercore.task_identity import TaskIdentity
+
+from fl_app.engines.ray_workers import replace_dead_workers
+
+
+@pytest.fixture
+def pool() -> Iterator[BasicActorPool]:
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    replace_dead_workers()
+    replace_dead_workers()
+    made = BasicActorPool(ClientAppActor, {"num_cpus": 1}, {})
+    made.add_actors_to_pool(made.actors_capacity)
+    yield made
+    ray.shutdown()
+
+
+def test_a_killed_worker_is_replaced(pool: BasicActorPool) -> None:
+    TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
+
+    def asked(kills: bool) -> str:
+        """Let a worker answer with its process id, as Flower's backend does."""
+
+        def client_app(message: Message, context: Context) -> Message:
+            if kills:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return Message(Error(code=0, reason=str(os.getpid())), reply_to=message)
+
+        message = Message(RecordDict(), dst_node_id=1, message_type="train")
+        context = Context(1, 1, {}, RecordDict(), {})
+        job = (lambda: client_app, message, "0", context)
+        future = pool.submit(lambda actor, *given: actor.run.remote(*given), job)
+        try:
+            reply, _ = pool.fetch_result_and_return_actor_to_pool(future)
+        except Exception:
+            pool.add_actor_back_to_pool(future)
+            raise
+        return str(reply.error.reason)
+
+    first = asked(kills=False)
+    assert asked(kills=False) == first
+    with pytest.raises(ray.exceptions.RayActorError):
+        asked(kills=True)
+    second = asked(kills=False)
+    assert second != first
+    assert asked(kills=False) == second
