@@ -18,7 +18,8 @@ DEADLINE_S = 300.0
 """For one step, Flower's minute without heartbeats included, on a busy machine."""
 OVERRIDES = [
     "experiment=federation_demo", f"rounds={ROUNDS}", f"population.clients={NODES}",
-    "strategy.cluster_round=2", "records.evaluate_every=2", "records.figures=false",
+    "population.train_samples=100", "population.test_samples=50", "strategy.cluster_round=2",
+    "records.evaluate_every=2", "records.figures=false",
     "records.report=false", "engine=deployment", f"engine.connection={deployment.NAME}",
 ]  # fmt: skip
 
