@@ -22,8 +22,9 @@ from fl_app.engines import credentials
 
 TABLE = REPO / "docs" / "results" / "lost_nodes.md"
 SMALL = [
-    "experiment=federation_demo", "strategy=fedavg", "records.figures=false",
-    "population.train_samples=100", "population.test_samples=50", "records.evaluate_every=2",
+    "population=label_swap", "population.groups=2", "population.train_samples=100",
+    "population.test_samples=50", "strategy=fedavg", "strategy.participation=1.0",
+    "records.evaluate_every=2", "records.figures=false",
 ]  # fmt: skip
 LOST = {"introduction": 4, "fit": 3, "evaluation": 2, "between rounds": 1}
 """Phase, and the client that is lost in it; client 0 stays."""
