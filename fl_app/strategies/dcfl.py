@@ -15,14 +15,9 @@ from pydantic import Field, PositiveInt
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
+from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
 from fl_app.graph.holdings import InMemory
-from fl_app.graph.similarity import (
-    dcfl_between,
-    dcfl_distance,
-    dcfl_divergence,
-    euclidean_between,
-    flic_similarity,
-)
+from fl_app.graph.similarity import euclidean_between, flic_similarity
 from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,7 +11,8 @@ from pydantic import AfterValidator, PositiveFloat
 
 from fl_app.graph.communities import Finding, louvain
 from fl_app.graph.holdings import InMemory
-from fl_app.graph.similarity import DISTANCES, Distance, normalised_similarity
+from fl_app.graph.normalised import normalised_similarity
+from fl_app.graph.similarity import DISTANCES, Distance
 from fl_app.graph.store import UpdateStore
 from fl_app.params import Layout
 from fl_app.strategies.replies import Replies
@@ -71,8 +73,15 @@ class ModelGraph:
         self.store = UpdateStore(InMemory())
 
     def check(self, model: Vector) -> None:
-        """Raise ValueError for a model (d,) whose distance to others is not defined."""
-        self.between(model[None, :], model[None, :], self.layout)
+        """Raise ValueError for a model (d,) whose distance to itself is no finite number.
+
+        The distances named here are finite for every model that is; one of a user's own may
+        not be, or raise.
+        """
+        row = model[None, :]
+        to_itself = float(self.between(row, row, self.layout)[0, 0])
+        if not isfinite(to_itself):
+            raise ValueError(f"its distance to itself must be finite, got {to_itself}")
 
     def put(self, server_round: int, replies: Replies) -> None:
         """Keep the models of a round."""

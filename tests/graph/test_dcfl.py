@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
-from fl_app.graph.similarity import dcfl_between, dcfl_distance, dcfl_divergence
+from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
 from fl_app.graph.validity import dunn_index
 
 
@@ -55,6 +55,34 @@ def test_clients_that_meet_are_at_no_distance_and_those_that_rest_at_the_plain_o
     assert dcfl_distance(starts, ends)[0, 1] == 0.0
     resting = dcfl_between(starts[2:], starts[2:], starts[:1], starts[:1])
     np.testing.assert_allclose(resting, [[5.0]])
+
+
+@pytest.mark.parametrize("far", [1e7, 1e15])
+@pytest.mark.parametrize("liars", [1, 4])
+def test_honest_pairs_are_those_without_the_far_rows(far: float, liars: int) -> None:
+    draw = np.random.default_rng(0)
+    starts = draw.normal(1, 1e-3, (9, 200)).astype(np.float32)
+    ends = (starts + draw.normal(0, 1e-3, (9, 200))).astype(np.float32)
+    honest = slice(liars, None)
+    for table in (ends, starts):
+        table[:liars] *= np.float32(far)
+        for measure in (dcfl_distance, dcfl_divergence):
+            found = measure(starts, ends)
+            assert np.isfinite(found).all()
+            alone = measure(starts[honest], ends[honest])
+            np.testing.assert_allclose(found[honest, honest], alone, rtol=1e-6)
+        between = dcfl_between(starts, ends, starts[honest], ends[honest])
+        np.testing.assert_allclose(between[honest], alone_distance(starts, ends, liars), rtol=1e-6)
+
+
+def alone_distance(starts: np.ndarray, ends: np.ndarray, liars: int) -> np.ndarray:
+    """The paper's formula for the honest pairs, in double precision."""
+    wide = starts[liars:].astype(float), ends[liars:].astype(float)
+    n = len(wide[0])
+    return np.array(
+        [[_direct(wide[0][i], wide[1][i], wide[0][j], wide[1][j]) for j in range(n)]
+         for i in range(n)]
+    )  # fmt: skip
 
 
 def _on_a_line(*places: float) -> np.ndarray:

@@ -97,15 +97,25 @@ def test_everyone_is_measured_on_the_global_model_too() -> None:
     assert all(rows[-1] == GLOBAL and len(rows) == 2 for rows in by_client.values())
 
 
-def test_a_model_without_length_is_rejected_and_named() -> None:
+@pytest.mark.parametrize("attribution", ["avg", "1nn", "wnn"])
+def test_a_model_of_zeros_is_at_its_distance_and_parts_nobody(attribution: str) -> None:
     def zero(client: int, start: np.ndarray, server_round: int):
         answer = honest(client, start, server_round)
         return reply(np.zeros(SIZE, np.float32)) if client == 2 else answer
 
+    strategy = CommunityDiscovery(setting(), participation=1.0, attribution=attribution)
+    play(strategy, roster(12), range(1, 9), client=zero)
+    assert strategy.rejected == {}
+    assert {found - {2} for found in _found(strategy, 8)} - {frozenset()} == {
+        group - {2} for group in PLANTED
+    }
+
+
+def test_a_model_whose_own_distance_is_no_number_is_rejected_and_named() -> None:
     strategy = CommunityDiscovery(setting(), participation=1.0)
-    play(strategy, roster(6), range(1, 2), client=zero)
-    assert "'w' of model 0 is all zero" in strategy.rejected[2]
-    assert 2 not in strategy.communities.members
+    strategy.graph.between = lambda models, others, layout: np.full((len(models), 1), np.nan)
+    with pytest.raises(ValueError, match="distance to itself must be finite, got nan"):
+        strategy.check(np.ones(SIZE, np.float32))
 
 
 def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:

@@ -1,0 +1,57 @@
+"""Similarity in [0, 1] from distances: (n, n) in, (n, n) out."""
+
+import numpy as np
+
+from fl_app.types import Matrix
+
+OUT_OF_SCALE = 10.0
+"""A client is out of scale when its median distance is above this multiple of the others' reach."""
+REACH = 2 / 3
+"""Share of the other clients that the reach of a client covers: liars are fewer than the rest."""
+
+
+def normalised_similarity(distance: Matrix, *, exponent: float = 3.0) -> Matrix:
+    """Return `(1 - (v - min) / (max - min))^exponent` (n, n) of distances v, in [0, 1].
+
+    Minimum and maximum are over the pairs of different ordinary clients; where these are equal
+    every such pair is 1. Distances beyond them count as the minimum or the maximum. Diagonal
+    0: a client is no neighbour of its own. Raises ValueError for an exponent that is not
+    positive. Bettinelli et al., IEEE Big Data 2024.
+
+    The paper takes minimum and maximum over all pairs. One client far from all others then
+    brings all other pairs near to 1, and their communities merge. So clients out of scale do
+    not count: `ordinary`. Where there are none, the result is the paper's.
+    """
+    if exponent <= 0:
+        raise ValueError(f"exponent must be positive, got {exponent}; the paper's is 3")
+    counted = ordinary(distance)
+    pairs = np.outer(counted, counted) & ~np.eye(len(distance), dtype=bool)
+    apart = distance[pairs]
+    low, high = (apart.min(), apart.max()) if apart.size else (0.0, 0.0)
+    spread = high - low
+    if spread > 0:
+        near = 1.0 - (np.clip(distance, low, high) - low) / spread
+    else:
+        near = (distance <= high).astype(float)
+    similarity: Matrix = near**exponent
+    np.fill_diagonal(similarity, 0.0)
+    return similarity
+
+
+def ordinary(distance: Matrix) -> np.ndarray:
+    """Return which clients (n,) are on the scale of the others, by distances (n, n).
+
+    A client is out of scale when its median distance to the others is above OUT_OF_SCALE
+    times the median reach of all clients; the reach of a client is the distance that covers
+    REACH of the others. The reach spans two groups of like size, which a median would not:
+    with seven clients against six it is the distance between the groups. Fewer than a third of
+    the clients cannot set it, near each other or not. Medians are the lower of two. Where the
+    reach is 0 there is no scale, and every client is ordinary, as with two clients.
+    """
+    n = len(distance)
+    if n < 3:
+        return np.ones(n, bool)
+    others = np.sort(distance + np.diag(np.full(n, np.inf)), axis=1)[:, : n - 1]
+    medians, reaches = others[:, (n - 2) // 2], others[:, int(REACH * (n - 2))]
+    reach = np.sort(reaches)[(n - 1) // 2]
+    return medians <= OUT_OF_SCALE * reach if reach > 0 else np.ones(n, bool)
