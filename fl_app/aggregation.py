@@ -12,30 +12,35 @@ Rule = Callable[[Vectors, Weights], Vector]
 
 
 SMOOTHING = 1e-5
-"""Distances below this share of the mean one count as this long: none divides by zero."""
+"""Share of the median distance below which the geometric median takes a distance as this long."""
 MOST_ITERATIONS = 100
+COLUMNS = 16_384
+"""Columns brought to double precision at a time: nothing of size (n, d) in double."""
 
 
 def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
     """Return `sum_i w_i v_i / sum_i w_i` (d,) of vectors (n, d) and weights (n,).
 
-    Raises ValueError for negative weights or a sum of zero. McMahan et al., AISTATS 2017,
-    algorithm 1.
+    Weights that are all zero say nothing of the clients: then it is the plain mean. Finite
+    for all finite weights and for vectors of norm below 1e18. Raises ValueError for weights
+    that are negative, infinite or NaN. McMahan et al., AISTATS 2017, algorithm 1.
     """
-    total = float(weights.sum())
-    if (weights < 0).any() or total <= 0:
+    if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
-            f"weights must be non-negative with a positive sum, got {weights.tolist()}; "
+            f"weights must be finite and non-negative, got {weights.tolist()}; "
             "weigh clients by their number of samples"
         )
-    mean: Vector = (weights / total).astype(np.float32) @ vectors
+    # by a power of two, which rounds nothing: a sum of the largest doubles would overflow
+    scaled = np.ldexp(weights, -np.frexp(weights.max())[1])
+    shares = scaled if scaled.any() else np.ones(len(weights))
+    mean: Vector = (shares / float(shares.sum())).astype(np.float32) @ vectors
     return mean
 
 
 def median(vectors: Vectors, weights: Weights) -> Vector:
     """Return the coordinate-wise median (d,) of vectors (n, d).
 
-    The weights are taken so that every rule has one form, and not used: a client could
+    The weights are there so that every rule has one form. They are not used: a client could
     claim any number of samples. Yin et al., ICML 2018, option I.
     """
     middle: Vector = np.median(vectors, axis=0).astype(np.float32)
@@ -43,21 +48,43 @@ def median(vectors: Vectors, weights: Weights) -> Vector:
 
 
 def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
-    """Return the point (d,) with the least weighted sum of distances to vectors (n, d).
+    """Return the point (d,) with the least sum of distances to vectors (n, d).
 
-    By Weiszfeld's iterations from the mean, smoothed by SMOOTHING of the vectors' spread, until
-    a step is shorter than that. The weights are not used: a client could claim any number of
-    samples. Pillutla et al., IEEE TSP 2022, algorithm 2.
+    By Weiszfeld's iterations from the coordinate-wise median, in double precision. Distances
+    below SMOOTHING of the median distance to that start count as this long, and the
+    iterations end with a step that is shorter. A minority of vectors sets neither, whatever
+    it holds. Where more than half of the vectors are equal, it is their value; of two vectors
+    it is the midpoint. The weights are not used, as in `median`, so this is algorithm 2 of
+    Pillutla et al., IEEE TSP 2022, with equal weights, another start and relative smoothing.
     """
-    middle: Vector = vectors.mean(axis=0)
-    least = SMOOTHING * float(np.linalg.norm(vectors - middle, axis=1).mean())
+    middle = median(vectors, weights).astype(np.float64)
+    distances = _distances(vectors, middle)
+    least = SMOOTHING * float(np.median(distances))
+    if least == 0:
+        return middle.astype(np.float32)
     for _ in range(MOST_ITERATIONS):
-        distances = np.linalg.norm(vectors - middle, axis=1)
-        pulls = 1.0 / np.maximum(distances, max(least, 1e-12))
-        before, middle = middle, (pulls / pulls.sum()).astype(np.float32) @ vectors
+        pulls = 1.0 / np.maximum(distances, least)
+        before, middle = middle, _mixture(vectors, pulls / pulls.sum())
         if np.linalg.norm(middle - before) <= least:
             break
-    return middle
+        distances = _distances(vectors, middle)
+    return middle.astype(np.float32)
+
+
+def _distances(vectors: np.ndarray, point: np.ndarray) -> np.ndarray:
+    """Return `|v - p|` (n,) of vectors (n, d) to a point (d,), in double precision."""
+    squares = np.zeros(len(vectors))
+    for start in range(0, len(point), COLUMNS):
+        part = slice(start, start + COLUMNS)
+        away = vectors[:, part] - point[part]
+        squares += np.einsum("nd,nd->n", away, away)
+    return np.sqrt(squares)
+
+
+def _mixture(vectors: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return `sum_i s_i v_i` (d,) of vectors (n, d) and shares (n,), in double precision."""
+    parts = range(0, vectors.shape[1], COLUMNS)
+    return np.concatenate([shares @ vectors[:, at : at + COLUMNS].astype(float) for at in parts])
 
 
 def lower_median(values: Weights) -> float:

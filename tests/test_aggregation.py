@@ -1,12 +1,14 @@
-"""Aggregation rules on literals, and the mean beside its slow reference."""
+"""Aggregation rules on literals, beside slow references, and with members that hold anything."""
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fl_app.aggregation import (
+    COLUMNS,
     dominant,
+    geometric_median,
     lower_median,
     median,
     sample_weights,
@@ -38,10 +40,105 @@ def test_mean_agrees_with_double_precision() -> None:
     np.testing.assert_allclose(weighted_mean(models, weights), exact, atol=1e-6)
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0, 0.0], [1.0, -1.0, 3.0]])
+def test_weights_that_are_all_zero_are_the_plain_mean() -> None:
+    np.testing.assert_allclose(weighted_mean(MODELS, np.zeros(3)), [3, -20])
+
+
+@pytest.mark.parametrize("largest", [2.0**53, 1e308])
+def test_no_weight_and_no_model_overflows(largest: float) -> None:
+    models = np.array([[7e17, 7e17], [7e17, -7e17]], np.float32)
+    with np.errstate(over="raise", invalid="raise"):
+        found = weighted_mean(models, np.array([largest, largest]))
+        np.testing.assert_allclose(found, [7e17, 0], rtol=1e-6)
+        uneven = weighted_mean(models, np.array([largest, 1.0]))
+        np.testing.assert_allclose(uneven, models[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [[1.0, -1.0, 3.0], [1.0, np.nan, 1.0], [np.inf, 1.0, 1.0]])
 def test_weights_that_are_none_are_refused(weights: list[float]) -> None:
-    with pytest.raises(ValueError, match="weights must be non-negative"):
+    with pytest.raises(ValueError, match="weights must be finite and non-negative"):
         weighted_mean(MODELS, np.array(weights))
+
+
+ONES = np.ones(12)
+
+
+def _members(count: int = 12, length: int = 50) -> np.ndarray:
+    return np.random.default_rng(0).normal(3, 0.01, (count, length)).astype(np.float32)
+
+
+def _reference(vectors: np.ndarray) -> np.ndarray:
+    """The least sum of distances by gradient descent with backtracking, in double precision."""
+    wide = vectors.astype(float)
+    point, rate = np.median(wide, axis=0), 1.0
+    total = np.linalg.norm(wide - point, axis=1).sum()
+    for _ in range(3000):
+        away = point - wide
+        lengths = np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-9)
+        gradient = (away / lengths).sum(axis=0)
+        trial = point - rate * gradient
+        now = np.linalg.norm(wide - trial, axis=1).sum()
+        if now < total:
+            point, total, rate = trial, now, 1.5 * rate
+        else:
+            rate /= 2
+    return point
+
+
+def test_geometric_median_by_hand() -> None:
+    # of a triangle with an angle of 120 degrees or more, that corner: Fermat's point
+    triangle = np.array([[0, 0], [10, 1], [-10, 1]], np.float32)
+    np.testing.assert_allclose(geometric_median(triangle, ONES[:3]), [0, 0], atol=0.01)
+    square = np.array([[0, 0], [2, 0], [2, 2], [0, 2]], np.float32)
+    np.testing.assert_allclose(geometric_median(square, ONES[:4]), [1, 1], rtol=1e-6)
+
+
+def test_geometric_median_of_one_of_two_and_of_the_same() -> None:
+    members = _members()
+    np.testing.assert_array_equal(geometric_median(members[:1], ONES[:1]), members[0])
+    middle = members[:2].mean(axis=0)
+    np.testing.assert_allclose(geometric_median(members[:2], ONES[:2]), middle, rtol=1e-6)
+    same = np.repeat(members[:1], 5, axis=0)
+    np.testing.assert_array_equal(geometric_median(same, ONES[:5]), members[0])
+    most = np.concatenate([same, members[1:4]])
+    np.testing.assert_array_equal(geometric_median(most, ONES[:8]), members[0])
+    zeros = np.zeros((3, 2), np.float32)
+    np.testing.assert_array_equal(geometric_median(zeros, ONES[:3]), [0, 0])
+
+
+@given(st.integers(0, 2**31), st.integers(3, 9), st.integers(1, 6))
+@settings(max_examples=20)
+def test_geometric_median_agrees_with_a_descent(seed: int, n: int, d: int) -> None:
+    vectors = np.random.default_rng(seed).normal(5, 1, (n, d)).astype(np.float32)
+    slow = _reference(vectors)
+
+    def total(point: np.ndarray) -> float:
+        return float(np.linalg.norm(vectors - point, axis=1).sum())
+
+    assert total(geometric_median(vectors, np.ones(n))) <= total(slow) * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9, 1e17])
+@pytest.mark.parametrize("liars", [1, 2, 5])
+def test_a_minority_moves_no_robust_mean_farther_than_the_members_lie(
+    far: float, liars: int
+) -> None:
+    """Whatever the minority holds: the error does not grow with it."""
+    members = _members()
+    spread = np.linalg.norm(members - 3, axis=1).max()
+    members[:liars] = far * np.random.default_rng(1).normal(size=members[0].shape)
+    with np.errstate(over="raise", invalid="raise"):
+        for rule in (geometric_median, median):
+            found = rule(members, ONES)
+            assert np.linalg.norm(found - 3) < 1.5 * spread
+
+
+def test_geometric_median_in_more_than_one_block_of_columns() -> None:
+    members = _members(5, COLUMNS + 3)
+    found = geometric_median(members, ONES[:5])
+    order = np.arange(COLUMNS + 3)[::-1]
+    again = geometric_median(np.ascontiguousarray(members[:, order]), ONES[:5])
+    np.testing.assert_allclose(found[order], again, rtol=1e-6)
 
 
 def test_the_lower_median_is_one_of_the_values() -> None:

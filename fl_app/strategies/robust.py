@@ -1,6 +1,7 @@
 """Robust aggregation: one model for all, by rules that a minority of liars cannot move far.
 
-Flower's own functions where it has one, so that the comparison is with what its users have.
+Krum, Bulyan and the trimmed mean are Flower's own functions, so that the comparison is with
+what its users have. No rule weighs by samples: a client could claim any number of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,14 +22,15 @@ Trim = Annotated[float, Field(ge=0, lt=0.5)]
 
 
 class Robust(SingleModel):
-    """FedAvg with another mean.
+    """FedAvg with another rule in the place of the weighted mean.
 
-    `median` by coordinate (Yin et al., ICML 2018); `trimmed_mean` without the share `trim` at
-    either end of every coordinate (the same); `krum` and `multi_krum`, the update nearest to
-    its neighbours, or the mean of the n - `malicious` nearest (Blanchard et al., NeurIPS
-    2017); `bulyan` (El Mhamdi et al., ICML 2018); `geometric_median` (Pillutla et al., IEEE
-    TSP 2022). Where a round brings too few replies for `malicious` liars to be borne (krum
-    2f + 3, bulyan 4f + 3), the rule reckons with as many as these replies allow.
+    `median` by coordinate, and `trimmed_mean` by coordinate without the share `trim` of the
+    values at either end, rounded down (both Yin et al., ICML 2018). `krum`: the model with the
+    least sum of squared distances to its n - f - 2 nearest others, f being `malicious`;
+    `multi_krum`: the plain mean of the n - f models of least sum (both Blanchard et al.,
+    NeurIPS 2017). `bulyan` (El Mhamdi et al., ICML 2018). `geometric_median` (Pillutla et al.,
+    IEEE TSP 2022). Krum needs 2f + 3 replies and Bulyan 4f + 3: with fewer, the largest f that
+    the replies allow takes the place of `malicious`, and below three Bulyan is the median.
     """
 
     name = "robust"
@@ -54,15 +56,21 @@ class Robust(SingleModel):
 
 
 def trimmed_mean(models: Vectors, weights: Weights, *, share: float) -> Vector:
-    """Return the mean (d,) of models (n, d) without `share` of them at either end."""
-    return _flower(flower.aggregate_trimmed_avg, models, weights, proportiontocut=share)
+    """Return the mean (d,) of models (n, d) without `share` of them at either end.
+
+    By coordinate. `share * n` is rounded down: of three models nothing is cut below a third.
+    """
+    return _flower(flower.aggregate_trimmed_avg, models, proportiontocut=share)
 
 
 def krum(models: Vectors, weights: Weights, *, malicious: int, many: bool) -> Vector:
-    """Return the model (d,) of (n, d) with the nearest neighbours, or a mean of several."""
+    """Return the model (d,) of (n, d) that Krum selects, or with `many` the mean of several.
+
+    The mean is plain, as in the paper.
+    """
     borne = min(malicious, max(0, (len(models) - 3) // 2))
     keep = len(models) - borne if many else 0
-    return _flower(flower.aggregate_krum, models, weights, num_malicious=borne, to_keep=keep)
+    return _flower(flower.aggregate_krum, models, num_malicious=borne, to_keep=keep)
 
 
 def bulyan(models: Vectors, weights: Weights, *, malicious: int) -> Vector:
@@ -71,10 +79,11 @@ def bulyan(models: Vectors, weights: Weights, *, malicious: int) -> Vector:
         return median(models, weights)
     borne = min(malicious, (len(models) - 3) // 4)
     options = {"num_malicious": borne, "aggregation_rule": flower.aggregate_krum, "to_keep": 0}
-    return _flower(flower.aggregate_bulyan, models, weights, **options)
+    return _flower(flower.aggregate_bulyan, models, **options)
 
 
-def _flower(rule: Callable[..., Any], models: Vectors, weights: Weights, **options: Any) -> Vector:
-    results = [([model], int(weight)) for model, weight in zip(models, weights, strict=True)]
+def _flower(rule: Callable[..., Any], models: Vectors, **options: Any) -> Vector:
+    # Flower's multi-Krum weighs by the counts that stand beside the models: equal ones here
+    results = [([model], 1) for model in models]
     found: Vector = np.asarray(rule(results, **options)[0], np.float32)
     return found
