@@ -184,7 +184,9 @@ class KMeans(OfPoints):
         return centroids, models[:, size:].astype(np.float64)
 
     def _first(self, centroids: np.ndarray, counts: np.ndarray) -> Centroids:
-        """Return the first centroids (k, d) from the clients' own."""
+        """Return the first centroids (k, d) from the clients' own; those there are without any."""
+        if not counts.any():
+            return self.descent.current
         own = [c[n > 0] for c, n in zip(centroids, counts, strict=True)]
         seed = start_seed(self.setting.seed, self.begun)
         if self.init == "kfed":

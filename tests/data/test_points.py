@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fl_app.data.clustered import half_iid, non_iid
-from fl_app.data.datasets import DataError, digits
+from fl_app.data.datasets import DataError, Dataset, digits
 from fl_app.data.hub import hub
 from fl_app.data.points import blobs, table
 
@@ -58,6 +58,19 @@ def test_clusters_are_tight_and_half_iid_lies_between() -> None:
     loose = ((whole - whole.mean(axis=0)) ** 2).sum(axis=1).mean()
     assert tight < 0.7 * loose
     assert tight < half < loose
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+def test_clusters_one_apart_are_dealt_whole_far_from_the_origin(offset: float) -> None:
+    draw = np.random.default_rng(0)
+    owner = np.arange(120) % 2
+    table = offset + owner[:, None] * [1.0, 0.0] + draw.normal(0, 0.05, (120, 2))
+    points = table.astype(np.float32)[:, None, None, :]
+    data = Dataset("far", 2, points, owner, points, owner)
+    people = non_iid(data, seed=0, clients=2)
+    for indices in (people.train, people.test):
+        held = [set(owner[indices[client]].tolist()) for client in range(2)]
+        assert sorted(held, key=sorted) == [{0}, {1}]
 
 
 def test_more_clusters_than_points_are_refused() -> None:

@@ -157,6 +157,40 @@ def test_counts_that_cannot_weigh_are_refused() -> None:
     strategy.check(model, 101)
 
 
+@pytest.mark.parametrize("init", ["kfed", "kmeans++"])
+def test_clients_without_points_leave_the_centroids_where_they_are(init: str) -> None:
+    strategy = wiring.strategy(load([*BASE, "strategy=kmeans", f"strategy.init={init}"]))
+    assert isinstance(strategy, KMeans)
+    before = strategy.descent.current.copy()
+    models = np.ones((3, strategy.k * strategy.length + strategy.k), np.float32)
+    models[:, -strategy.k :] = 0
+    ones = np.ones(3)
+    replies = Replies(np.arange(3), models, np.zeros(3, int), ones, ones, ones)
+    strategy.receive = lambda *_: replies  # type: ignore[method-assign]
+    strategy.aggregate_fit(1, [], [])
+    np.testing.assert_array_equal(strategy.descent.current, before)
+    strategy.aggregate_fit(2, [], [])
+    assert np.isfinite(strategy.communities.models).all()
+
+
+def test_two_blobs_far_from_the_origin_are_told_apart_in_a_run(tmp_path: Path) -> None:
+    """Tables and centroids are float32 in a run: at 1e4 their numbers are 0.001 apart."""
+    draw = np.random.default_rng(0)
+    owner = np.arange(200) % 2
+    table = 1e4 + owner[:, None] * [1.0, 0.0] + draw.normal(0, 0.05, (200, 2))
+    np.savetxt(tmp_path / "points.csv", np.column_stack([table, owner]), delimiter=",",
+               header="x,y,class", comments="")  # fmt: skip
+    given = ["data=table", f"data.root={tmp_path}", "data.label=class", "data.classes=2",
+             "network.k=2", "strategy=kmeans", "rounds=5",
+             "strategy.learning_rate=1.0", "strategy.momentum=0.0"]  # fmt: skip
+    for population in ("iid", "non_iid"):
+        overrides = [f"population={population}", "population.clients=2"]
+        found, records = _run(tmp_path / population, *given, *overrides)
+        order = found[:, 0].argsort()
+        np.testing.assert_allclose(found[order], [[1e4, 1e4], [1e4 + 1, 1e4]], atol=0.05)
+        assert records[-1]["notes"]["accuracy"] == 1.0
+
+
 def test_scores_that_do_not_fit_are_named_and_reach_no_sum() -> None:
     strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
     good = np.ones((10, 10), np.int64)

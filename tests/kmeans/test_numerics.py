@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import initial_centroids, local_centroids
-from fl_app.kmeans.lloyd import Memory, assign, local_update, totals
+from fl_app.kmeans.lloyd import Memory, assign, local_update, nearest, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
 
@@ -50,6 +50,7 @@ def test_weighted_aggregate_by_hand() -> None:
     weights = np.array([[1.0, 0.0], [2.0, 0.0]])
     assert aggregate(centroids, weights).tolist() == [[4.0], [6.0]]
     assert aggregate(centroids, equal(weights)).tolist() == [[3.0], [6.0]]
+    assert aggregate(centroids, np.zeros((2, 2))).tolist() == [[3.0], [6.0]]
     with pytest.raises(ValueError, match="finite and non-negative"):
         aggregate(centroids, -weights)
 
@@ -85,9 +86,48 @@ def test_assignment_is_to_the_nearest(seed: int) -> None:
     draw = np.random.default_rng(seed)
     points, centroids = draw.normal(size=(40, 4)), draw.normal(size=(6, 4))
     labels, squares = assign(points, centroids)
+    assert nearest(points, centroids).tolist() == labels.tolist()
     direct = ((points[:, None] - centroids[None]) ** 2).sum(axis=2)
     np.testing.assert_allclose(squares, direct.min(axis=1), atol=1e-9)
     np.testing.assert_allclose(direct[range(40), labels], direct.min(axis=1), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [1e4, -1e5])
+@pytest.mark.parametrize("dimensions", [2, 100])
+def test_two_blobs_one_apart_are_told_apart_far_from_the_origin(
+    dtype: type, offset: float, dimensions: int
+) -> None:
+    draw = np.random.default_rng(0)
+    middles = np.full((3, dimensions), offset)
+    middles[1, 0] += 1
+    middles[2, 1] -= 1
+    owner = draw.integers(0, 3, 600)
+    points = (middles[owner] + draw.normal(0, 0.05, (600, dimensions))).astype(dtype)
+    # as a round sends them: in float32
+    centroids = middles.astype(np.float32).astype(float)
+    assert nearest(points, centroids).tolist() == owner.tolist()
+    labels, squares = assign(points, centroids)
+    assert labels.tolist() == owner.tolist()
+    exact = ((points.astype(float) - centroids[owner]) ** 2).sum(axis=1)
+    np.testing.assert_allclose(squares, exact, rtol=0.02)
+    moved, counts = local_update(points, centroids + 0.1, steps=5, tolerance=0)
+    np.testing.assert_allclose(moved, middles, atol=0.05)
+    assert counts.tolist() == np.bincount(owner).tolist()
+
+
+def test_a_centroid_far_off_changes_no_assignment_to_the_others() -> None:
+    draw = np.random.default_rng(0)
+    points = draw.normal(size=(200, 3)).astype(np.float32)
+    centroids = draw.normal(size=(4, 3))
+    far = np.concatenate([centroids, np.full((1, 3), 1e15)])
+    assert nearest(points, far).tolist() == nearest(points, centroids).tolist()
+    np.testing.assert_array_equal(assign(points, far)[1], assign(points, centroids)[1])
+
+
+def test_no_points_have_no_labels() -> None:
+    labels, squares = assign(POINTS[:0], POINTS)
+    assert len(nearest(POINTS[:0], POINTS)) == len(labels) == len(squares) == 0
 
 
 def test_local_steps_are_those_of_scikit_learn() -> None:
