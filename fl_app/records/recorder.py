@@ -178,7 +178,6 @@ def summarise(
             "failed": sum(len(record["failed"]) for record in rounds),
             "rejected": sum(len(record["rejected"]) for record in rounds),
             "removed": list(removed),
-            "lost": list(rounds[-1].get("lost") or ()) if rounds else [],
         },
         accuracy=_accuracy(rounds),
         communities=_communities(rounds, assignment),

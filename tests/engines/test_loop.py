@@ -127,7 +127,6 @@ def test_all_are_waited_for_and_nobody_is_lost(play: Callable[..., Played]) -> N
     rounds = played()
     assert [record["sampled"] for record in rounds] == [[0, 1, 2]] * 3
     assert [record["lost"] for record in rounds] == [[]] * 3
-    assert played.summary["clients"]["lost"] == []
 
 
 def test_when_time_is_up_the_run_starts_with_as_few_as_it_may(play: Callable[..., Played]) -> None:
@@ -136,7 +135,6 @@ def test_when_time_is_up_the_run_starts_with_as_few_as_it_may(play: Callable[...
     assert [record["sampled"] for record in rounds] == [[0, 2]] * 3
     assert [record["lost"] for record in rounds] == [[1]] * 3
     assert played.summary["status"] == "completed"
-    assert played.summary["clients"]["lost"] == [1]
 
 
 def test_with_fewer_it_fails_in_plain_words_and_leaves_a_checkpoint(
@@ -178,7 +176,6 @@ def test_a_lost_client_is_named_and_the_run_goes_on_with_the_others(
     assert [record["failed"] for record in rounds] == [{}, {"1": "the node is gone"}, {}]
     assert [record["lost"] for record in rounds] == [[], [1], [1]]
     assert played.summary["clients"]["failed"] == 1
-    assert played.summary["clients"]["lost"] == [1]
 
 
 def test_a_client_that_comes_back_takes_part_again(play: Callable[..., Played]) -> None:
