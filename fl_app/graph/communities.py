@@ -15,6 +15,8 @@ from fl_app.types import Labels, Matrix
 
 Backend = Literal["python-louvain", "fast", "leiden"]
 Linkage = Literal["average", "complete", "single"]
+COPY = 1e-6
+"""Clients nearer than this share of the median distance are one but for float32 rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +110,10 @@ def affinity_propagation(
     """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
 
     `preference` is every client's suitability as an exemplar, by default the median
-    similarity of different clients: lower gives fewer communities. Clients all equally far
-    apart are one community. Where the messages do not converge, a damping of 0.9 is tried;
+    similarity of different clients: lower gives fewer communities. Of clients at one place,
+    nearer than COPY, only the first can be an exemplar: three that are equally suited would
+    block each other, and join the next community. Clients all equally far apart are one
+    community. Where the messages do not converge, a damping of 0.9 is tried;
     where that does not either, a NotConvergedWarning is given and all are one community.
     Numbered as by `louvain`. Frey and Dueck, Science 2007.
     """
@@ -118,11 +122,14 @@ def affinity_propagation(
     apart = distance[~np.eye(len(distance), dtype=bool)]
     if len(distance) < 2 or np.ptp(apart) == 0:
         return np.zeros(len(distance), int)
-    level = -float(np.median(apart)) if preference == "median" else preference
+    median = float(np.median(apart))
+    level = -median if preference == "median" else preference
+    copies = np.tril(distance <= COPY * median, -1).any(axis=1)
+    suited = np.where(copies, min(level, -float(apart.sum())), level)
     for strength in (damping, max(damping, 0.9)):
         method = AffinityPropagation(
-            affinity="precomputed", damping=strength, preference=level, random_state=seed % 2**32,
-            max_iter=500,
+            affinity="precomputed", damping=strength, preference=suited,
+            random_state=seed % 2**32, max_iter=500,
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

@@ -102,6 +102,18 @@ def test_clients_all_equally_far_are_one_community(n: int) -> None:
     assert affinity_propagation(np.zeros((n, n))).tolist() == [0] * n
 
 
+@pytest.mark.parametrize("copies", [2, 3, 4, 5])
+def test_copies_of_one_client_do_not_join_the_next_community(copies: int) -> None:
+    draw = np.random.default_rng(0)
+    groups = np.repeat(range(3), [5, 3, 4])
+    points = 2 * np.eye(3)[groups] + draw.normal(0, 0.005, (12, 3))
+    points[:copies] = points[0]
+    distance = np.linalg.norm(points[:, None] - points[None], axis=2)
+    found = affinity_propagation(distance)
+    assert len({(a, b) for a, b in zip(groups.tolist(), found.tolist(), strict=True)}) == 3
+    assert found.max() == 2
+
+
 def test_messages_that_do_not_settle_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from sklearn.cluster import AffinityPropagation
 

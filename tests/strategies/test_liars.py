@@ -1,0 +1,144 @@
+"""Two liars of twelve that send any finite model: every model stays finite, groups stay groups.
+
+Here no screen stands before a strategy. So methods that train one model for all first, by the
+plain mean, follow a far model; those that find communities in every round must not.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import FitRes
+from toy import SIZE, TARGETS, honest, play, reply, roster, setting
+
+from fl_app.params import from_bytes
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cfl import Cfl
+from fl_app.strategies.communities import CommunityDiscovery
+from fl_app.strategies.dcfl import Dcfl
+from fl_app.strategies.flic import Flic
+from fl_app.strategies.hierarchical import Hierarchical
+from fl_app.strategies.late import Late
+
+LIARS = (3, 7)
+ROUNDS = 8
+PLANTED = {frozenset(set(range(group, 12, 3)) - set(LIARS)) for group in range(3)}
+
+
+def _honest_model(client: int, start: np.ndarray, server_round: int) -> np.ndarray:
+    return from_bytes(honest(client, start, server_round).parameters.tensors[0])
+
+
+Lie = Callable[[int, np.ndarray, int], np.ndarray]
+LIES: dict[str, Lie] = {
+    "times a million": lambda client, start, r: start * 1e6 + 1e6,
+    "turned round": lambda client, start, r: -_honest_model(client, start, r),
+    "zeros": lambda client, start, r: np.zeros(SIZE),
+    "opposites": lambda client, start, r: (1 if client == LIARS[0] else -1) * np.arange(1.0, 7),
+    "constant": lambda client, start, r: np.full(SIZE, 1e15),
+    "far opposites": lambda client, start, r: np.full(SIZE, 1e15 if client == LIARS[0] else -1e15),
+    "a twin": lambda client, start, r: _honest_model(0, start, r),
+}
+METHODS = {
+    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
+    "communities 1nn": lambda given: CommunityDiscovery(
+        given, participation=1.0, attribution="1nn"
+    ),
+    "communities wnn": lambda given: CommunityDiscovery(
+        given, participation=1.0, attribution="wnn"
+    ),
+    "communities euclidean": lambda given: CommunityDiscovery(
+        given, participation=1.0, similarity="euclidean"
+    ),
+    "communities cosine": lambda given: CommunityDiscovery(
+        given, participation=1.0, similarity="cosine"
+    ),
+    "late": lambda given: Late(given, participation=1.0, cluster_round=3),
+    "flic": lambda given: Flic(given, participation=1.0, cluster_round=3),
+    "hierarchical": lambda given: Hierarchical(
+        given, participation=1.0, cluster_round=3, threshold=0.5
+    ),
+    "hierarchical euclidean": lambda given: Hierarchical(
+        given, participation=1.0, cluster_round=3, threshold=1.0, distance="euclidean"
+    ),
+    "cfl": lambda given: Cfl(
+        given, participation=1.0, mode="clusters", alpha_threshold=0.5, norm_above=0.2
+    ),
+    "dcfl": lambda given: Dcfl(given, participation=1.0),
+    "dcfl divergence": lambda given: Dcfl(given, participation=1.0, distance="divergence"),
+    "dcfl euclidean": lambda given: Dcfl(given, participation=1.0, distance="euclidean"),
+    "dcfl cosine": lambda given: Dcfl(given, participation=1.0, distance="cosine"),
+}
+
+
+def _played(method: str, lie: Lie | None) -> CommunityStrategy:
+    def client(client_id: int, start: np.ndarray, server_round: int) -> FitRes | None:
+        if client_id not in LIARS:
+            return honest(client_id, start, server_round)
+        if lie is None:
+            return None
+        model = np.clip(lie(client_id, start, server_round), -1e17, 1e17)
+        return reply(model.astype(np.float32))
+
+    strategy = METHODS[method](setting())
+    play(strategy, roster(12), range(1, ROUNDS + 1), client=client)
+    return strategy
+
+
+def _honest_groups(strategy: CommunityStrategy) -> set[frozenset[int]]:
+    """Return the honest clients of each community."""
+    view = strategy.view(ROUNDS)
+    assert view is not None
+    found = [set(view.client_ids[view.labels == row].tolist()) for row in np.unique(view.labels)]
+    return {frozenset(group - set(LIARS)) for group in found} - {frozenset()}
+
+
+NEAR = ("turned round", "zeros", "opposites", "a twin")
+"""Lies that are no longer than a few honest updates: a mean of twelve survives them."""
+EVERY_ROUND = (
+    "communities", "communities 1nn", "communities wnn", "communities cosine", "dcfl",
+    "dcfl euclidean",
+)  # fmt: skip
+MEAN_FIRST = ("late", "flic", "hierarchical", "hierarchical euclidean", "cfl")
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_model_stays_finite(method: str, lie: str) -> None:
+    strategy = _played(method, LIES[lie])
+    assert strategy.rejected == {}
+    models, offers = strategy.attribute([c for c in range(12) if c not in LIARS])
+    assert all(offers)
+    assert np.isfinite(models).all()
+    arrays, _ = strategy.checkpoint()
+    assert all(np.isfinite(each).all() for each in arrays.values())
+
+
+@pytest.mark.parametrize("method", [*EVERY_ROUND, *MEAN_FIRST])
+def test_without_liars_the_groups_are_found(method: str) -> None:
+    assert _honest_groups(_played(method, None)) == PLANTED
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+@pytest.mark.parametrize("method", EVERY_ROUND)
+def test_groups_found_in_every_round_stay_groups(method: str, lie: str) -> None:
+    assert _honest_groups(_played(method, LIES[lie])) == PLANTED
+
+
+@pytest.mark.parametrize("lie", NEAR)
+@pytest.mark.parametrize("method", MEAN_FIRST)
+def test_groups_found_after_a_mean_stay_groups(method: str, lie: str) -> None:
+    assert _honest_groups(_played(method, LIES[lie])) == PLANTED
+
+
+@pytest.mark.parametrize("lie", ["times a million", "constant", "far opposites"])
+@pytest.mark.parametrize("method", ["communities", "communities 1nn", "dcfl", "dcfl euclidean"])
+def test_the_honest_reach_their_targets_beside_far_models(method: str, lie: str) -> None:
+    strategy = _played(method, LIES[lie])
+    for client in set(range(12)) - set(LIARS):
+        models, (rows,) = strategy.attribute([client])
+        assert min(np.abs(models[row] - TARGETS[client % 3]).max() for row in rows) < 0.1
