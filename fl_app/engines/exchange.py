@@ -1,7 +1,7 @@
 """One batch of messages out, all replies back, in the order of the client ids."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,15 +14,13 @@ from flwr.common import (
     GetPropertiesIns,
     MessageTypeLegacy,
 )
-from flwr.common.constant import ErrorCode
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.serverapp.grid import Grid
-from flwr.supercore.run import RunNotRunningException
-from httpx import TransportError
 
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.introductions import read_introduction
 from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
@@ -39,18 +37,6 @@ FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 0.5
 """Time between looks for replies: it grows, so that a long training is not disturbed."""
 EXPIRING_S = 1.0
 """Before the end of a round, errors of the SuperLink say no more than that time is up."""
-OF_THE_LOST = (
-    ErrorCode.NODE_UNAVAILABLE,
-    ErrorCode.MESSAGE_UNAVAILABLE,
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-)
-"""Errors that the SuperLink gives in the place of a node that is gone or too late."""
-
-
-class Silence(str):
-    """Why nothing came from a node: it is gone, or did not answer in time."""
-
-    __slots__ = ()
 
 
 @dataclass
@@ -87,6 +73,7 @@ class Exchange:
         self.timeout = timeout
         self._outside = Introductions()
         self._introducing: dict[str, ClientProxy] = {}
+        self._puller = Puller()
 
     def fit(
         self, server_round: int, instructions: Sequence[tuple[ClientProxy, FitIns]]
@@ -134,7 +121,7 @@ class Exchange:
         """Take the introductions that have come."""
         if self._introducing:
             grid = _grid(next(iter(self._introducing.values())))
-            for message_id, reply in _looked(grid, list(self._introducing)):
+            for message_id, reply in self._puller.look(grid, list(self._introducing)):
                 self._introduce(self._introducing.pop(message_id), reply, self._outside)
 
     def _introduce(self, proxy: ClientProxy, reply: RecordDict | str, found: Introductions) -> None:
@@ -190,9 +177,34 @@ class Exchange:
         messages = [_message(p, each, message_type, server_round, timeout) for p, each in contents]
         found: list[Any] = [Silence(f"no reply within engine.round_timeout_s={timeout}")]
         found *= len(contents)
-        for place, reply in _answers(_grid(contents[0][0]), messages, timeout):
+        for place, reply in self._answers(_grid(contents[0][0]), messages):
             found[place] = reply
         return [(proxy, reply) for (proxy, _), reply in zip(contents, found, strict=True)]
+
+    def _answers(
+        self, grid: Grid, messages: list[Message]
+    ) -> Iterator[tuple[int, RecordDict | str]]:
+        """Yield the place of a message and what came back for it, as it comes."""
+        if isinstance(grid, InProcessGrid):
+            yield from enumerate(map(content, grid.send_and_receive(messages)))
+            return
+        end = float("inf") if self.timeout is None else time.monotonic() + self.timeout
+        waiting = _pushed(grid, messages)
+        for place in set(range(len(messages))) - set(waiting.values()):
+            yield place, Silence("the message could not be sent: the node is gone")
+        look, now = FIRST_LOOK_S, 0.0
+        while waiting and now < end:
+            now = time.monotonic()
+            # the look after the end makes the SuperLink forget what nobody waits for any more
+            came = list(self._puller.look(grid, list(waiting)))
+            for message_id, reply in came:
+                place = waiting.pop(message_id)
+                if not isinstance(reply, Silence) or now < end - EXPIRING_S:
+                    yield place, reply
+            look = FIRST_LOOK_S if came else min(2 * look, LONGEST_LOOK_S)
+            if waiting and now < end:
+                time.sleep(look)
+        self._puller.forget(waiting)
 
 
 def _message(
@@ -215,55 +227,6 @@ def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
     taken = {each for each in grid.push_messages(messages) if each}
     ids = [message.metadata.message_id for message in messages]
     return {each: place for place, each in enumerate(ids) if each in taken}
-
-
-def _answers(
-    grid: Grid, messages: list[Message], timeout: float | None
-) -> Iterator[tuple[int, RecordDict | str]]:
-    """Yield the place of a message and what came back for it, as it comes."""
-    if isinstance(grid, InProcessGrid):
-        yield from enumerate(map(_content, grid.send_and_receive(messages)))
-        return
-    end = float("inf") if timeout is None else time.monotonic() + timeout
-    waiting = _pushed(grid, messages)
-    for place in set(range(len(messages))) - set(waiting.values()):
-        yield place, Silence("the message could not be sent: the node is gone")
-    look, now = FIRST_LOOK_S, 0.0
-    while waiting and now < end:
-        now = time.monotonic()
-        # the look after the end makes the SuperLink forget what nobody waits for any more
-        came = list(_looked(grid, list(waiting)))
-        for message_id, reply in came:
-            place = waiting.pop(message_id)
-            if not isinstance(reply, Silence) or now < end - EXPIRING_S:
-                yield place, reply
-        look = FIRST_LOOK_S if came else min(2 * look, LONGEST_LOOK_S)
-        if waiting and now < end:
-            time.sleep(look)
-
-
-def _looked(grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | str]]:
-    """Yield the replies that have come, each pulled alone: one that cannot be read costs no other.
-
-    Which message a reply answers is what was asked for, not what the reply says.
-    """
-    for message_id in ids:
-        try:
-            replies = list(grid.pull_messages([message_id]))
-        except (RunNotRunningException, TransportError, OSError):
-            raise  # of the connection, which Flower has tried again: no client's doing
-        except Exception as error:
-            yield message_id, f"the reply could not be read: {type(error).__name__}: {shown(error)}"
-            continue
-        if replies:
-            yield message_id, _content(replies[0])
-
-
-def _content(reply: Message) -> RecordDict | str:
-    if reply.has_error():
-        reason = str(reply.error.reason)
-        return Silence(reason) if reply.error.code in OF_THE_LOST else reason
-    return reply.content if reply.has_content() else "an empty reply"
 
 
 def _grid(proxy: ClientProxy) -> Grid:

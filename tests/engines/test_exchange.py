@@ -1,5 +1,6 @@
 """Replies belong to the message that they answer; what is lost or broken costs its own client."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.engines import exchange as module
+from fl_app.engines import puller
 from fl_app.engines.exchange import Exchange
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -316,6 +318,44 @@ def test_without_a_timeout_a_slow_client_is_waited_for(clock: Clock) -> None:
     exchange, grid, _ = federation({101: slow})
     assert fit(exchange) == ({1: 1}, {})
     assert len(grid.pulled) < 20_000
+
+
+def test_a_reply_that_stalls_holds_up_no_other_and_counts_once_it_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(puller, "PATIENCE_S", 0.05)
+    whole, order = threading.Event(), []
+
+    def stalling(message: Message) -> list[Message]:
+        assert whole.wait(60)
+        return [fitted(message, 1)]
+
+    def other(message: Message) -> list[Message]:
+        order.append(message)
+        whole.set()
+        return [fitted(message, 2)]
+
+    exchange, grid, _ = federation({101: stalling, 102: other})
+    assert fit(exchange) == ({1: 1, 2: 2}, {})
+    assert len(order) == 1
+    assert len(grid.pulled) == 2, "a reply that was coming was pulled again"
+
+
+def test_a_reply_that_stalls_for_good_costs_its_own_client_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(puller, "PATIENCE_S", 0.05)
+    end = threading.Event()
+
+    def stalling(_: Message) -> list[Message]:
+        end.wait(60)
+        return []
+
+    exchange, _, _ = federation({101: stalling, 102: trains(2)}, timeout=0.3)
+    results, failures = fit(exchange)
+    end.set()
+    assert results == {2: 2}
+    assert str(failures[1]) == "client 1: no reply within engine.round_timeout_s=0.3"
 
 
 def test_an_evaluation_answers_the_question_that_was_put() -> None:
