@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rich.table import Table
 from fl_app.records.history import FILE
 from fl_app.records.recorder import RESUMED
 
+log = getLogger(__name__)
 POLL_S = 0.5
 SPEED_OVER_S = 3600
 """What the time left is worked out from: long, since one round may take minutes."""
@@ -55,6 +57,7 @@ class Live:
         if self.resumed is not None and self.resumed.exists():
             told = self.resumed.read_text(encoding="utf-8").strip()
             self.bar.console.print(told, highlight=False, markup=False, soft_wrap=True)
+            log.info("%s", told)
             self.resumed = None
         for record in self._fresh():
             if record["accuracy"]:

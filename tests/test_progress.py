@@ -1,9 +1,11 @@
 """The live view: a bar with words on a terminal, name=value lines anywhere else."""
 
 import io
+import logging
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from fl_app.progress import Live, live
@@ -69,13 +71,16 @@ def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_pat
     assert output.getvalue().splitlines() == ["round=3 rounds=5 phase=federated loss=0.500"]
 
 
-def test_a_resumed_run_says_once_from_which_checkpoint(tmp_path: Path) -> None:
+def test_a_resumed_run_says_once_from_which_checkpoint(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     console, output = _console(terminal=False)
     view = Live(tmp_path, rounds=5, console=console)
     view.tick()
     (tmp_path / RESUMED).parent.mkdir()
     (tmp_path / RESUMED).write_text("resuming after round 2 from checkpoint.safetensors\n")
-    view.tick()
-    view.tick()
+    with caplog.at_level(logging.INFO):
+        view.tick()
+        view.tick()
     said = "resuming after round 2 from checkpoint.safetensors"
-    assert output.getvalue().splitlines() == [said]
+    assert output.getvalue().splitlines() == caplog.messages == [said]

@@ -149,10 +149,15 @@ def find(folder: Path) -> Found:
     )
 
 
-def set_aside(folder: Path) -> None:
-    """Rename the current checkpoint, found damaged: it must never become the previous one."""
-    if (folder / FILE).exists():
-        os.replace(folder / FILE, folder / DAMAGED)
+def set_aside(folder: Path) -> bool:
+    """Rename the current checkpoint, found damaged; return whether there is one.
+
+    Otherwise the next write would replace the previous one, which is whole, with it.
+    """
+    if not (folder / FILE).exists():
+        return False
+    os.replace(folder / FILE, folder / DAMAGED)
+    return True
 
 
 def _tensors(checkpoint: Checkpoint) -> dict[str, np.ndarray]:

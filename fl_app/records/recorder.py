@@ -11,7 +11,7 @@ import yaml
 from fl_app.params import Layout
 from fl_app.records import checkpoint as checkpoints
 from fl_app.records.atomic import replacing
-from fl_app.records.checkpoint import Checkpoint, CheckpointError
+from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
 from fl_app.records.history import History
 from fl_app.records.models import StateForm, write_models
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
@@ -23,7 +23,7 @@ from fl_app.types import Labels, Matrix, Vectors
 log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
-"""Says from which checkpoint the run goes on, for the terminal of another process."""
+"""Says from which checkpoint the run goes on: the process at the terminal may be another."""
 
 
 class Recorder:
@@ -68,9 +68,8 @@ class Recorder:
         found = checkpoints.find(self._checkpoints)
         if found.fault is None:
             self._written = found.checkpoint.round
-        else:
-            checkpoints.set_aside(self._checkpoints)
-        log.info("%s", found)
+        elif checkpoints.set_aside(self._checkpoints):
+            log.warning("%s %s; it is kept as %s", FILE, found.fault, DAMAGED)
         with replacing(self.folder / RESUMED) as temporary:
             temporary.write_text(f"{found}\n", encoding="utf-8")
         return found.checkpoint

@@ -1,6 +1,5 @@
 """A recorder goes on from the newest whole checkpoint, and what it cannot write costs no run."""
 
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -65,16 +64,13 @@ def test_a_round_is_written_once_and_the_one_before_is_of_an_earlier_round(tmp_p
     assert read(tmp_path / "checkpoint").round == 1
 
 
-def test_resuming_says_which_checkpoint_it_took(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_resuming_says_which_checkpoint_it_took(tmp_path: Path) -> None:
     _play(_recorder(tmp_path), 1, 2)
-    with caplog.at_level(logging.INFO):
-        saved = _recorder(tmp_path, resume=True).restored()
+    saved = _recorder(tmp_path, resume=True).restored()
     assert saved is not None
     assert saved.round == 2
-    assert caplog.messages == ["resuming after round 2 from checkpoint.safetensors"]
-    assert (tmp_path / RESUMED).read_text() == caplog.messages[0] + "\n"
+    said = "resuming after round 2 from checkpoint.safetensors\n"
+    assert (tmp_path / RESUMED).read_text() == said
 
 
 def test_the_checkpoint_is_handed_over_once_and_not_held(tmp_path: Path) -> None:
@@ -84,7 +80,9 @@ def test_the_checkpoint_is_handed_over_once_and_not_held(tmp_path: Path) -> None
     assert run.restored() is None
 
 
-def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(tmp_path: Path) -> None:
+def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _play(_recorder(tmp_path), 1, 2, 3)
     current = tmp_path / "checkpoint" / FILE
     current.write_bytes(current.read_bytes()[:-1])
@@ -100,6 +98,7 @@ def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(tmp_pa
     said = (tmp_path / RESUMED).read_text()
     assert said.startswith("checkpoint.safetensors is truncated or damaged (")
     assert said.endswith(f"): resuming after round 2 from {PREVIOUS}\n")
+    assert caplog.messages[0].endswith("; it is kept as checkpoint.damaged.safetensors")
     assert sorted(os.listdir(current.parent)) == [DAMAGED, PREVIOUS, "resumed.txt"]
     _play(run, 3)
     assert [record["round"] for record in read(current.parent).state["history"]] == [1, 2, 3]
