@@ -168,8 +168,9 @@ class Account:
 def sent(
     messages: Sequence[tuple[ClientProxy, FitIns]] | Sequence[tuple[ClientProxy, FitRes]],
 ) -> int:
-    """Return the bytes of the models in messages."""
-    return sum(len(tensor) for _, each in messages for tensor in each.parameters.tensors)
+    """Return the bytes of the models in messages; a reply may hold what is no bytes."""
+    tensors = (tensor for _, each in messages for tensor in each.parameters.tensors)
+    return sum(len(tensor) for tensor in tensors if type(tensor) is bytes)
 
 
 def _mean(values: Mapping[int, float]) -> float | None:

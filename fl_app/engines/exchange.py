@@ -21,7 +21,8 @@ from flwr.serverapp.grid import Grid
 
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.puller import Puller, Silence, content
-from fl_app.ingress.introductions import read_introduction
+from fl_app.ingress.fits import check_status
+from fl_app.ingress.introductions import Identity, read_introduction
 from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -134,8 +135,7 @@ class Exchange:
             found.failed[node] = reply
             return
         try:
-            properties = trusted(compat.recorddict_to_getpropertiesres, reply).properties
-            identity = trusted(read_introduction, properties, self.clients, expected)
+            identity = trusted(_identity, reply, self.clients, expected)
             if not self.roster.introduce(proxy, identity):
                 rule = "one that no other node holds; give every node a partition-id of its own"
                 raise RejectionError("client_id", rule, shown(identity.client_id))
@@ -227,6 +227,12 @@ def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
     taken = {each for each in grid.push_messages(messages) if each}
     ids = [message.metadata.message_id for message in messages]
     return {each: place for place, each in enumerate(ids) if each in taken}
+
+
+def _identity(content: RecordDict, clients: int, expected: int | None) -> Identity:
+    reply = compat.recorddict_to_getpropertiesres(content)
+    check_status(reply.status.code)
+    return read_introduction(reply.properties, clients, expected)
 
 
 def _grid(proxy: ClientProxy) -> Grid:

@@ -16,7 +16,7 @@ from flwr.supercore.run import RunNotRunningException
 from httpx import TransportError
 
 from fl_app.engines.inprocess import InProcessGrid
-from fl_app.ingress.rejection import shown
+from fl_app.ingress.rejection import RejectionError, printable, shown, trusted
 
 Pull = Future[list[Message]]
 Call = Callable[[], list[Message]]
@@ -24,6 +24,8 @@ Jobs = SimpleQueue[tuple[Pull, Call] | None]
 
 PATIENCE_S = 10.0
 """How long the others wait for a reply whose pieces are still coming."""
+LONGEST_REASON = 500
+"""Characters that the records keep of why a client failed, as it says."""
 OF_THE_LOST = (
     ErrorCode.NODE_UNAVAILABLE,
     ErrorCode.MESSAGE_UNAVAILABLE,
@@ -112,7 +114,14 @@ def _work(jobs: Jobs) -> None:
 
 def content(reply: Message) -> RecordDict | str:
     """Return what stands in a reply, or why there is nothing."""
+    try:
+        return trusted(_read, reply)
+    except RejectionError as error:
+        return str(error)
+
+
+def _read(reply: Message) -> RecordDict | str:
     if reply.has_error():
-        reason = str(reply.error.reason)
+        reason = printable(str(reply.error.reason), LONGEST_REASON)
         return Silence(reason) if reply.error.code in OF_THE_LOST else reason
     return reply.content if reply.has_content() else "an empty reply"

@@ -1,11 +1,14 @@
 """A reply that is not trusted, and why."""
 
+import reprlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 Read = TypeVar("Read")
 LONGEST = 80
 """Characters of a sent value that a message shows."""
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = LONGEST
 
 
 class RejectionError(ValueError):
@@ -20,22 +23,34 @@ def trusted(read: Callable[..., Read], *arguments: Any) -> Read:
     """Return `read(*arguments)`; whatever it raises, of any type, becomes a RejectionError."""
     try:
         return read(*arguments)
-    except RejectionError:
+    except (RejectionError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:  # SystemExit too: it is the reply's, not ours
         found = f"{type(error).__name__}: {shown(error)}"
         raise RejectionError("the reply", "readable", found) from error
 
 
 def shown(value: Any) -> str:
     """Return a sent value as short text; the text of a hostile value may fail or be long."""
+    try:
+        return printable(_text(value), LONGEST)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return f"a value of type {type(value).__name__}"
+
+
+def printable(text: str, longest: int) -> str:
+    """Return the first `longest` characters of a text, those that do not print replaced."""
+    clean = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
+    return clean if len(clean) <= longest else f"{clean[:longest]}..."
+
+
+def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     if type(value) is int and value.bit_length() > LONGEST:
         return f"an integer of {value.bit_length()} bits"
-    try:
-        text = str(value) if isinstance(value, Exception | float) else repr(value)
-    except Exception:
-        return f"a value of type {type(value).__name__}"
-    text = "".join(letter if letter.isprintable() else "?" for letter in text[: LONGEST + 1])
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    if isinstance(value, BaseException | float):
+        return str(value)
+    return _SHORT.repr(value)

@@ -21,11 +21,11 @@ def too_long(
     """Return the updates longer than `multiple` times what is usual: their norm, and the usual.
 
     By row of models (n, d). An update is the model minus the one that the client received,
-    `starts` (n) of (d,); `squares` (n,) are the squared norms of the models. Usual is the lower
-    median of the cohort's norms, updates of norm zero left out, and at least SHORT times the
-    norm of the received model: a client that starts to learn again among others that have
-    converged is no liar. Fewer than three replies have no majority: there usual is the norm of
-    the received model. Where usual is zero, nothing is too long.
+    `starts` (n) of (d,); `squares` (n,) are at least the squared norms of the models. Usual is the
+    lower median of the cohort's norms, and at least SHORT times the norm of the received model: a
+    client that starts to learn again among others that have converged is no liar. Where that is
+    zero it is the lower median of the positive norms, and where there are none, nothing is too
+    long. Fewer than three replies have no majority: there usual is the norm of the received model.
     """
     lengths = {id(start): float(np.linalg.norm(start)) for start in starts}
     received = np.array([lengths[id(start)] for start in starts])
@@ -34,8 +34,9 @@ def too_long(
     if (np.sqrt(squares) + received <= multiple * least).all():
         return {}
     norms = np.array([_norm(*pair) for pair in zip(models, starts, strict=True)])
-    positive = norms[norms > 0]
-    usual = least if few or not len(positive) else np.maximum(least, lower_median(positive))
+    usual = least if few else np.maximum(least, lower_median(norms))
+    if not few and (norms > 0).any():
+        usual = np.where(usual > 0, usual, lower_median(norms[norms > 0]))
     limit = np.where(usual > 0, multiple * usual, np.inf)
     return {int(row): (norms[row], usual[row]) for row in np.flatnonzero(norms > limit)}
 

@@ -13,6 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, Weighting, dominant, sample_weights
+from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.fits import FitQuestion
 from fl_app.rng import generator
 from fl_app.strategies.cohort import Cohort, FitReplies
@@ -70,7 +71,7 @@ class CommunityStrategy(Strategy, ABC):
         self._dominating: set[int] = set()
         self._examination = Examination()
         self._fitting = Cohort(
-            setting.layout.size,
+            setting.layout,
             largest_update=setting.largest_update,
             of_points=self.of_points,
         )
@@ -178,7 +179,8 @@ class CommunityStrategy(Strategy, ABC):
         failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Keep each client's accuracy; of several models the least own training loss wins."""
-        self.scores = self._examination.receive(results, partial(self.reject, server_round))
+        reject = partial(self.reject, server_round)
+        self.scores = self._examination.receive(results, self.check_score, reject)
         if not self.accuracy:
             return None, {}
         return None, {"accuracy": float(np.mean(list(self.accuracy.values())))}
@@ -225,6 +227,10 @@ class CommunityStrategy(Strategy, ABC):
 
         `samples` are those that the client trained on, as it says.
         """
+        return
+
+    def check_score(self, answer: EvaluationAnswer) -> None:
+        """Raise ValueError for a score that this method cannot use."""
         return
 
     def receive(self, server_round: int, results: FitReplies) -> Replies:

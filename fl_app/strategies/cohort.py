@@ -10,6 +10,7 @@ from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
 from fl_app.ingress.screen import FEWEST, too_long
+from fl_app.params import Layout
 from fl_app.types import Vector, Vectors
 
 FitReplies = list[tuple[ClientProxy, FitRes]]
@@ -20,17 +21,19 @@ Reject = Callable[[int | str, str], None]
 class Cohort:
     """Holds the questions of a round, and the answers' models side by side.
 
-    `size` is that of a model, d. Updates longer than `largest_update` times the usual one are
+    Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, null: none. `of_points`: the models are centroids, whose norm says nothing of how
-    far they may move, so that a cohort without a majority is not screened.
+    far they may move, so that a cohort without a majority is not screened; nor are the counts of
+    points beside them.
     """
 
-    def __init__(self, size: int, *, largest_update: float | None, of_points: bool) -> None:
-        self.size, self.largest_update, self.of_points = size, largest_update, of_points
+    def __init__(self, layout: Layout, *, largest_update: float | None, of_points: bool) -> None:
+        self.size, self.largest_update, self.of_points = layout.size, largest_update, of_points
+        self._screened = layout.direction if of_points else slice(None)
         self.asked: dict[str, FitQuestion] = {}
-        self._sent = np.empty((0, size), np.float32)
+        self._sent = np.empty((0, self.size), np.float32)
         # one buffer for all rounds: fresh pages for every cohort cost more than the copy
-        self._room = np.empty((0, size), np.float32)
+        self._room = np.empty((0, self.size), np.float32)
 
     @property
     def client_ids(self) -> list[int]:
@@ -89,9 +92,10 @@ class Cohort:
         few = len(answers) < FEWEST
         if self.largest_update is None or not answers or (few and self.of_points):
             return {}
-        starts = {row: self._sent[row] for row in {answer.row for answer in answers}}
+        part = self._screened
+        starts = {row: self._sent[row][part] for row in {answer.row for answer in answers}}
         return too_long(
-            self._room[: len(answers)],
+            self._room[: len(answers), part],
             [starts[answer.row] for answer in answers],
             np.array([answer.square for answer in answers]),
             multiple=self.largest_update,

@@ -1,6 +1,6 @@
 """How good the models are for the clients: which are sent to whom, and what comes back."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flwr.common import EvaluateIns, EvaluateRes, Parameters, Scalar
@@ -8,7 +8,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.ingress.admission import admit
 from fl_app.ingress.evaluations import EvaluationAnswer, EvaluationQuestion, read_evaluation
-from fl_app.ingress.rejection import RejectionError
+from fl_app.ingress.rejection import RejectionError, trusted
 from fl_app.strategies.cohort import Reject
 from fl_app.strategies.replies import encode
 from fl_app.strategies.roster import Roster
@@ -17,6 +17,7 @@ from fl_app.types import Vector, Vectors
 Rows = Sequence[int]
 """Rows of the models that one client receives; of several it takes the best."""
 EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
+Check = Callable[[EvaluationAnswer], None]
 Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
@@ -36,6 +37,12 @@ class Scores:
     fooled: dict[int, float] = field(default_factory=dict)
     assigned: dict[int, int] = field(default_factory=dict)
     answers: list[EvaluationAnswer] = field(default_factory=list)
+
+    def remove(self, client_id: int) -> None:
+        """Forget all that a client said."""
+        self.answers = [each for each in self.answers if each.client_id != client_id]
+        for said in (self.accuracy, self.everyone, self.fooled, self.assigned):
+            said.pop(client_id, None)
 
 
 class Examination:
@@ -71,8 +78,17 @@ class Examination:
                 instructions.append((proxy, ins))
         return instructions
 
-    def receive(self, results: EvaluateReplies, reject: Reject) -> Scores:
-        """Return what the trusted replies say; `reject` is told of each that is left out."""
+    def receive(self, results: EvaluateReplies, check: Check, reject: Reject) -> Scores:
+        """Return what the trusted replies say.
+
+        `check` may raise for a score that the method cannot use; `reject` is told of each client
+        whose reply is left out.
+        """
+
+        def read(reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
+            answer = read_evaluation(reply, question)
+            check(answer)
+            return answer
 
         def tell(
             key: tuple[str, int], question: EvaluationQuestion | None, error: RejectionError
@@ -80,7 +96,7 @@ class Examination:
             reject(self._named(key[0]), f"evaluation: {error}")
 
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
-        return self._scores(admit(keyed, self._asked, read_evaluation, tell))
+        return self._scores(admit(keyed, self._asked, read, tell))
 
     def _named(self, cid: str) -> int | str:
         """Return the client behind a node, or the node where it was not asked."""
@@ -104,10 +120,16 @@ class Examination:
 
 
 def community(reply: EvaluateRes) -> int:
-    """Return the question that an evaluation answers, as `ClientMessenger` notes it."""
-    metrics = reply.metrics
-    said = metrics.get("community") if isinstance(metrics, Mapping) else None
+    """Return the question that an evaluation answers, as `Exchange` notes it."""
+    try:
+        said = trusted(_said, reply)
+    except RejectionError:
+        said = None
     return said if type(said) is int else GLOBAL - 1
+
+
+def _said(reply: EvaluateRes) -> object:
+    return reply.metrics.get("community")
 
 
 def _instruction(model: Parameters, server_round: int, row: int, choose: bool) -> EvaluateIns:

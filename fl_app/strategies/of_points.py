@@ -12,7 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.aggregation import lower_median, sample_weights, weighted_mean
 from fl_app.ingress.evaluations import EvaluationAnswer
-from fl_app.ingress.rejection import RejectionError, shown, trusted
+from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import Contingency, agreement, majority
 from fl_app.strategies.base import CommunityStrategy, EvaluateReplies
@@ -65,11 +65,17 @@ class OfPoints(CommunityStrategy):
 
         Accuracy of a client is under that one map; without classes there is only a distance.
         """
-        found = super().aggregate_evaluate(server_round, results, failures)
-        said = self._agreeing(server_round, self._tables(server_round))
+        super().aggregate_evaluate(server_round, results, failures)
+        said = self._agreeing(server_round)
         self.agreement, self.distance, self.scores.accuracy = {}, None, {}
-        if not said:
-            return found
+        if said:
+            self._agree(said)
+        if not self.accuracy:
+            return None, {}
+        return None, {"accuracy": float(np.mean(list(self.accuracy.values())))}
+
+    def _agree(self, said: Sequence[Scored]) -> None:
+        """Set distance, agreement and accuracy to what the clients say together."""
         points = np.array([each.points for each in said], float)
         weights = sample_weights(points, how="capped", cap=self.setting.sample_cap)
         distances = np.array([each.distance for each in said])
@@ -86,18 +92,11 @@ class OfPoints(CommunityStrategy):
             self.scores.accuracy = {
                 each.client_id: float(each.table[rows, right].sum() / each.points) for each in said
             }
-        return found
 
-    def _tables(self, server_round: int) -> list[Scored]:
-        """Return what the clients with points counted; the others have nothing to say."""
-        found = []
-        for answer in self.scores.answers:
-            try:
-                if answer.samples:
-                    found.append(trusted(self._scored, answer))
-            except RejectionError as error:
-                self.reject(server_round, answer.client_id, f"evaluation: {error}")
-        return found
+    def check_score(self, answer: EvaluationAnswer) -> None:
+        """Refuse a table that does not fit; a client without points has nothing to say."""
+        if answer.samples:
+            self._scored(answer)
 
     def _scored(self, answer: EvaluationAnswer) -> Scored:
         """Return the table (k, c) of a client; raises RejectionError where it does not fit."""
@@ -114,14 +113,16 @@ class OfPoints(CommunityStrategy):
             raise RejectionError("loss", "at least 0", shown(answer.loss))
         return Scored(answer.client_id, table, answer.loss, points)
 
-    def _agreeing(self, server_round: int, said: Sequence[Scored]) -> list[Scored]:
-        """Return those whose tables have as many classes as most tables have."""
+    def _agreeing(self, server_round: int) -> list[Scored]:
+        """Return what those counted whose tables have as many classes as most tables have."""
+        said = [self._scored(answer) for answer in self.scores.answers if answer.samples]
         widths = Counter(each.table.shape[1] for each in said).most_common(1)
         for each in said:
             if each.table.shape[1] != widths[0][0]:
                 rule = f"of {widths[0][0]} classes, as most are"
                 error = RejectionError("table", rule, str(each.table.shape[1]))
                 self.reject(server_round, each.client_id, f"evaluation: {error}")
+                self.scores.remove(each.client_id)
         return [each for each in said if each.table.shape[1] == widths[0][0]]
 
     def view(self, server_round: int) -> View | None:
