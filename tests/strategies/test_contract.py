@@ -2,7 +2,6 @@
 
 import io
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,65 +9,13 @@ import pytest
 from flwr.common import Code, FitRes, Parameters, Status
 
 sys.path.insert(0, str(Path(__file__).parent))
+from methods import STRATEGIES
 from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
 
-from fl_app.params import Layout
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.dcfl import Dcfl
-from fl_app.strategies.fedavg import FedAvg, FedMedian
-from fl_app.strategies.flic import Flic
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.ifca import Ifca
-from fl_app.strategies.kmeans import KMeans
-from fl_app.strategies.late import Late
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.strategies.robust import Robust
 from fl_app.strategies.roster import Identity
-from fl_app.strategies.setting import Setting
-
-
-def _kmeans(given: Setting, **options: object) -> KMeans:
-    """One centroid of five coordinates, and its count: as many numbers as the toy has."""
-    layout = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
-    return KMeans(replace(given, layout=layout), participation=0.5, init="random", **options)
-
-
-def _flic(given: Setting) -> Flic:
-    return Flic(given, participation=0.5, cluster_round=5)
-
-
-STRATEGIES = {
-    "fedavg": lambda given: FedAvg(given, participation=0.5),
-    "fedmedian": lambda given: FedMedian(given, participation=0.5),
-    "flic": _flic,
-    "flic median": lambda given: Flic(given, participation=0.5, cluster_round=5, rule="median"),
-    "late": lambda given: Late(given, participation=0.5, cluster_round=5),
-    "hierarchical": lambda given: Hierarchical(
-        given, participation=0.5, cluster_round=5, threshold=0.5
-    ),
-    "ifca": lambda given: Ifca(given, participation=0.5, communities=3),
-    "ifca gradients": lambda given: Ifca(
-        given, participation=0.5, communities=3, average="gradients"
-    ),
-    "ifca restarts": lambda given: Ifca(given, participation=0.5, communities=3, restarts=1),
-    "cfl": lambda given: Cfl(given, participation=0.5, mode="clusters", max_age=3),
-    "cfl byzantine": lambda given: Cfl(given, participation=0.5),
-    "dcfl": lambda given: Dcfl(given, participation=0.5),
-    "dcfl euclidean": lambda given: Dcfl(given, participation=0.5, distance="euclidean", max_age=9),
-    "kmeans": _kmeans,
-    "kmeans equal starts": lambda given: _kmeans(given, weighting="equal", n_init=3),
-    "robust": lambda given: Robust(given, participation=0.5, rule="multi_krum", malicious=1),
-    "communities": lambda given: CommunityDiscovery(given, participation=0.5),
-    "communities 1nn": lambda given: CommunityDiscovery(
-        given, participation=0.5, attribution="1nn", max_age=4
-    ),
-    "communities wnn": lambda given: CommunityDiscovery(
-        given, participation=0.5, attribution="wnn", similarity="euclidean", weighting="samples"
-    ),
-}
 
 
 @pytest.fixture(params=list(STRATEGIES))

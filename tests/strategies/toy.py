@@ -87,14 +87,14 @@ def play(
         results = [
             (proxy, answer)
             for proxy, ins in instructions
-            if (answer := _answer(client, known.client_id(proxy), ins, server_round)) is not None
+            if (answer := answer_of(client, known.client_id(proxy), ins, server_round)) is not None
         ]
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
 
 
-def _answer(
+def answer_of(
     client: Callable[[int, np.ndarray, int], FitRes | None],
     client_id: int,
     ins: FitIns,

@@ -1,0 +1,60 @@
+"""What a client answers when it was asked to train: trusted field by field, or rejected."""
+
+import sys
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from flwr.common import Code, FitRes, Parameters, Status
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+import rules
+from lies import lie_of_fit
+
+from fl_app.ingress.fits import FitQuestion, read_fit
+from fl_app.ingress.rejection import RejectionError
+from fl_app.params import to_bytes
+
+QUESTION = FitQuestion(client_id=4, rows=(7, 2), samples=30)
+
+
+def _honest() -> FitRes:
+    model = Parameters([to_bytes(np.ones(6, np.float32))], "numpy.ndarray")
+    metrics = {"loss": 0.5, "train_s": 0.1, "choice": 1, "fitting": 1.0}
+    return FitRes(Status(Code.OK, ""), model, 30, metrics)
+
+
+def test_an_honest_answer_is_that_of_its_question() -> None:
+    answer = read_fit(_honest(), QUESTION, 6)
+    assert (answer.client_id, answer.row, answer.samples) == (4, 2, 30)
+    assert (answer.loss, answer.seconds, dict(answer.said)) == (0.5, 0.1, {"fitting": 1.0})
+    assert answer.square == 6.0
+
+
+@settings(max_examples=1000, deadline=None)
+@given(draw=st.randoms(use_true_random=False))
+def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random) -> None:
+    _, told = lie_of_fit(draw, _honest())
+    valid = rules.is_fit(told, size=6, rows=2, samples=30)
+    answer, _ = rules.answered(read_fit, told, QUESTION, 6)
+    assert (answer is not None) == valid
+    if not valid:
+        return
+    assert 1 <= answer.samples <= 30
+    assert answer.row in QUESTION.rows
+
+
+@pytest.mark.parametrize(
+    ("samples", "valid"), [(0, False), (1, True), (30, True), (31, False), (30.0, False)]
+)
+def test_samples_are_at_most_those_of_the_introduction(samples: object, valid: bool) -> None:
+    told = _honest()
+    told.num_examples = samples
+    if valid:
+        assert read_fit(told, QUESTION, 6).samples == samples
+        return
+    with pytest.raises(RejectionError, match=r"num_examples must be an integer in 1\.\.30, got"):
+        read_fit(told, QUESTION, 6)

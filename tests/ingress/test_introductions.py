@@ -1,0 +1,43 @@
+"""What a node says of itself: strict types in their ranges, or it stays outside."""
+
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+import rules
+from lies import lie_of_properties
+
+from fl_app.ingress.introductions import Identity, read_introduction
+from fl_app.ingress.rejection import RejectionError
+
+HONEST = {"client_id": 4, "group": 1, "samples": 30, "malicious": False}
+
+
+@pytest.mark.parametrize("expected", [None, 4])
+def test_an_honest_node_is_who_it_says(expected: int | None) -> None:
+    assert read_introduction(HONEST, 12, expected) == Identity(4, 1, 30, False)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(draw=st.randoms(use_true_random=False), expected=st.sampled_from([None, 4]))
+def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random, expected: int | None) -> None:
+    _, told = lie_of_properties(draw, HONEST)
+    valid = rules.is_introduction(told, clients=12, expected=expected)
+    found, _ = rules.answered(read_introduction, told, 12, expected)
+    assert (found is not None) == valid
+    if not valid:
+        return
+    assert 0 <= found.client_id < 12
+
+
+@pytest.mark.parametrize("client", [12, -1, 2**40, 10**30, 4.0, True, "4", float("inf")])
+def test_an_id_that_no_client_of_the_run_has_is_rejected(client: object) -> None:
+    with pytest.raises(RejectionError, match=r"client_id must be an integer in 0\.\.11, got"):
+        read_introduction(HONEST | {"client_id": client}, 12)
+    with pytest.raises(RejectionError, match=r"client_id must be an integer in 5\.\.5, got"):
+        read_introduction(HONEST | {"client_id": client}, 12, 5)

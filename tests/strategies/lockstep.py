@@ -1,0 +1,259 @@
+"""Two runs side by side: one gets lies, the other never sees what the rules reject.
+
+Both must be in the same state after every round, to the bit, and the first must name every liar.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Status
+from flwr.server.client_proxy import ClientProxy
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ingress"))
+import rules
+from lies import lie_of_evaluation, lie_of_fit
+from toy import SIZE, TARGETS, Proxy, answer_of, fresh, honest, roster, setting
+
+from fl_app.graph.similarity import DISTANCES
+from fl_app.params import from_bytes
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.setting import Setting
+
+CLIENTS, LIARS = 12, (1, 4, 7)
+HONEST = "honest"
+STRANGER = Proxy("5")
+MULTIPLE = 1000.0
+Build = Callable[[Setting], CommunityStrategy]
+Reply = tuple[ClientProxy, Any]
+Said = list[tuple[str, Reply]]
+Asked = list[tuple[ClientProxy, Any]]
+
+
+@dataclass
+class Tally:
+    """Replies by kind of lie: how many were told, and how many were valid all the same."""
+
+    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    valid: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class Lockstep:
+    """Plays rounds of one strategy twice, with lies drawn from `draw`."""
+
+    def __init__(self, build: Build, draw: Random) -> None:
+        start = {"initial": fresh(0), "evaluate_every": 1}
+        given = setting(**start, largest_update=MULTIPLE, sample_cap=10.0)
+        self.lied, self.clean = build(given), build(given)
+        self.known, self.draw, self.tally = roster(CLIENTS), draw, Tally()
+        self.asked: dict[str, FitIns] = {}
+        self.still = draw.random() < 0.1  # the honest have come to their end
+
+    def round(self, server_round: int) -> None:
+        """Play one round; raises AssertionError where a lie changed anything or is not named."""
+        named = self._fit(server_round)
+        assert set(self.lied.rejected) == named, (self.lied.rejected, named)
+        named |= self._evaluate(server_round)
+        assert set(self.lied.rejected) == named, (self.lied.rejected, named)
+        assert not self.clean.rejected, self.clean.rejected
+        assert state(self.lied) == state(self.clean)
+
+    def _fit(self, server_round: int) -> set[int | str]:
+        first = self.lied.initialize_parameters(self.known)
+        asked, same = (
+            strategy.configure_fit(server_round, first, self.known)
+            for strategy in (self.lied, self.clean)
+        )
+        assert asked == same
+        self.asked = {proxy.cid: ins for proxy, ins in asked}
+        said = [
+            each
+            for proxy, ins in asked
+            for each in self._said(proxy, self._trained(proxy, ins, server_round), lie_of_fit)
+        ]
+        kept, named = self._sorted_out(said, self._is_fit)
+        long = self._too_long(kept)
+        named |= {self.known.client_id(proxy) for proxy, _ in long}
+        kept = [each for each in kept if each not in long]
+        self._count("fit", said, kept)
+        self._tell_of_fits(server_round, asked, said)
+        self.clean.aggregate_fit(server_round, kept, [])
+        return named
+
+    def _evaluate(self, server_round: int) -> set[int | str]:
+        first = self.lied.initialize_parameters(self.known)
+        asked, same = (
+            strategy.configure_evaluate(server_round, first, self.known)
+            for strategy in (self.lied, self.clean)
+        )
+        assert asked == same
+        self.asked = {proxy.cid: ins for proxy, ins in asked}
+        rows = {(proxy.cid, ins.config["community"]) for proxy, ins in asked}
+        said = [
+            each
+            for proxy, ins in asked
+            for each in self._said(proxy, self._scored(proxy, ins), lie_of_evaluation)
+        ]
+        kept, named = self._sorted_out(
+            said,
+            lambda proxy, reply: self._key(proxy, reply) in rows and self._is_score(proxy, reply),
+        )
+        if isinstance(self.lied, OfPoints):
+            kept, odd = self._agreeing(kept)
+            named |= odd
+        self._count("evaluation", said, kept)
+        self._tell_of_scores(server_round, asked, said)
+        self.clean.aggregate_evaluate(server_round, kept, [])
+        return named
+
+    def _tell_of_fits(self, server_round: int, asked: Asked, said: Said) -> None:
+        self.lied.aggregate_fit(server_round, [reply for _, reply in said], [])
+
+    def _tell_of_scores(self, server_round: int, asked: Asked, said: Said) -> None:
+        self.lied.aggregate_evaluate(server_round, [reply for _, reply in said], [])
+
+    def _trained(self, proxy: ClientProxy, ins: FitIns, server_round: int) -> FitRes:
+        client = self.known.client_id(proxy)
+        trained = answer_of(honest, client, ins, server_round)
+        assert trained is not None
+        if self.still:
+            start = ins.parameters.tensors[trained.metrics["choice"]]
+            trained.parameters = Parameters([start], "numpy.ndarray")
+        return trained
+
+    def _scored(self, proxy: ClientProxy, ins: EvaluateIns) -> EvaluateRes:
+        """Score a model as a toy client does: by its distance to the client's target."""
+        client = self.known.client_id(proxy)
+        target = TARGETS[client % len(TARGETS)]
+        loss = float(np.linalg.norm(from_bytes(ins.parameters.tensors[0]) - target))
+        metrics = {"accuracy": 1 / (1 + loss), "choice_loss": loss} | {
+            "community": ins.config["community"]
+        }
+        if isinstance(self.lied, OfPoints):
+            metrics["table"] = np.array([[client, 10]], np.int64).tobytes()
+        return EvaluateRes(Status(Code.OK, ""), loss, 10 + client, metrics)
+
+    def _said(
+        self, proxy: ClientProxy, reply: Any, lie: Callable[[Random, Any], tuple[str, Any]]
+    ) -> Said:
+        """Return what arrives for one question: what its client says, and who else speaks."""
+        draw = self.draw
+        if self.known.client_id(proxy) not in LIARS:
+            return [(HONEST, (proxy, reply))]
+        kind, told = lie(draw, reply)
+        found = [(kind, (proxy, told))]
+        if draw.random() < 0.2:
+            found.append(("a second answer", (proxy, reply)))
+        if draw.random() < 0.1:
+            found.append(("of nobody asked", (STRANGER, reply)))
+        if draw.random() < 0.1:
+            liars = [self.known.proxies()[client] for client in LIARS]
+            found.append(("another's answer", (draw.choice(liars), reply)))
+        draw.shuffle(found)
+        return found
+
+    def _sorted_out(
+        self, said: Said, valid: Callable[[ClientProxy, Any], bool]
+    ) -> tuple[list[Reply], set[int | str]]:
+        """Return the valid replies, the first to each question alone, and who is to be named."""
+        kept: list[Reply] = []
+        named: set[int | str] = set()
+        answered = set()
+        for _, (proxy, reply) in said:
+            key = self._key(proxy, reply)
+            if key not in answered and valid(proxy, reply):
+                kept.append((proxy, reply))
+            else:
+                asked = proxy.cid in self.asked
+                named.add(self.known.client_id(proxy) if asked else f"node {proxy.cid}")
+            answered.add(key)
+        return kept, named
+
+    @staticmethod
+    def _key(proxy: ClientProxy, reply: object) -> tuple[str, int | None]:
+        """Return which question a reply answers; one that cannot be read answers none."""
+        metrics = reply.metrics if isinstance(reply, EvaluateRes) else None
+        said = metrics.get("community") if type(metrics) is dict else None
+        return proxy.cid, said if type(said) is int else None
+
+    def _is_fit(self, proxy: ClientProxy, reply: object) -> bool:
+        ins = self.asked.get(proxy.cid)
+        if ins is None:
+            return False
+        samples = self.known.samples(self.known.client_id(proxy))
+        offers = len(ins.parameters.tensors)
+        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples)
+        return fits and usable(self.lied, reply)
+
+    def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:
+        samples = self.known.samples(self.known.client_id(proxy))
+        if isinstance(self.lied, OfPoints) and rules.is_score(reply):
+            return rules.is_table(reply, rows=self.lied.k, samples=samples)
+        return rules.is_score(reply)
+
+    def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
+        if self.lied.of_points and len(kept) < 3:
+            return []
+        part = self.lied.setting.layout.direction if self.lied.of_points else slice(None)
+        models = [from_bytes(reply.parameters.tensors[0])[part] for _, reply in kept]
+        offers = [self.asked[proxy.cid].parameters.tensors for proxy, _ in kept]
+        starts = [
+            from_bytes(tensors[reply.metrics.get("choice", 0)])[part]
+            for tensors, (_, reply) in zip(offers, kept, strict=True)
+        ]
+        return [kept[place] for place in rules.too_long(models, starts, multiple=MULTIPLE)]
+
+    def _agreeing(self, kept: Sequence[Reply]) -> tuple[list[Reply], set[int | str]]:
+        """Leave out tables with another number of classes than the honest have."""
+        odd = [
+            (proxy, reply)
+            for proxy, reply in kept
+            if reply.num_examples and len(reply.metrics["table"]) != 16 * self.lied.k
+        ]
+        named: set[int | str] = {self.known.client_id(proxy) for proxy, _ in odd}
+        return [each for each in kept if each not in odd], named
+
+    def _count(self, what: str, said: Said, kept: Sequence[Reply]) -> None:
+        ids = {id(reply) for _, reply in kept}
+        for kind, (_, reply) in said:
+            if kind != HONEST:
+                self.tally.told[what, kind] += 1
+                self.tally.valid[what, kind] += id(reply) in ids
+
+
+def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
+    """Whether a method can use a valid model: see the `check` of each."""
+    model = from_bytes(reply.parameters.tensors[0])
+    if isinstance(strategy, OfPoints):
+        counts = model[strategy.k * strategy.length :].astype(float)
+        return bool((counts >= 0).all() and counts.sum() <= reply.num_examples * (1 + 1e-6))
+    graph = getattr(strategy, "graph", None)
+    return graph is None or graph.between is not DISTANCES["trusted"] or bool(model.any())
+
+
+def state(strategy: CommunityStrategy) -> tuple[Any, ...]:
+    """Return all that a strategy has learnt, so that two of them can be compared."""
+    arrays, values = strategy.checkpoint()
+    return (
+        {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()},
+        json.dumps(values, sort_keys=True, allow_nan=False),
+        strategy.communities.models.tobytes(),
+        strategy.communities.members,
+        json.dumps(strategy.notes),
+        repr(strategy.scores),
+        [repr(event) for event in strategy.events],
+        strategy.step,
+        strategy.stability,
+        strategy.dominance,
+        strategy.said,
+        strategy.training_s,
+        sorted(strategy.removed.items()),
+        strategy.suspects,
+    )
