@@ -42,3 +42,14 @@ def test_a_client_that_did_not_move_has_no_direction() -> None:
 def test_updates_that_are_not_finite_are_refused_by_row() -> None:
     with pytest.raises(ValueError, match="update 1 has norm nan"):
         flic_similarity(np.array([[1, 0], [np.nan, 0]], np.float32))
+
+
+@pytest.mark.parametrize("far", [1e7, 9e17])
+def test_a_far_update_disturbs_no_other_pair(far: float) -> None:
+    updates = np.random.default_rng(0).normal(size=(6, 400)).astype(np.float32)
+    alone = flic_similarity(updates[1:])
+    updates[0] *= far / np.linalg.norm(updates[0])
+    with np.errstate(over="raise", invalid="raise"):
+        found = flic_similarity(updates)
+    np.testing.assert_allclose(found[1:, 1:], alone, atol=1e-6)
+    assert np.isfinite(found).all()
