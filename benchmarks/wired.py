@@ -45,7 +45,8 @@ def cables(nodes: int) -> Iterator[None]:
             ip(f"-n {space} link set lo up")
         yield
     finally:
-        for node in range(nodes):
+        for node in range(nodes):  # the cable first: a namespace goes when its last process ends
+            subprocess.run(["ip", "link", "del", f"{BRIDGE}-{node}"], check=False)
             subprocess.run(["ip", "netns", "del", f"{BRIDGE}-{node}"], check=False)
         ip(f"link del {BRIDGE}")
 
