@@ -5,25 +5,18 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fl_app.engines import deployment, flower
+from fl_app.engines import flower
 from fl_app.engines.deployment import Federation, Member
 
-NODES, ROUNDS = 4, 5
+APP = Path(__file__).parent / "small_app"
+NODES, ROUNDS = 4, 7
 DEADLINE_S = 300.0
 """For one step, on a busy machine."""
-OVERRIDES = [
-    "population=label_swap", "population.groups=2", "population.train_samples=100",
-    "population.test_samples=50", f"population.clients={NODES}", f"rounds={ROUNDS}",
-    "strategy=fedavg", "strategy.participation=1.0", "client.epochs=1",
-    "records.evaluate_every=3", "records.figures=false", "records.report=false",
-    "engine=deployment", f"engine.connection={deployment.NAME}",
-]  # fmt: skip
 
 
 class Run:
@@ -31,11 +24,11 @@ class Run:
 
     def __init__(self, federation: Federation, folder: Path) -> None:
         self.federation, self.folder = federation, folder
-        words = [sys.executable, "-m", "fl_app.main", *OVERRIDES, f"hydra.run.dir={folder}"]
-        words += [f"engine.folder='{federation.folder}'"]
-        folder.mkdir()
-        with (folder / "terminal.txt").open("wb") as output:
-            self.process = subprocess.Popen(words, cwd=folder, stdout=output, stderr=output)
+        given = folder.parent / "run.toml"
+        given.write_text(f'folder = "{folder}"\nclients = {NODES}\nrounds = {ROUNDS}\n')
+        connection = federation.connection
+        words = ["run", str(APP), connection.name, "--run-config", str(given)]
+        self.run_id = int(str(flower.command(connection, *words)["run-id"]))
 
     def node(self, number: int) -> Member:
         return next(m for m in self.federation.members if m.name == f"supernode-{number}")
@@ -48,17 +41,14 @@ class Run:
         """Wait until `found` holds; fails with `what` was waited for."""
         deadline = time.monotonic() + DEADLINE_S
         while not found():
-            log = self.folder / "flower.log"
-            told = log.read_text()[-3000:] if log.exists() else ""
-            assert self.process.poll() is None, f"the run ended before {what}: {told}"
-            assert time.monotonic() < deadline, f"waited in vain for {what}: {told}"
+            log = self.federation.folder / "logs" / "superexec.log"
+            assert time.monotonic() < deadline, f"waited for {what}: {log.read_text()[-3000:]}"
             time.sleep(0.1)
 
     def sees(self, number: int, kind: str) -> None:
         """Wait until a node has received a message of a kind."""
-        output = self.node(number).process
-        what = f"a {kind} message at node {number}"
-        self.until(what, lambda: f"Receiving: {kind}" in output.output)
+        process = self.node(number).process
+        self.until(f"{kind} at node {number}", lambda: f"Receiving: {kind}" in process.output)
 
     def stop(self, number: int) -> None:
         """Stop a SuperNode, which tells the SuperLink."""
@@ -67,41 +57,55 @@ class Run:
         self.until(f"the end of node {number}", lambda: process.poll() is not None)
 
     def kill(self, number: int) -> None:
-        """Kill a SuperNode and all that it started; the operator says that it is gone.
+        """Kill a SuperNode and all that it started, for good."""
+        process = self.node(number).process.popen
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
-        Without that, the SuperLink would notice after a minute without heartbeats.
-        """
-        process = self.node(number).process
-        node_id = re.findall(r"SuperNode ID: (\d+)", process.output)[-1]
-        os.killpg(process.popen.pid, signal.SIGKILL)
-        process.popen.wait()
+    def give_up(self, number: int) -> None:
+        """Say, as an operator, that a node is gone: Flower itself waits for a minute first."""
+        node_id = _node_ids(self.node(number).process.output)[-1]
         connection = self.federation.connection
         flower.command(connection, "supernode", "unregister", node_id, connection.name)
 
     def start(self, number: int) -> None:
-        """Start a SuperNode again, with the key that it had."""
+        """Start a SuperNode again, with the key that it had, and wait until it is online."""
         member = self.node(number)
-        federation = self.federation
-        member.process = federation._launch(member.name, member.command, member.home)
+        member.process = self.federation._launch(member.name, member.command, member.home)
+        self.until(f"node {number} online", lambda: _node_ids(member.process.output))
+
+    def status(self) -> str:
+        """Return how the run ended."""
+        summary = self.folder / "summary.json"
+        self.until("the end of the run", summary.exists)
+        ended: list[str] = []
+
+        def over() -> bool:
+            ended[:] = [flower.status(self.federation.connection, self.run_id)]
+            return ended[0].startswith("finished")
+
+        self.until("the end of its process", over)
+        return ended[0]
+
+
+def _node_ids(output: str) -> list[str]:
+    return re.findall(r"SuperNode ID: (\d+)", output)
 
 
 def test_a_run_goes_on_without_the_nodes_lost_in_any_phase(tmp_path: Path) -> None:
     with Federation(tmp_path / "federation", nodes=NODES) as federation:
         run = Run(federation, tmp_path / "run")
-        try:
-            run.sees(1, "get_properties")
-            run.stop(1)  # in the introduction; it comes back
-            run.sees(2, "train")
-            run.kill(2)  # in a fit
-            run.start(1)
-            run.sees(3, "evaluate")
-            run.stop(3)  # in an evaluation
-            run.until("client 1 to train", lambda: 1 in run.rounds()[-1]["sampled"])
-            run.stop(1)  # between rounds
-            assert run.process.wait(DEADLINE_S) == 0
-        finally:
-            run.process.terminate()
-            run.process.wait()
+        run.sees(1, "get_properties")
+        run.stop(1)  # in the introduction; it comes back
+        run.sees(2, "train")
+        run.kill(2)  # in a fit
+        run.start(1)
+        run.give_up(2)
+        run.sees(3, "evaluate")
+        run.stop(3)  # in an evaluation
+        run.until("client 1 to train", lambda: 1 in run.rounds()[-1]["sampled"])
+        run.stop(1)  # between rounds
+        assert run.status() == flower.COMPLETED
     rounds = run.rounds()
     assert len(rounds) == ROUNDS
     first, last = rounds[0], rounds[-1]
@@ -113,3 +117,5 @@ def test_a_run_goes_on_without_the_nodes_lost_in_any_phase(tmp_path: Path) -> No
     summary = json.loads((run.folder / "summary.json").read_text())
     assert summary["status"] == "completed"
     assert summary["clients"]["failed"] >= 2
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert str(tmp_path) not in listed.stdout
