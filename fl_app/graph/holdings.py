@@ -20,6 +20,8 @@ BLOCK_BYTES = 256 * 2**20
 """Rows read from disk at a time: large enough for matrix multiplication to run at speed."""
 BLOCK_COLUMNS = 4096
 """Columns multiplied at a time: short enough to stay in the processor's cache."""
+LONGEST = 1e18
+"""Norm of a sketch at most: its square, and products of two, stay finite in float32."""
 Mode = Literal["auto", "exact", "disk", "sketch"]
 
 
@@ -167,7 +169,9 @@ class Sketched:
         np.multiply(update[self._order], self._signs, out=dealt[: len(update)])
         # bucket b takes entries b, b + dimension, ...: the padding is spread evenly
         sums: np.ndarray = dealt.reshape(each, self.dimension).sum(axis=0)
-        return sums
+        # signs that happen to agree make a sketch longer than its update: float32 must hold it
+        length = float(np.linalg.norm(sums.astype(np.float64)))
+        return sums if length <= LONGEST else (sums * (LONGEST / length)).astype(np.float32)
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Inner products and lengths of the sketches."""

@@ -104,3 +104,16 @@ def test_auto_is_exact_where_that_fits(clients: int, length: int, kind: type) ->
     holding = choose("auto", clients=clients, length=length, **options)
     assert isinstance(holding, kind)
     assert isinstance(choose("sketch", clients=2, length=9, **options), Sketched)
+
+
+def test_a_sketch_of_the_longest_update_has_a_finite_norm() -> None:
+    update = np.full(4_000_000, 0.99e18 / 2000, np.float32)
+    sketched = Sketched(dimension=4, seed=0)
+    # signs that all agree, in each of four buckets
+    assert (float(update.sum(dtype=float)) / 4) ** 2 > float(np.finfo(np.float32).max)
+    sketched._plan = lambda length: None  # type: ignore[method-assign]
+    sketched._order, sketched._signs = np.arange(len(update)), np.ones(len(update), np.float32)
+    sketched.put(0, update)
+    products, lengths = sketched.products(np.array([0]), 1)
+    assert np.isfinite(products).all()
+    np.testing.assert_allclose(lengths, 1e18, rtol=1e-6)
