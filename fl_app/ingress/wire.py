@@ -36,5 +36,5 @@ def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
 def _fault(model: Vector) -> str:
     bad = int(np.count_nonzero(~np.isfinite(model)))
     if bad:
-        return f"{bad} parameters that are not finite"
+        return f"a model of which {bad} parameters are not finite"
     return f"norm {np.linalg.norm(model.astype(np.float64)):.3g}"

@@ -167,8 +167,8 @@ def _fit(samples: object = 10, **metrics: object) -> FitRes:
 
 FORM = f"model must be a flat float32 vector of {SIZE} parameters"
 BAD = {
-    "nan": (lambda: reply(_with(np.nan)), "got 1 parameters that are not finite"),
-    "infinity": (lambda: reply(_with(np.inf)), "got 1 parameters that are not finite"),
+    "nan": (lambda: reply(_with(np.nan)), "1 parameters are not finite"),
+    "infinity": (lambda: reply(_with(np.inf)), "1 parameters are not finite"),
     "too large": (lambda: reply(_with(1e20)), "its norm below 1e+18, got norm 1e+20"),
     "shape": (lambda: reply(np.zeros(SIZE + 1, np.float32)), f"{FORM} in 152 bytes, got 156 bytes"),
     "rank": (lambda: _raw([_npy(np.zeros((2, 3), np.float32))]), f"{FORM}, got other bytes"),
