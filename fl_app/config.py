@@ -164,13 +164,16 @@ def _target(key: str, node: Any, problems: list[str]) -> Target | None:
 def _schema(target: Callable[..., Any]) -> Any:
     """Return a pydantic model of the keyword-only parameters of `target`.
 
-    `seed` is left out: it is the run's and is handed in by the wiring.
+    `seed` is left out: it is the run's and is handed in by the wiring. What a class names in
+    `shared` is a setting of its subclasses too, whether or not they take it.
     """
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(target).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
             empty = parameter.default is inspect.Parameter.empty
             fields[parameter.name] = (parameter.annotation, ... if empty else parameter.default)
+    for name, kind in getattr(target, "shared", {}).items():
+        fields.setdefault(name, (kind, None))
     return create_model("Options", __config__=STRICT, **fields)
 
 

@@ -5,6 +5,7 @@ import threading
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache, partial
+from inspect import signature
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,12 @@ def strategy(config: Config) -> CommunityStrategy:
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
-    built: CommunityStrategy = config.strategy.resolve()(setting, **config.strategy.options)
+    method, options = config.strategy.resolve(), dict(config.strategy.options)
+    untaken = getattr(method, "shared", {}).keys() - signature(method).parameters.keys()
+    shared = {name: options.pop(name) for name in untaken & options.keys()}
+    built: CommunityStrategy = method(setting, **options)
+    for name, value in shared.items():
+        setattr(built, name, value)
     return built
 
 

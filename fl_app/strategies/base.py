@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from logging import getLogger
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, FitIns, Parameters, Scalar
@@ -43,6 +43,8 @@ class CommunityStrategy(Strategy, ABC):
     name: str | None = None
     of_points = False
     """Whether the model is centroids of data points, and not a network."""
+    shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
+    """Settings of every method by name: set as attributes where its constructor takes none."""
     simulation_only = False
     """Whether the server needs what only a simulation has."""
 
