@@ -109,12 +109,14 @@ def _killed_run(folder: Path, *, after: int) -> Path:
         _command(*SMALL, f"hydra.run.dir={folder}"), stdout=subprocess.DEVNULL, cwd=folder.parent
     )
     rounds = folder / "rounds.jsonl"
-    deadline = time.monotonic() + 60
-    while not rounds.exists() or rounds.read_text().count("\n") < after:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    deadline = time.monotonic() + 300
+    try:
+        while not rounds.exists() or rounds.read_text().count("\n") < after:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+    finally:
+        process.kill()
+        process.wait()
     assert not (folder / "summary.json").exists()
     return folder / "checkpoint" / "checkpoint.safetensors"
 
