@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from table import REPO, header, machine, row
 from wired import CUT, DEADLINE_S, KILLED, NETWORK, STOPPED, Run, Wired, cables, running
@@ -21,11 +22,6 @@ from wired import CUT, DEADLINE_S, KILLED, NETWORK, STOPPED, Run, Wired, cables,
 from fl_app.engines import credentials
 
 TABLE = REPO / "docs" / "results" / "lost_nodes.md"
-SMALL = [
-    "population=label_swap", "population.groups=2", "population.train_samples=100",
-    "population.test_samples=50", "strategy=fedavg", "strategy.participation=1.0",
-    "records.evaluate_every=2", "records.figures=false",
-]  # fmt: skip
 LOST = {"introduction": 4, "fit": 3, "evaluation": 2, "between rounds": 1}
 """Phase, and the client that is lost in it; client 0 stays."""
 
@@ -95,7 +91,7 @@ def hung(run: Run) -> list[str]:
         "client 1 to train again", lambda: len(run.rounds()) > over + 1 and trained_last(run, 1)
     )
     run.process.wait(DEADLINE_S)
-    how = "ClientApp stopped, `engine.round_timeout_s=60`"
+    how = "ClientApp stopped, `engine.round_timeout_s=30`"
     return [
         row("fit", how, run.status(), f"{took:.0f}", f"client 1: {named(run, 1)}; takes part again")
     ]
@@ -107,7 +103,7 @@ def everyone(run: Run) -> list[str]:
     run.sees(0, "train")
     for node in range(count):
         federation.lose(node, STOPPED)
-    log = run.folder / "flower.log"
+    log = run.folder / "terminal.txt"
     again = run.until("the round to be given up", lambda: "is played again" in log.read_text())
     for node in range(count):
         federation.bring_back(node, STOPPED)
@@ -142,27 +138,27 @@ def demo(run: Run) -> list[str]:
     return [row("fit", how, run.status(), f"{took:.0f}", f"client 1: {named(run, 1)}")]
 
 
-SCENARIOS: dict[str, tuple[Callable[[Run], list[str]], int, list[str]]] = {
+SCENARIOS: dict[str, tuple[Callable[[Run], list[str]], int, Sequence[str] | dict[str, Any]]] = {
     "demo": (demo, 3, ["experiment=federation_demo"]),
-    "stopped": (partial(every_phase, way=STOPPED), 5, [*SMALL, "rounds=12"]),
-    "killed": (partial(every_phase, way=KILLED), 5, [*SMALL, "rounds=12"]),
-    "cut": (partial(every_phase, way=CUT), 5, [*SMALL, "rounds=12"]),
-    "hung": (hung, 3, [*SMALL, "rounds=8", "engine.round_timeout_s=60"]),
-    "everyone": (everyone, 3, [*SMALL, "rounds=3"]),
+    "stopped": (partial(every_phase, way=STOPPED), 5, {"rounds": 25}),
+    "killed": (partial(every_phase, way=KILLED), 5, {"rounds": 25}),
+    "cut": (partial(every_phase, way=CUT), 5, {"rounds": 25}),
+    "hung": (hung, 3, {"rounds": 15, "round_timeout_s": 30.0}),
+    "everyone": (everyone, 3, {"rounds": 3}),
 }
-"""By name: what is done, on how many nodes, in a run of which settings."""
+"""By name: what is done, on how many nodes, with which settings (see `wired.running`)."""
 
 
 def played(top: Path, name: str) -> list[str]:
     """Play one scenario on a federation of its own; return rows of the table."""
-    play, nodes, overrides = SCENARIOS[name]
+    play, nodes, given = SCENARIOS[name]
     folder = top / name
     keys = folder / "federation" / "keys"
     credentials.ensure(keys, nodes=nodes, addresses=("127.0.0.1", f"{NETWORK}.1"))
     with (
         cables(nodes),
         Wired(folder / "federation", nodes=nodes) as federation,
-        running(folder / "run", federation, *overrides) as run,
+        running(folder / "run", federation, given) as run,
     ):
         return play(run)
 

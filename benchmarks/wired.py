@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import Any
 
 from table import REPO
 
-from fl_app.engines import deployment
+from fl_app.engines import deployment, flower
 from fl_app.engines.deployment import Federation
 from fl_app.engines.processes import Process
 
+SMALL_APP = REPO / "tests" / "end_to_end" / "small_app"
 BRIDGE, NETWORK = "fl-lost", "10.231.77"
 DEADLINE_S = 600.0
 STOPPED, KILLED, CUT = "stopped (SIGSTOP)", "killed (kill -9)", "cable pulled"
@@ -115,7 +116,7 @@ class Run:
         start = time.monotonic()
         while not found():
             if self.process.poll() is not None or time.monotonic() - start > DEADLINE_S:
-                raise TimeoutError(f"waited for {what}; the log is {self.folder / 'flower.log'}")
+                raise TimeoutError(f"waited for {what}; see {self.folder / 'terminal.txt'}")
             time.sleep(0.1)
         return time.monotonic() - start
 
@@ -138,14 +139,32 @@ class Run:
 
 
 @contextmanager
-def running(folder: Path, federation: Wired, *overrides: str) -> Iterator[Run]:
-    """Start a run on the federation; it has ended when the context is left."""
-    words = [sys.executable, "-m", "fl_app.main", *overrides, "engine=deployment"]
-    words += [f"engine.connection={deployment.NAME}", f"engine.folder='{federation.folder}'"]
-    words += [f"hydra.run.dir={folder}", f"population.clients={federation.nodes}"]
-    with subprocess.Popen(words, cwd=REPO, stdout=subprocess.DEVNULL) as process:
-        try:
-            yield Run(process, folder, federation)
-            process.wait(DEADLINE_S)
-        finally:
-            process.terminate()
+def running(
+    folder: Path, federation: Wired, given: Sequence[str] | Mapping[str, Any]
+) -> Iterator[Run]:
+    """Start a run on the federation; it has ended when the context is left.
+
+    `given` are overrides of fl-app, or the run_config of the small app of the tests.
+    """
+    folder.mkdir(parents=True)
+    connection = federation.connection
+    if isinstance(given, Mapping):
+        lines = {**given, "folder": str(folder), "clients": federation.nodes}
+        settings = folder / "run.toml"
+        settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in lines.items()))
+        words = [flower.executable("flwr"), "run", str(SMALL_APP), connection.name, "--stream"]
+        words += ["--run-config", str(settings)]
+    else:
+        words = [sys.executable, "-m", "fl_app.main", *given, "engine=deployment"]
+        words += [f"engine.connection={connection.name}", f"hydra.run.dir={folder}"]
+        words += [f"engine.folder='{federation.folder}'", f"population.clients={federation.nodes}"]
+    with (folder / "terminal.txt").open("wb") as output:
+        process = subprocess.Popen(
+            words, cwd=REPO, env=connection.environment(), stdout=output, stderr=output
+        )
+    try:
+        yield Run(process, folder, federation)
+        process.wait(DEADLINE_S)
+    finally:
+        process.terminate()
+        process.wait()

@@ -37,7 +37,7 @@ def server_fn(context: Context) -> ServerAppComponents:
             resume=False,
         ),
         clients=int(given["clients"]),
-        round_timeout_s=None,
+        round_timeout_s=float(given["round_timeout_s"]) or None,
         connect_timeout_s=300,
         figures=False,
     )
