@@ -53,10 +53,9 @@ def every_phase(run: Run, way: str) -> list[str]:
     back = run.until(f"client {first} to train", lambda: trained_last(run, first))
     print(f"{way}: client {first} trains again after {back:.0f} s", flush=True)
     run.process.wait(DEADLINE_S)
+    ended = run.status()
     rows = [
-        row(
-            phase, way, run.status(), f"{took[phase]:.0f}", f"client {client}: {named(run, client)}"
-        )
+        row(phase, way, ended, f"{took[phase]:.0f}", f"client {client}: {named(run, client)}")
         for phase, client in LOST.items()
     ]
     came = f"client {first} takes part again {back:.0f} s after it came back"
