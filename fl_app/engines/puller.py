@@ -24,8 +24,8 @@ Jobs = SimpleQueue[tuple[Pull, Call] | None]
 
 PATIENCE_S = 10.0
 """How long the others wait for a reply whose pieces are still coming."""
-LONGEST_REASON = 500
-"""Characters that the records keep of why a client failed, as it says."""
+LONGEST_REASON = 4000
+"""Characters of an error that a node sends; they go to the log and to the records."""
 OF_THE_LOST = (
     ErrorCode.NODE_UNAVAILABLE,
     ErrorCode.MESSAGE_UNAVAILABLE,

@@ -212,6 +212,12 @@ def test_a_client_that_raises_is_no_lost_one() -> None:
     assert list(known.proxies()) == [1, 2]
 
 
+def test_an_error_without_end_is_cut() -> None:
+    raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "x" * 10**6)
+    exchange, _, _ = federation({101: raised})
+    assert len(str(fit(exchange)[1][1])) < 5000
+
+
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_message_that_could_not_be_sent_costs_its_own_client(drops: bool) -> None:
     exchange, grid, known = federation(
