@@ -32,6 +32,7 @@ class Ledger:
         self.guard, self.plan = guard, plan
         self.releases: dict[int, list[Release]] = {}
         self.bound = guard.clip
+        self._left: set[int] = set()
 
     def restore(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Take up what the records of earlier rounds say; raises ValueError for another kind."""
@@ -85,26 +86,43 @@ class Ledger:
         """Return the epsilon that a client has spent so far."""
         return accountant.spent(self.releases.get(client, []), self.guard.delta)
 
-    def exhausted(self, roster: Roster) -> Event | None:
-        """Return who of the clients that are there cannot take part once more, or None."""
+    def over(self, roster: Roster) -> list[int]:
+        """Return who of the clients that are there cannot train once more."""
         if not isfinite(self.guard.limit):
+            return []
+        return [client for client in roster.proxies() if not self._affords(client, roster)]
+
+    def exhausted(self, roster: Roster, least: int) -> Event | None:
+        """Return why the run is over: half of the clients, or all but `least`, cannot train on.
+
+        Those who cannot are not asked while the others can: one that claims few samples, of which
+        a round gives away more, ends its own part alone.
+        """
+        over, everyone = self.over(roster), len(roster.proxies())
+        if not over or (2 * len(over) < everyone and everyone - len(over) >= least):
             return None
-        over = [client for client in roster.proxies() if not self._affords(client, roster)]
-        if not over:
-            return None
+        return Event("budget spent", self._costs(over))
+
+    def _costs(self, over: Sequence[int]) -> str:
         most = max(self.spent(client) for client in over)
-        text = (
-            f"one more round would cost clients {over} more than epsilon {self.guard.limit:g}; "
-            f"spent {most:.3g} at delta {self.guard.delta:g}"
+        return (
+            f"one more round would cost clients {list(over)} more than epsilon "
+            f"{self.guard.limit:g}; spent {most:.3g} at delta {self.guard.delta:g}"
         )
-        return Event("budget spent", text)
+
+    def leaving(self, over: Sequence[int]) -> Event | None:
+        """Return that clients train no more, the first time they do not."""
+        new = [client for client in over if client not in self._left]
+        self._left.update(new)
+        return Event("trains no more", self._costs(new), new) if new else None
 
     def _affords(self, client: int, roster: Roster) -> bool:
         once_more = [*self.releases.get(client, []), self._release(client, roster)]
         return accountant.spent(once_more, self.guard.delta) <= self.guard.limit * (1 + 1e-6)
 
     def _release(self, client: int, roster: Roster) -> Release:
-        release = self.guard.release(self.plan(roster.samples(client)))
+        # one without samples, as it says, is reckoned as having one: no division by zero
+        release = self.guard.release(self.plan(max(1, roster.samples(client))))
         assert release is not None
         return release
 

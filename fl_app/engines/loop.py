@@ -220,13 +220,27 @@ class RoundLoop(Server):
         return booked
 
     def _exhausted(self) -> Event | None:
-        return None if self.ledger is None else self.ledger.exhausted(self.roster)
+        least = self.communities_strategy.setting.min_success
+        return None if self.ledger is None else self.ledger.exhausted(self.roster, least)
 
     def _see(self, server_round: int, *, training: bool) -> None:
-        """Hide the clients that the schedule has not there, or, for training, not available."""
-        if self.schedule is not None:
-            away = self.schedule.unavailable(server_round) if training else set()
-            self.roster.absent = frozenset(self.schedule.absent(server_round) | away)
+        """Hide the clients that are not there; for training also who cannot or must not train."""
+        gone = self.schedule.absent(server_round) if self.schedule is not None else set()
+        self.roster.absent = frozenset(gone)
+        if training:
+            self.roster.absent |= self._not_training(server_round)
+
+    def _not_training(self, server_round: int) -> set[int]:
+        """Return who is unavailable by the schedule, or has spent its privacy budget."""
+        away = self.schedule.unavailable(server_round) if self.schedule is not None else set()
+        if self.ledger is None:
+            return set(away)
+        over = self.ledger.over(self.roster)
+        event = self.ledger.leaving(over)
+        if event is not None:
+            log.warning("round %d: %s", server_round, event.detail)
+            self.communities_strategy.events.append(event)
+        return away | set(over)
 
     def _aggregate(
         self,

@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from flwr.common import Code, FitIns, FitRes, Parameters, Status
+from flwr.common import FitIns, Parameters
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
-from toy import roster
+from toy import Proxy, roster
 
 from fl_app.client import accountant
 from fl_app.client.protection import LocalDp, Plan, Privacy, SampleDp
 from fl_app.engines.ledger import Ledger
+from fl_app.strategies.roster import Identity, Roster
 
 NOTHING = Parameters([], "")
 
@@ -21,14 +22,10 @@ def _ledger(guard: Privacy, rounds: int = 3) -> Ledger:
     return Ledger(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
 
 
-def _reply(**said: float) -> FitRes:
-    return FitRes(Status(Code.OK, ""), NOTHING, 10, dict(said))
-
-
 def test_everyone_asked_has_spent_the_others_have_not() -> None:
     known, ledger = roster(4), _ledger(LocalDp(epsilon=10.0))
-    ledger.book([0, 1], [], known)
-    record = ledger.book([1, 2], [], known)
+    ledger.book([0, 1], {}, known)
+    record = ledger.book([1, 2], {}, known)
     once, twice = (
         accountant.spent([LocalDp(epsilon=10.0).release(Plan(3, 1.0, 10, 5, 1))] * n, 1e-5)
         for n in (1, 2)
@@ -42,10 +39,10 @@ def test_everyone_asked_has_spent_the_others_have_not() -> None:
 def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
     known, ledger = roster(3), _ledger(LocalDp(epsilon=10.0), rounds=3)
     for _ in range(2):
-        ledger.book([0, 1, 2], [], known)
-        assert ledger.exhausted(known) is None
-    ledger.book([0, 1], [], known)
-    end = ledger.exhausted(known)
+        ledger.book([0, 1, 2], {}, known)
+        assert ledger.exhausted(known, 1) is None
+    ledger.book([0, 1], {}, known)
+    end = ledger.exhausted(known, 1)
     assert end is not None
     assert end.detail.startswith("one more round would cost clients [0, 1] more than epsilon 10")
 
@@ -54,8 +51,8 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
     known = roster(3)
     noisy = _ledger(LocalDp(epsilon=5.0, noise_multiplier=4.0))
     rounds = 0
-    while noisy.exhausted(known) is None:
-        noisy.book([0, 1, 2], [], known)
+    while noisy.exhausted(known, 1) is None:
+        noisy.book([0, 1, 2], {}, known)
         rounds += 1
     spent = [
         accountant.spent([accountant.whole_update(4.0)] * n, 1e-5) for n in (rounds, rounds + 1)
@@ -63,8 +60,8 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
     assert spent[0] <= 5.0 < spent[1]
     endless = _ledger(LocalDp(epsilon=5.0, budget="round"))
     for _ in range(20):
-        endless.book([0, 1, 2], [], known)
-    assert endless.exhausted(known) is None
+        endless.book([0, 1, 2], {}, known)
+    assert endless.exhausted(known, 1) is None
     assert endless.spent(0) > 5.0
 
 
@@ -73,7 +70,7 @@ def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
     known, first = roster(3), _ledger(guard, rounds=9)
     records = []
     for said in (0.9, 0.2):
-        booked = first.book([0, 1], [(known.proxies()[0], _reply(fitting=said))], known)
+        booked = first.book([0, 1], {0: {"fitting": said}}, known)
         records.append(json.loads(json.dumps({"round": 1, "privacy": booked})))
     second = _ledger(guard, rounds=9)
     second.restore(records)
@@ -86,12 +83,44 @@ def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
 def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
     known, ledger = roster(3), _ledger(LocalDp(quantile=0.5, clip=2.0))
     proxies = known.proxies()
-    replies = [(proxies[0], _reply(fitting=1.1)), (proxies[1], _reply(fitting=0.7))]
-    record = ledger.book([0, 1], replies, known)
+    said = {0: {"fitting": 1.1}, 1: {"fitting": 0.7}}
+    record = ledger.book([0, 1], said, known)
     assert record["fitting"] == pytest.approx(0.9)
     assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
     ledger.instruct(asked)
     assert asked[0][1].config["clip_bound"] == ledger.bound
     fixed = _ledger(LocalDp(clip=2.0))
-    assert fixed.book([0, 1], replies, known)["next_clip"] == 2.0
+    assert fixed.book([0, 1], said, known)["next_clip"] == 2.0
+
+
+def _claiming(*samples: int) -> Roster:
+    known = Roster()
+    for client, count in enumerate(samples):
+        proxy = Proxy(f"{client}")
+        known.register(proxy)
+        known.introduce(proxy, Identity(client, 0, count))
+    return known
+
+
+@pytest.mark.parametrize("claim", [0, 1, 2**40])
+def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(claim: int) -> None:
+    known = _claiming(claim, 1000, 1000, 1000)
+    ledger = _ledger(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    assert ledger.exhausted(known, 1) is None
+    over = ledger.over(known)
+    assert over == ([0] if claim < 2 else [])
+    event = ledger.leaving(over)
+    assert (event.clients if event is not None else []) == over
+    assert ledger.leaving(over) is None
+    assert ledger.book([1, 2, 3], {}, known)["epsilon"]["max"] < 4.0
+
+
+def test_a_run_ends_when_half_of_the_clients_or_all_but_too_few_cannot_train_on() -> None:
+    ledger = _ledger(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    assert ledger.exhausted(_claiming(1, 1000, 1000), 2) is None
+    half = ledger.exhausted(_claiming(1, 1, 1000, 1000), 1)
+    few = ledger.exhausted(_claiming(1, 1000, 1000), 3)
+    assert half is not None
+    assert few is not None
+    assert half.detail.startswith("one more round would cost clients [0, 1] more than epsilon 4")

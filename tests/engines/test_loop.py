@@ -237,7 +237,13 @@ def test_with_a_privacy_budget_no_round_is_played_again(
         def instruct(self, instructions: Instructions) -> None:
             return
 
-        def exhausted(self, known: Roster) -> None:
+        def exhausted(self, known: Roster, least: int) -> None:
+            return
+
+        def over(self, known: Roster) -> list[int]:
+            return []
+
+        def leaving(self, over: list[int]) -> None:
             return
 
     played = play()
