@@ -21,24 +21,41 @@ def too_long(
     """Return the updates longer than `multiple` times what is usual: their norm, and the usual.
 
     By row of models (n, d). An update is the model minus the one that the client received,
-    `starts` (n) of (d,); `squares` (n,) are at least the squared norms of the models. Usual is the
-    lower median of the cohort's norms, and at least SHORT times the norm of the received model: a
-    client that starts to learn again among others that have converged is no liar. Where that is
-    zero it is the lower median of the positive norms, and where there are none, nothing is too
-    long. Fewer than three replies have no majority: there usual is the norm of the received model.
+    `starts` (n) of (d,); `squares` (n,) are at least the squared norms of the models. Where usual
+    is zero, nothing is too long.
     """
-    lengths = {id(start): float(np.linalg.norm(start)) for start in starts}
-    received = np.array([lengths[id(start)] for start in starts])
-    few = len(models) < FEWEST
-    least = received if few else SHORT * received
+    received = _received(starts)
+    least = received if len(models) < FEWEST else SHORT * received
     if (np.sqrt(squares) + received <= multiple * least).all():
         return {}
-    norms = np.array([_norm(*pair) for pair in zip(models, starts, strict=True)])
-    usual = least if few else np.maximum(least, lower_median(norms))
-    if not few and (norms > 0).any():
-        usual = np.where(usual > 0, usual, lower_median(norms[norms > 0]))
+    norms, usual = norms_and_usual(models, starts)
     limit = np.where(usual > 0, multiple * usual, np.inf)
     return {int(row): (norms[row], usual[row]) for row in np.flatnonzero(norms > limit)}
+
+
+def norms_and_usual(models: Vectors, starts: Sequence[Vector]) -> tuple[Weights, Weights]:
+    """Return the norms (n,) of the updates, and what each is compared with (n,).
+
+    Usual is the lower median of the cohort's norms, and at least SHORT times the norm of the
+    received model: a client that starts to learn again among others that have converged is no
+    liar. Where that is zero it is the lower median of the positive norms, and where there are
+    none, zero. Fewer than three replies have no majority: there usual is the norm of the
+    received model.
+    """
+    received = _received(starts)
+    norms = np.array([_norm(*pair) for pair in zip(models, starts, strict=True)])
+    if len(models) < FEWEST:
+        return norms, received
+    usual = np.maximum(SHORT * received, lower_median(norms))
+    if (norms > 0).any():
+        usual = np.where(usual > 0, usual, lower_median(norms[norms > 0]))
+    return norms, usual
+
+
+def _received(starts: Sequence[Vector]) -> Weights:
+    """Return the norm of each model (d,), worked out once for each that several received."""
+    lengths = {id(start): float(np.linalg.norm(start)) for start in starts}
+    return np.array([lengths[id(start)] for start in starts])
 
 
 def _norm(model: Vector, start: Vector) -> float:

@@ -166,10 +166,11 @@ class Lockstep:
         kept: list[Reply] = []
         named: set[int | str] = set()
         answered = set()
-        for _, (proxy, reply) in said:
+        for _, pair in said:
+            proxy, reply = pair
             key = self._key(proxy, reply)
             if key not in answered and valid(proxy, reply):
-                kept.append((proxy, reply))
+                kept.append(pair)
             else:
                 asked = proxy.cid in self.asked
                 named.add(self.known.client_id(proxy) if asked else f"node {proxy.cid}")
@@ -221,11 +222,11 @@ class Lockstep:
         return [each for each in kept if each not in odd], named
 
     def _count(self, what: str, said: Said, kept: Sequence[Reply]) -> None:
-        ids = {id(reply) for _, reply in kept}
-        for kind, (_, reply) in said:
+        ids = {id(pair) for pair in kept}
+        for kind, pair in said:
             if kind != HONEST:
                 self.tally.told[what, kind] += 1
-                self.tally.valid[what, kind] += id(reply) in ids
+                self.tally.valid[what, kind] += id(pair) in ids
 
 
 def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
