@@ -1,0 +1,221 @@
+"""Many mutated replies against every method; writes docs/results/fuzz.md.
+
+    scripts/fuzz [replies] [seed]
+
+Three ways: whole runs with the real client app (benchmarks/fuzz_runs.py), messages through grid
+and exchange (tests/engines/over_the_wire.py), and replies handed to the strategy
+(tests/strategies/lockstep.py), with objects that no message could carry. Each run is held against
+a second one that never gets what the rules reject; the rules are written a second time in
+tests/ingress/rules.py.
+"""
+
+import argparse
+import logging
+import multiprocessing
+import shlex
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from random import Random
+
+from table import REPO, header, machine, row
+
+for folder in ("engines", "strategies", "ingress"):
+    sys.path.insert(0, str(REPO / "tests" / folder))
+
+PAGE = REPO / "docs" / "results" / "fuzz.md"
+ROUNDS = 7
+BY_MESSAGE = 0.1
+"""Share of the replies that travel as messages through grid and exchange."""
+PACKAGES = ("flwr", "numpy", "torch", "hypothesis")
+POINTS = ("central_kmeans", "kfed", "kmeans")
+Kinds = Counter[tuple[str, str]]
+
+
+@dataclass
+class Found:
+    """What some runs found: replies by message and kind of lie, and what went wrong."""
+
+    what: str
+    told: Kinds = field(default_factory=Counter)
+    valid: Kinds = field(default_factory=Counter)
+    runs: int = 0
+    stopped: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+
+    def add(self, other: "Found") -> None:
+        """Take in what other runs found."""
+        self.told += other.told
+        self.valid += other.valid
+        self.runs += other.runs
+        self.stopped += other.stopped
+        self.changed += other.changed
+
+    def play(self, name: str, seed: int, runs: Callable[[], tuple[Kinds, Kinds]]) -> None:
+        """Play a pair of runs and note what it found."""
+        self.runs += 1
+        try:
+            told, valid = runs()
+        except AssertionError:
+            self.changed.append(f"{name}, seed {seed}: {traceback.format_exc()[-600:]}")
+        except BaseException:
+            self.stopped.append(f"{name}, seed {seed}: {traceback.format_exc()[-600:]}")
+        else:
+            self.told += told
+            self.valid += valid
+
+
+def _quiet() -> None:
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+
+
+def by_strategy(name: str, replies: int, seed: int) -> Found:
+    """Hand replies to a strategy of the tests until so many lies are told."""
+    _quiet()
+    from lockstep import Lockstep
+    from methods import STRATEGIES
+
+    found = Found("handed to the strategy")
+    for number in _seeds(found, replies, seed):
+
+        def runs(number: int = number) -> tuple[Kinds, Kinds]:
+            both = Lockstep(STRATEGIES[name], Random(f"{name} {number}"))
+            for server_round in range(1, ROUNDS + 1):
+                both.round(server_round)
+            return both.tally.told, both.tally.valid
+
+        found.play(name, number, runs)
+    return found
+
+
+def by_message(name: str, replies: int, seed: int) -> Found:
+    """Send replies as messages until so many lies are told."""
+    _quiet()
+    from methods import STRATEGIES
+    from over_the_wire import OverTheWire
+
+    found = Found("messages through grid and exchange")
+    for number in _seeds(found, replies, seed):
+
+        def runs(number: int = number) -> tuple[Kinds, Kinds]:
+            both = OverTheWire(STRATEGIES[name], Random(f"{name} {number}"))
+            try:
+                both.introduce()
+                for server_round in range(1, ROUNDS + 1):
+                    both.round(server_round)
+            finally:
+                both.grid.close()
+            return both.tally.told, both.tally.valid
+
+        found.play(name, number, runs)
+    return found
+
+
+def _seeds(found: Found, replies: int, seed: int) -> Iterator[int]:
+    """Yield seeds until enough is told; runs that stop count as one reply."""
+    number = seed * 1_000_000
+    while found.told.total() + len(found.stopped) + len(found.changed) < replies:
+        yield number
+        number += 1
+
+
+def by_run(name: str, replies: int, seed: int) -> Found:
+    """Play one pair of whole runs of a method of conf/strategy."""
+    _quiet()
+    from fuzz_runs import pair
+
+    network = ["network=centroids"] if name in POINTS else ["network.width=0.25"]
+    more = {"flic": 2, "late": 2, "hierarchical": 2}
+    words = [f"strategy={name}", *network]
+    words += [f"strategy.cluster_round={more[name]}"] if name in more else []
+    found = Found("whole runs with the real client app")
+    found.play(name, seed, lambda: pair(words, seed))
+    return found
+
+
+def tasks(replies: int, seed: int) -> list[tuple[Callable[..., Found], str, int, int]]:
+    """Return what is to be played: by whom, which method, how many replies, which seed."""
+    from methods import STRATEGIES
+
+    from fl_app.config import CONF
+
+    methods = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
+    whole = [(by_run, name, 0, seed) for name in methods]
+    sent = max(1, round(BY_MESSAGE * replies / len(STRATEGIES)))
+    handed = max(1, -(-replies // len(STRATEGIES)) - sent)
+    return [
+        *whole,
+        *((by_message, name, sent, seed) for name in STRATEGIES),
+        *((by_strategy, name, handed, seed) for name in STRATEGIES),
+    ]
+
+
+def play(replies: int, seed: int, workers: int) -> list[Found]:
+    """Play all tasks, some at a time, and show how far it is."""
+    found: dict[str, Found] = {}
+    context, done = multiprocessing.get_context("spawn"), 0
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        waiting = [pool.submit(task, *arguments) for task, *arguments in tasks(replies, seed)]
+        for each in as_completed(waiting):
+            part = each.result()
+            found.setdefault(part.what, Found(part.what)).add(part)
+            done += part.told.total()
+            print(f"\r{done:,} of {replies:,} replies", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return list(found.values())
+
+
+def page(found: list[Found], command: str, seconds: float) -> list[str]:
+    """Return the page: what was told in which way, and by message and kind of lie."""
+    whole = Found("all")
+    for each in found:
+        whole.add(each)
+    lines = [
+        "# Mutated replies", "",
+        f"Written by `{command}` in {seconds:.0f} seconds on {machine()};",
+        ", ".join(f"{name} {version(name)}" for name in PACKAGES) + ".", "",
+        "Every run was held against a second one that never got what the rules reject: after",
+        "each round both had the same state to the bit, and whoever broke a rule was named. A lie",
+        "may be valid by chance, such as another number of samples that is not too large: it is",
+        "taken as any honest reply. A message that is no reply, as of a client that raised, fails",
+        "and is named; it counts as rejected.", "",
+        f"**{whole.told.total():,} replies, {len(whole.stopped)} runs stopped, "
+        f"{len(whole.changed)} states changed.**", "",
+        *header("way", "pairs of runs", "replies", "rejected", "valid", "stopped", "changed"),
+    ]  # fmt: skip
+    for each in [*found, whole]:
+        told, valid = each.told.total(), each.valid.total()
+        counts = (each.runs, told, told - valid, valid, len(each.stopped), len(each.changed))
+        lines.append(row(each.what, *(f"{count:,}" for count in counts)))
+    lines += ["", *header("message", "lie", "replies", "rejected", "valid")]
+    for (message, kind), told in sorted(whole.told.items()):
+        valid = whole.valid[message, kind]
+        lines.append(row(message, kind, *(f"{n:,}" for n in (told, told - valid, valid))))
+    return [*lines, *(f"\n    {fault}" for fault in (*whole.stopped, *whole.changed))]
+
+
+def main() -> None:
+    """Play, write the page, and fail where anything was stopped or changed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("replies", type=int, nargs="?", default=100_000)
+    parser.add_argument("seed", type=int, nargs="?", default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    began = time.perf_counter()
+    found = play(options.replies, options.seed, options.workers)
+    command = shlex.join(["scripts/fuzz", str(options.replies), str(options.seed)])
+    lines = page(found, command, time.perf_counter() - began)
+    PAGE.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    sys.exit(any(each.stopped or each.changed for each in found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Runs in this process, with a client app of one's own: for benchmarks of many short runs."""
+
+import json
+import logging
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Message
+
+from fl_app.client_wiring import fuses, workers
+from fl_app.config import load
+from fl_app.engines.inprocess import InProcessGrid, server_context
+from fl_app.main import override
+from fl_app.server_app import app as server_app
+
+App = Callable[[Message, Context], Message]
+QUIET = ("tracking=none", "records.figures=false", "records.report=false", "records.snapshots=0")
+"""Overrides of a run of which only the records are wanted."""
+
+
+def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]]:
+    """Run a configuration in-process with `app` as the client app; return the rounds' records."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    logging.getLogger("fl_app").setLevel(logging.CRITICAL)
+    words = [*overrides, *QUIET, override("records.folder", str(folder))]
+    config, run_config = load(words), {"overrides": shlex.join(words)}
+    grid = InProcessGrid(
+        app,  # type: ignore[arg-type]
+        nodes=config.population.options["clients"],
+        run_config=run_config,
+        workers=workers(config),
+        gathers=fuses(config),
+    )
+    try:
+        server_app(grid, server_context(run_config))
+    finally:
+        grid.close()
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
