@@ -4,12 +4,17 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 install_import_hook(
     ["fl_app.graph", "fl_app.aggregation", "fl_app.evaluation", "fl_app.params"],
     "beartype.beartype",
 )
+
+# a machine under load is slow, and no example is wrong for that
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
