@@ -31,6 +31,7 @@ KEPT = Checkpoint(
     {"members": {"3": 0}, "losses": [0.1, 2.0]},
 )
 DTYPES = sorted(CODES)
+FINITE = {"allow_nan": False, "allow_infinity": False}
 numbers = st.recursive(
     st.none()
     | st.booleans()
@@ -59,7 +60,7 @@ def same(a: Checkpoint, b: Checkpoint) -> bool:
         lambda dtype: hnp.arrays(
             dtype,
             hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
-            elements={"allow_nan": False, "allow_infinity": False} if "float" in dtype else None,
+            elements=FINITE if "float" in dtype or "complex" in dtype else None,
         )
     ),
     state=st.dictionaries(st.text(), numbers),
