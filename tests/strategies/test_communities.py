@@ -115,7 +115,7 @@ def test_a_model_whose_own_distance_is_no_number_is_rejected_and_named() -> None
     strategy = CommunityDiscovery(setting(), participation=1.0)
     strategy.graph.between = lambda models, others, layout: np.full((len(models), 1), np.nan)
     with pytest.raises(ValueError, match="distance to itself must be finite, got nan"):
-        strategy.check(np.ones(SIZE, np.float32))
+        strategy.check(np.ones(SIZE, np.float32), 10)
 
 
 def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
