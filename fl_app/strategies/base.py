@@ -253,6 +253,10 @@ class CommunityStrategy(Strategy, ABC):
         samples = np.array([answer.samples for answer in answers], float)
         return Replies.of(answers, models, self.weights_of(samples))
 
+    def strides(self, replies: Replies) -> Weights:
+        """Return the norms of the updates as multiples of the usual one in this round (n,)."""
+        return self._fitting.strides(replies.models, replies.starts)
+
     def weights_of(self, samples: Weights) -> Weights:
         """Return the weights (n,) of clients with so many samples (n,)."""
         return sample_weights(samples, how=self.weighting, cap=self.setting.sample_cap)

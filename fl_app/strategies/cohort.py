@@ -9,9 +9,9 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
-from fl_app.ingress.screen import FEWEST, too_long
+from fl_app.ingress.screen import FEWEST, norms_and_usual, too_long
 from fl_app.params import Layout
-from fl_app.types import Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors, Weights
 
 FitReplies = list[tuple[ClientProxy, FitRes]]
 Check = Callable[[Vector, int], None]
@@ -64,6 +64,18 @@ class Cohort:
             reject(answers[row].client_id, str(error))
         kept = [row for row in range(len(answers)) if row not in long]
         return [answers[row] for row in kept], self._room[kept]
+
+    def strides(self, models: Vectors, rows: Labels) -> Weights:
+        """Return the norms of updates as multiples of the usual one (n,).
+
+        Of the models (n, d) that clients made from these rows of what was offered. All are 1
+        where there are too few to say what is usual, or where nothing moved.
+        """
+        part = self._screened
+        starts = {row: self._sent[row][part] for row in set(rows.tolist())}
+        norms, usual = norms_and_usual(models[:, part], [starts[row] for row in rows.tolist()])
+        known = len(models) >= FEWEST and (usual > 0).all()
+        return norms / usual if known else np.ones(len(models))
 
     def _admit(self, results: FitReplies, check: Check, reject: Reject) -> list[FitAnswer]:
         count = 0

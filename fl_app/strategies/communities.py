@@ -15,7 +15,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
-from fl_app.strategies.model_graph import Exponent, ModelGraph, Similarity, Snapshot
+from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
 from fl_app.strategies.replies import encode
 from fl_app.strategies.setting import Communities, Setting, View, prefixed, unprefixed
 from fl_app.types import Between, Participation, Vector, Vectors
@@ -43,6 +43,7 @@ class CommunityDiscovery(CommunityStrategy):
         beta: NonNegativeFloat = 1.0,
         similarity: Similarity = "trusted",
         exponent: Exponent = 3.0,
+        scale: Scale = "ordinary",
         weighting: Weighting = "uniform",
         max_age: PositiveInt | None = None,
     ) -> None:
@@ -56,6 +57,7 @@ class CommunityDiscovery(CommunityStrategy):
             setting.finding,
             similarity=similarity,
             exponent=exponent,
+            scale=scale,
             max_age=max_age,
         )
         self.samples: dict[int, float] = {}
@@ -107,7 +109,7 @@ class CommunityDiscovery(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the models, find the communities, and average inside and over them."""
         replies = self.receive(server_round, results)
-        self.graph.put(server_round, replies)
+        self.graph.put(server_round, replies, self.strides(replies))
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.samples.update(heard)
         self._discover(server_round)

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from fl_app.aggregation import Weighting, weighted_mean
-from fl_app.strategies.model_graph import Exponent, ModelGraph, Similarity, Snapshot
+from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
@@ -28,6 +28,7 @@ class Late(TwoPhase):
         cluster_round: PositiveInt,
         similarity: Similarity = "trusted",
         exponent: Exponent = 3.0,
+        scale: Scale = "ordinary",
         max_age: PositiveInt | None = None,
         weighting: Weighting = "capped",
     ) -> None:
@@ -40,6 +41,7 @@ class Late(TwoPhase):
             setting.finding,
             similarity=similarity,
             exponent=exponent,
+            scale=scale,
             max_age=max_age,
         )
         self.round = 0
@@ -52,7 +54,7 @@ class Late(TwoPhase):
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
         self.round = server_round
-        self.graph.put(server_round, replies)
+        self.graph.put(server_round, replies, self.strides(replies))
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""

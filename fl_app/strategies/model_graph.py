@@ -16,7 +16,7 @@ from fl_app.graph.similarity import DISTANCES, Distance
 from fl_app.graph.store import UpdateStore
 from fl_app.params import Layout
 from fl_app.strategies.replies import Replies
-from fl_app.types import Labels, Matrix, Vector, Vectors
+from fl_app.types import Labels, Matrix, Vector, Vectors, Weights
 
 
 def distance_named(name: str) -> Distance:
@@ -41,6 +41,9 @@ def _importable(name: str) -> str:
 DottedPath = Annotated[str, AfterValidator(_importable)]
 Similarity = Literal["trusted", "cosine", "euclidean"] | DottedPath
 Exponent = PositiveFloat
+Scale = Literal["ordinary", "all"]
+ODD = 3.0
+"""An update is odd when its norm is above ODD times the usual one, or below 1 / ODD of it."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,15 @@ class ModelGraph:
         *,
         similarity: str,
         exponent: float,
+        scale: Scale,
         max_age: int | None,
     ) -> None:
         self.layout, self.finding = layout, finding
         self.between = distance_named(similarity)
-        self.exponent = exponent
+        self.exponent, self.scale = exponent, scale
         self.max_age = max_age
         self.store = UpdateStore(InMemory())
+        self.odd: set[int] = set()
 
     def check(self, model: Vector) -> None:
         """Raise ValueError for a model (d,) whose distance to itself is no finite number.
@@ -83,17 +88,21 @@ class ModelGraph:
         if not isfinite(to_itself):
             raise ValueError(f"its distance to itself must be finite, got {to_itself}")
 
-    def put(self, server_round: int, replies: Replies) -> None:
-        """Keep the models of a round."""
-        for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+    def put(self, server_round: int, replies: Replies, strides: Weights) -> None:
+        """Keep the models of a round, and whose update was odd, by its multiple of the usual (n,)."""
+        odd = (strides > ODD) | (strides < 1 / ODD)
+        each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
+        for client_id, model, is_odd in each:
             self.store.put(client_id, model, server_round)
+            (self.odd.add if is_odd else self.odd.discard)(client_id)
 
     def look(self, server_round: int) -> Snapshot:
         """Find the communities among the models that count in this round; needs one at least."""
         ids, models = self.fresh(server_round)
         distance = self.between(models, models, self.layout)
         np.fill_diagonal(distance, 0.0)
-        similarity = normalised_similarity(distance, exponent=self.exponent)
+        odd = np.isin(ids, list(self.odd)) if self.scale == "ordinary" else None
+        similarity = normalised_similarity(distance, exponent=self.exponent, odd=odd)
         how = self.finding
         options = {"resolution": how.resolution, "seed": how.seed}
         labels = louvain(similarity, backend=how.backend, **options)  # type: ignore[arg-type]
@@ -107,8 +116,9 @@ class ModelGraph:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state for a checkpoint."""
-        return self.store.arrays()
+        return self.store.arrays() | {"odd": np.array(sorted(self.odd), np.int64)}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take up what `arrays` returned."""
         self.store = UpdateStore.from_arrays(arrays, InMemory())
+        self.odd = set(arrays["odd"].tolist())

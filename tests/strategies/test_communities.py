@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.common import FitRes
 
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, TARGETS, honest, play, reply, roster, setting
@@ -70,6 +71,30 @@ def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_thos
     weights = [10.0 + client for client in mine]
     expected = np.average(last[mine], axis=0, weights=weights)
     np.testing.assert_allclose(weighed.communities.models[0], expected, rtol=1e-5)
+
+
+def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> None:
+    def client(client_id: int, start: np.ndarray, server_round: int) -> FitRes:
+        if server_round == 2 and client_id in (1, 4):
+            return reply(start if client_id == 1 else -10 * start)
+        return honest(client_id, start, server_round)
+
+    known = roster(12)
+    strategy = CommunityDiscovery(setting(), participation=1.0)
+    play(strategy, known, range(1, 3), client=client)
+    assert strategy.graph.odd == {1, 4}
+    again = CommunityDiscovery(setting(), participation=1.0)
+    again.restore(*strategy.checkpoint())
+    assert again.graph.odd == {1, 4}
+    play(strategy, known, range(3, 4), client=client)
+    assert 1 not in strategy.graph.odd
+
+
+def test_two_replies_cannot_say_what_is_usual() -> None:
+    known = roster(2)
+    strategy = CommunityDiscovery(setting(), participation=1.0)
+    play(strategy, known, range(1, 2), client=lambda client, start, r: reply(start * client))
+    assert strategy.graph.odd == set()
 
 
 def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
