@@ -13,12 +13,12 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat, PositiveInt
 
-from fl_app.aggregation import Weighting, weighted_mean
+from fl_app.aggregation import Weighting
 from fl_app.graph.communities import Linkage, agglomerative
 from fl_app.strategies.base import roster
 from fl_app.strategies.model_graph import DottedPath, distance_named
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
 from fl_app.types import Labels, Matrix, Participation
 
@@ -41,10 +41,11 @@ class Hierarchical(TwoPhase):
         threshold: PositiveFloat,
         distance: Literal["euclidean", "cosine"] | DottedPath = "cosine",
         linkage: Linkage = "average",
+        rule: Literal["mean", "median"] = "mean",
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            setting, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
         self.threshold = threshold

@@ -4,15 +4,15 @@ The reference of Bettinelli et al., IEEE Big Data 2024, for discovering during t
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import PositiveInt
 
-from fl_app.aggregation import Weighting, weighted_mean
+from fl_app.aggregation import Weighting
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
 from fl_app.types import Labels, Participation, Vector
 
@@ -30,10 +30,11 @@ class Late(TwoPhase):
         exponent: Exponent = 3.0,
         scale: Scale = "ordinary",
         max_age: PositiveInt | None = None,
+        rule: Literal["mean", "median"] = "mean",
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            setting, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
         self.graph = ModelGraph(

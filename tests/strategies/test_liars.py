@@ -41,6 +41,9 @@ LIES: dict[str, Lie] = {
     "opposites": lambda client, start, r: (1 if client == LIARS[0] else -1) * np.arange(1.0, 7),
     "constant": lambda client, start, r: np.full(SIZE, 1e15),
     "far opposites": lambda client, start, r: np.full(SIZE, 1e15 if client == LIARS[0] else -1e15),
+    "what it received, and its negative": lambda client, start, r: (
+        start if client == LIARS[0] else -start
+    ),
     "a twin": lambda client, start, r: _honest_model(0, start, r),
 }
 METHODS = {
@@ -58,6 +61,10 @@ METHODS = {
         given, participation=1.0, similarity="cosine"
     ),
     "late": lambda given: Late(given, participation=1.0, cluster_round=3),
+    "late median": lambda given: Late(given, participation=1.0, cluster_round=3, rule="median"),
+    "hierarchical median": lambda given: Hierarchical(
+        given, participation=1.0, cluster_round=3, threshold=0.5, rule="median"
+    ),
     "flic": lambda given: Flic(given, participation=1.0, cluster_round=3),
     "hierarchical": lambda given: Hierarchical(
         given, participation=1.0, cluster_round=3, threshold=0.5
@@ -97,13 +104,14 @@ def _honest_groups(strategy: CommunityStrategy) -> set[frozenset[int]]:
     return {frozenset(group - set(LIARS)) for group in found} - {frozenset()}
 
 
-NEAR = ("turned round", "zeros", "opposites", "a twin")
+NEAR = ("turned round", "zeros", "opposites", "what it received, and its negative", "a twin")
 """Lies that are no longer than a few honest updates: a mean of twelve survives them."""
 EVERY_ROUND = (
     "communities", "communities 1nn", "communities wnn", "communities cosine", "dcfl",
     "dcfl euclidean",
 )  # fmt: skip
 MEAN_FIRST = ("late", "flic", "hierarchical", "hierarchical euclidean", "cfl")
+MEDIAN_FIRST = ("late median", "hierarchical median")
 
 
 @pytest.mark.parametrize("lie", list(LIES))
@@ -126,6 +134,12 @@ def test_without_liars_the_groups_are_found(method: str) -> None:
 @pytest.mark.parametrize("lie", list(LIES))
 @pytest.mark.parametrize("method", EVERY_ROUND)
 def test_groups_found_in_every_round_stay_groups(method: str, lie: str) -> None:
+    assert _honest_groups(_played(method, LIES[lie])) == PLANTED
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+@pytest.mark.parametrize("method", MEDIAN_FIRST)
+def test_groups_found_after_a_median_stay_groups(method: str, lie: str) -> None:
     assert _honest_groups(_played(method, LIES[lie])) == PLANTED
 
 
