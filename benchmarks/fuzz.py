@@ -63,12 +63,17 @@ class Found:
         try:
             told, valid = runs()
         except AssertionError:
-            self.changed.append(f"{name}, seed {seed}: {traceback.format_exc()[-600:]}")
+            self.changed.append(f"{name}, seed {seed}: {_fault()}")
         except BaseException:
-            self.stopped.append(f"{name}, seed {seed}: {traceback.format_exc()[-600:]}")
+            self.stopped.append(f"{name}, seed {seed}: {_fault()}")
         else:
             self.told += told
             self.valid += valid
+
+
+def _fault() -> str:
+    """Return the end of the traceback, its files relative to the repository."""
+    return traceback.format_exc().replace(f"{REPO}/", "")[-600:]
 
 
 def _quiet() -> None:

@@ -89,7 +89,7 @@ class ModelGraph:
             raise ValueError(f"its distance to itself must be finite, got {to_itself}")
 
     def put(self, server_round: int, replies: Replies, strides: Weights) -> None:
-        """Keep the models of a round, and whose update was odd, by its multiple of the usual (n,)."""
+        """Keep the models of a round, and whose update was odd: norms in usual ones (n,)."""
         odd = (strides > ODD) | (strides < 1 / ODD)
         each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
         for client_id, model, is_odd in each:
