@@ -167,13 +167,22 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves every context
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=SCENARIOS, help="play this one, and write nothing")
-    only = parser.parse_args().only
+    parser.add_argument("--out", type=Path, help="folder of rows; goes on where it was stopped")
+    options = parser.parse_args()
     rows: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fl-lost-") as top:
-        for name in SCENARIOS if only is None else [only]:
-            rows += played(Path(top), name)
-            print("\n".join(rows), flush=True)
-    if only is None:
+        for name in SCENARIOS if options.only is None else [options.only]:
+            found = None if options.out is None else options.out / f"{name}.md"
+            if found is None or not found.exists():
+                new = played(Path(top), name)
+                print("\n".join(new), flush=True)
+                if found is not None:
+                    found.parent.mkdir(parents=True, exist_ok=True)
+                    found.write_text("\n".join(new) + "\n")
+            else:
+                new = found.read_text().splitlines()
+            rows += new
+    if options.only is None:
         write(rows)
 
 
