@@ -13,7 +13,6 @@ from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, PositiveInt
 
-from fl_app.aggregation import weighted_mean
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
 from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
 from fl_app.graph.holdings import InMemory
@@ -22,7 +21,7 @@ from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import RULES, Communities, Event, Setting, View, prefixed, unprefixed
 from fl_app.types import Labels, Matrix, Participation, Vector, Vectors
 
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
@@ -34,9 +33,9 @@ class Dcfl(CommunityStrategy):
     An update vector goes from the model a client received to the one it returned; the latest
     of each client counts for `max_age` rounds (the paper leaves partial participation open).
     Communities are found anew while there is one alone or the index of the present ones is
-    below 1. A community's model is the plain mean of its members' latest models, the global
-    model that of all. A newcomer trains the global model first, then joins the community
-    whose last step lies nearest to its own, and then trains that one's model.
+    below 1. A community's model is the plain mean (`rule`: or the median) of its members'
+    latest models, the global model that of all. A newcomer trains the global model first, then
+    joins the community whose last step lies nearest to its own, and then trains that one's.
     `distance` takes parts of the paper's own, for its ablation.
     """
 
@@ -49,8 +48,9 @@ class Dcfl(CommunityStrategy):
         damping: Damping = 0.5,
         preference: float | None = None,
         max_age: PositiveInt | None = None,
+        rule: Literal["mean", "median"] = "mean",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
+        super().__init__(setting, participation=participation, rule=RULES[rule])
         self.kind = distance
         self.damping, self.preference = damping, preference
         self.max_age = max_age
@@ -92,13 +92,17 @@ class Dcfl(CommunityStrategy):
         labels = self._labels(ids, distance, starts, ends)
         count = int(labels.max()) + 1
         self.before = self._steps_from(count, labels, starts)
-        models = np.stack([ends[labels == row].mean(axis=0) for row in range(count)])
+        models = np.stack([self._middle(ends[labels == row]) for row in range(count)])
         self.communities = Communities(
             models, dict(zip(ids.tolist(), labels.tolist(), strict=True))
         )
-        self.everyone = ends.mean(axis=0)
+        self.everyone = self._middle(ends)
         self.found = ids, distance
         return encode(self.everyone), {"train_loss": replies.loss}
+
+    def _middle(self, models: Vectors) -> Vector:
+        """Return the plain mean, or the median, (d,) of models (m, d)."""
+        return self.rule(models, np.ones(len(models)))
 
     def _remember(self, server_round: int, replies: Replies, sent: Vectors) -> None:
         received = zip(

@@ -12,10 +12,10 @@ from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 from pydantic import NonNegativeInt, PositiveInt
 
-from fl_app.aggregation import Weighting, weighted_mean
+from fl_app.aggregation import Weighting
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Communities, Event, Setting, View
+from fl_app.strategies.setting import RULES, Communities, Event, Setting, View
 from fl_app.types import Participation, Vectors
 
 
@@ -23,11 +23,12 @@ class Ifca(CommunityStrategy):
     """`communities` models; a sampled client receives all, trains the best and says which.
 
     `average=models`: a model becomes the mean of those trained from it, by samples (the
-    paper's option II). `average=gradients`: it moves by the sum of its clients' updates over
-    the number of all clients that replied (option I, of which one gradient step is the case
-    E = 1 with one batch). A model that nobody chose stays as it is. With `restarts` the first
-    (restarts + 1) * trial_rounds rounds try that many sets of first models one after another,
-    and training goes on from the set with the least training loss in its last trial round.
+    paper's option II), or with `rule=median` their median. `average=gradients`: it moves by
+    the sum of its clients' updates over the number of all clients that replied (option I, of
+    which one gradient step is the case E = 1 with one batch). A model that nobody chose stays
+    as it is. With `restarts` the first (restarts + 1) * trial_rounds rounds try that many sets
+    of first models one after another, and training goes on from the set with the least
+    training loss in its last trial round.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class Ifca(CommunityStrategy):
         average: Literal["models", "gradients"] = "models",
         restarts: NonNegativeInt = 0,
         trial_rounds: PositiveInt = 3,
+        rule: Literal["mean", "median"] = "mean",
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            setting, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.count = communities
         self.by_gradients = average == "gradients"
