@@ -41,6 +41,7 @@ SETTINGS = (
 NETWORK = ("network=small_cnn", "network.width=0.5")
 POINTS = ("central_kmeans", "kfed", "kmeans")
 CLUSTERED = ("flic", "hierarchical", "late")
+AVERAGING = (*CLUSTERED, "ifca", "dcfl")
 BY_MEDIAN = " rule=median"
 RECKONING = ("bulyan", "krum", "multi_krum")
 CLEAN, SILENT = "no lie", "silent"
@@ -168,7 +169,7 @@ def page(results: dict[str, list[dict[str, Any]]]) -> list[str]:
 def methods() -> list[str]:
     """Return the methods of conf/strategy, and those with a mean that can be a median."""
     named = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
-    return [*named, *(f"{method}{BY_MEDIAN}" for method in CLUSTERED)]
+    return [*named, *(f"{method}{BY_MEDIAN}" for method in AVERAGING)]
 
 
 def gather(names: Iterable[str], out: Path, workers: int) -> dict[str, list[dict[str, Any]]]:
