@@ -19,7 +19,7 @@ from fl_app.graph.store import UpdateStore
 from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
-from fl_app.types import Labels, Participation
+from fl_app.types import Labels, Matrix, Participation
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 
@@ -32,9 +32,12 @@ class Cfl(CommunityStrategy):
     for the others, who stay with the larger part. `mode=clusters` trains both parts on, each
     from the cluster's new model; `mode=byzantine` keeps only the larger part and removes the
     rest from training. A client that belongs nowhere yet takes the model of least loss.
+    A cluster is cut only after a round in which all of its clients were asked to train: where
+    those sampled call for a cut, all are asked in the next round.
     The threshold of round t is `alpha_threshold * alpha_decay^(t - 1)`; `mean_below` and
     `norm_above`, where given, allow a split only while the mean update of the cluster is
-    shorter than the one and its longest update longer than the other.
+    shorter than the one and its longest update longer than the other; `gap_above` only where
+    the mean similarity inside the parts exceeds the mean across them by more.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Cfl(CommunityStrategy):
         max_age: PositiveInt = 1,
         mean_below: NonNegativeFloat | None = None,
         norm_above: NonNegativeFloat | None = None,
+        gap_above: NonNegativeFloat | None = None,
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
@@ -56,9 +60,11 @@ class Cfl(CommunityStrategy):
         self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
-        self.mean_below, self.norm_above = mean_below, norm_above
+        self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
         self.store = UpdateStore(setting.holding())
         self.alpha_cross: dict[int, float] = {}
+        self.due: set[int] = set()
+        self._whole: set[int] = set()
 
     @property
     def phase(self) -> str:
@@ -73,19 +79,19 @@ class Cfl(CommunityStrategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample inside every cluster, and among those that belong nowhere yet."""
+        """Sample inside every cluster, but ask all where a cut is due, and the unassigned."""
         present = [c for c in roster(client_manager).proxies() if c not in self.removed]
         members = self.communities.members
-        pools = [[c for c in present if c not in members]]
-        pools += [
-            [c for c in present if members.get(c) == row]
-            for row in range(len(self.communities.models))
-        ]
-        cohort = [
-            client
-            for number, pool in enumerate(pools)
-            for client in self.sample(server_round, pool, f"pool {number}")
-        ]
+        pool = [c for c in present if c not in members]
+        cohort = self.sample(server_round, pool, "pool 0")
+        all_assigned = len(cohort) == len(pool)
+        self._whole = set()
+        for row in range(len(self.communities.models)):
+            pool = [c for c in present if members.get(c) == row]
+            sampled = self.sample(server_round, pool, f"pool {row + 1}")
+            cohort += pool if row in self.due else sampled
+            if row in self.due or (all_assigned and len(sampled) == len(pool)):
+                self._whole.add(row)
         return self.instruct(server_round, sorted(cohort), client_manager)
 
     def aggregate_fit(
@@ -99,7 +105,7 @@ class Cfl(CommunityStrategy):
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.communities.members.update(heard)
         self._remember(server_round, replies)
-        self.alpha_cross = {}
+        self.alpha_cross, self.due = {}, set()
         for row in range(len(self.communities.models)):
             self._split(server_round, row)
         self.aggregate(self._of_members(replies))
@@ -120,7 +126,11 @@ class Cfl(CommunityStrategy):
             return
         labels, self.alpha_cross[row] = bipartition(similarity)
         threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
-        if self.alpha_cross[row] >= threshold or not self._unsettled(ids):
+        apart = self.alpha_cross[row] < threshold and self._parted(similarity, labels)
+        if not apart or not self._unsettled(ids):
+            return
+        if row not in self._whole:
+            self.due.add(row)
             return
         parted = ids[labels == 1].tolist()
         what = f"alpha_cross {self.alpha_cross[row]:.3f} of cluster {row}: {parted}"
@@ -152,6 +162,14 @@ class Cfl(CommunityStrategy):
         longest = np.linalg.norm(mine, axis=1).max()
         return bool(still and (self.norm_above is None or longest > self.norm_above))
 
+    def _parted(self, similarity: Matrix, labels: Labels) -> bool:
+        """Whether clients of one part are more alike, by more than the gap, than of two."""
+        if self.gap_above is None:
+            return True
+        alike = labels[:, None] == labels[None, :]
+        inside = similarity[alike & ~np.eye(len(labels), dtype=bool)]
+        return bool(inside.size and inside.mean() - similarity[~alike].mean() > self.gap_above)
+
     def _of_members(self, replies: Replies) -> Replies:
         """Return the replies that count, each in the cluster that its client is in now."""
         rows = [self.communities.members.get(client, -1) for client in replies.client_ids.tolist()]
@@ -179,11 +197,12 @@ class Cfl(CommunityStrategy):
         return View(ids, np.array(list(everyone.values())), similarity)
 
     def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the updates."""
+        """Add the updates, and the clusters of which all clients are to be asked."""
         arrays, state = super().checkpoint()
-        return arrays | prefixed("store", self.store.arrays()), state
+        return arrays | prefixed("store", self.store.arrays()), state | {"due": sorted(self.due)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
         """Take up what `checkpoint` returned."""
         super().restore(arrays, state)
         self.store = UpdateStore.from_arrays(unprefixed("store", arrays), self.setting.holding())
+        self.due = set(state["due"])

@@ -76,6 +76,43 @@ def test_only_the_freshly_heard_of_are_split() -> None:
     assert set(strategy.communities.members) == cohort
 
 
+def test_a_cluster_is_cut_after_a_round_that_asked_all_of_it() -> None:
+    known = roster(12)
+    strategy = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
+    play(strategy, known, range(1, 2))
+    assert len(strategy.cohort) == 6
+    assert len(strategy.communities.models) == 1
+    strategy.communities.members.update(dict.fromkeys(range(12), 0))
+    again = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
+    again.restore(*strategy.checkpoint())
+    for each in (strategy, again):
+        play(each, known, range(2, 3))
+        assert len(each.cohort) == 12
+        parts = {frozenset(c for c, row in each.communities.members.items() if row == r)
+                 for r in range(2)}  # fmt: skip
+        groups = [frozenset(range(group, 12, 3)) for group in range(3)]
+        assert any({group, frozenset(range(12)) - group} == parts for group in groups)
+
+
+def _apart(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Each client goes its own way: no two are alike."""
+    return reply(start + np.eye(len(start), dtype=np.float32)[client])
+
+
+def test_clients_without_groups_are_not_split_under_a_gap() -> None:
+    options = {"participation": 1.0, "mode": "clusters", "alpha_threshold": 0.5}
+    for gap, clusters in ((None, 2), (0.1, 1)):
+        strategy = Cfl(setting(), gap_above=gap, **options)
+        play(strategy, roster(6), range(1, 2), client=_apart)
+        assert len(strategy.communities.models) == clusters
+    pair = Cfl(setting(), gap_above=0.1, **options)
+    play(pair, roster(2), range(1, 2), client=_apart)
+    assert len(pair.communities.models) == 1
+    strategy = Cfl(setting(), gap_above=0.1, **options)
+    play(strategy, roster(12), range(1, 8))
+    assert len(strategy.communities.models) == 3
+
+
 @pytest.mark.parametrize("option", [{"mean_below": 1e-6}, {"norm_above": 1e6}])
 def test_the_gate_on_norms_holds_back_a_split(option: dict[str, float]) -> None:
     strategy = Cfl(setting(), participation=1.0, **option)
