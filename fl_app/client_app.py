@@ -19,7 +19,7 @@ from flwr.common import (
 
 from fl_app import client_wiring
 from fl_app.client.local import LocalClient
-from fl_app.config import load_text
+from fl_app.config import load_text_on_client
 from fl_app.params import from_bytes, to_bytes
 
 _OK = Status(Code.OK, "")
@@ -79,7 +79,7 @@ class FederatedClient(Client):
 
 def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
-    config = load_text(str(context.run_config["overrides"]))
+    config = load_text_on_client(str(context.run_config["overrides"]))
     root = context.node_config.get("data-root")
     client_id = int(context.node_config["partition-id"])
     data_root = None if root is None else str(root)

@@ -12,7 +12,7 @@ import torch
 
 from fl_app.client import trainer
 from fl_app.client.adversary import Attack, Collusion
-from fl_app.client.clustering import CentroidModel, score_centroids, train_centroids
+from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure
 from fl_app.client.private_entries import PrivateEntries
@@ -46,10 +46,6 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
     """Return one client, ready to train: data on the device, a model of this thread's own."""
     people = shared_population(config, data_root)
     model, train = _thread_model(config, people)
-    measure: Measure = partial(evaluate, precision=config.client.precision)
-    clusters = isinstance(model.module, CentroidModel)
-    if clusters:
-        measure = partial(score_centroids, classes=people.dataset.classes)
     built, liars = attack(config)
     guard, plan, entries = privacy(config), None, None
     if guard.kind != "none":
@@ -62,16 +58,25 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         load=partial(_client_data, config, client_id, data_root),
         model=model,
         train=train,
-        measure=measure,
+        measure=_measure(config, model.module, people),
         seed=config.seed,
         attack=built,
         malicious=client_id in liars,
-        clusters=clusters,
+        clusters=isinstance(model.module, CentroidModel),
         colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
         privacy=guard,
         plan=plan,
         entries=entries,
     )
+
+
+def _measure(config: Config, module: torch.nn.Module, people: Population) -> Measure:
+    """Return how a client scores a model."""
+    if not isinstance(module, CentroidModel):
+        return partial(evaluate, precision=config.client.precision)
+    from fl_app.client.clustering import score_centroids  # SciPy, which networks do without
+
+    return partial(score_centroids, classes=people.dataset.classes)
 
 
 def _private_entries(config: Config, people: Population) -> PrivateEntries:
@@ -169,6 +174,8 @@ def _thread_model(config: Config, people: Population) -> tuple[FlatModule, train
         module = network(config, people.dataset)
         _local.model = _with_constants(config, module)
         if isinstance(module, CentroidModel):
+            from fl_app.client.clustering import train_centroids  # SciPy, see _measure
+
             _local.train = partial(train_centroids, module)
         else:
             together = _may_fuse(config) and can_fuse(module)

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from fl_app.client.clustering import CentroidModel
+from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.protection import Privacy
 from fl_app.client.training_probe import same

@@ -22,9 +22,18 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError, create_model
 
 from fl_app.data.schedule import Dynamics
-from fl_app.schema import FIXED, STRICT, TARGETS, TOP, Config, ConfigError, Target
+from fl_app.schema import FIXED, SERVER_TARGETS, STRICT, TARGETS, TOP, Config, ConfigError, Target
 
-__all__ = ["CONF", "Config", "ConfigError", "check", "compose", "load", "load_text"]
+__all__ = [
+    "CONF",
+    "Config",
+    "ConfigError",
+    "check",
+    "compose",
+    "load",
+    "load_text",
+    "load_text_on_client",
+]
 
 _PACKAGE = Path(__file__).resolve().parent
 CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
@@ -39,15 +48,16 @@ Check = Callable[[Mapping[str, Any]], list[str]]
 """From the typed groups, None where one is wrong, to the problems between them."""
 
 
-def load(overrides: Sequence[str], *, also: Check | None = None) -> Config:
+def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool = False) -> Config:
     """Compose and check a configuration; raises ConfigError with all problems together.
 
-    `also` adds checks that need more than the configuration, such as the data.
+    `also` adds checks that need more than the configuration, such as the data. On a client what
+    the server alone builds is neither imported nor checked.
     """
     composed, problems = _compose_all(tuple(overrides))
     if composed is None:
         raise ConfigError(problems)
-    return check(composed, problems, also=also)
+    return check(composed, problems, also=also, on_client=on_client)
 
 
 @lru_cache(maxsize=32)
@@ -59,8 +69,18 @@ def load_text(overrides: str) -> Config:
     return load(shlex.split(overrides))
 
 
+@lru_cache(maxsize=32)
+def load_text_on_client(overrides: str) -> Config:
+    """Return the same for a client (cached); the server checked the whole before it asked any."""
+    return load(shlex.split(overrides), on_client=True)
+
+
 def check(
-    composed: DictConfig, problems: Sequence[str] = (), *, also: Check | None = None
+    composed: DictConfig,
+    problems: Sequence[str] = (),
+    *,
+    also: Check | None = None,
+    on_client: bool = False,
 ) -> Config:
     """Return the typed configuration of a composed tree; raises ConfigError."""
     found = list(problems)
@@ -76,10 +96,11 @@ def check(
     given = people.get("dynamics") or {} if isinstance(people, dict) else {}
     values["dynamics"] = _typed("population.dynamics", Dynamics, given, found)
     for key in TARGETS:
-        values[key] = _target(key, tree.get(key), found)
+        built = not (on_client and key in SERVER_TARGETS)
+        values[key] = _target(key, tree.get(key), found, built=built)
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
-    found += _cross_checks(values)
+    found += [] if on_client else _cross_checks(values)
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -139,16 +160,19 @@ def _typed(key: str, kind: Any, value: Any, problems: list[str]) -> Any:
         return None
 
 
-def _target(key: str, node: Any, problems: list[str]) -> Target | None:
+def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target | None:
+    """Return a group with a target, its options checked where this process builds it."""
     if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
         problems.append(f"{key} must name a _target_, got {node!r}; choose one of conf/{key}")
         return None
+    options = {str(name): value for name, value in node.items() if name not in NO_OPTION}
+    if not built:
+        return Target(path=str(node["_target_"]), options=options)
     try:
         target = get_object(node["_target_"])
     except (ImportError, ValueError) as error:
         problems.append(f"{key}._target_ {node['_target_']} cannot be found: {error}")
         return None
-    options = {str(name): value for name, value in node.items() if name not in NO_OPTION}
     try:
         model = _schema(target)(**options)
         options = {name: getattr(model, name) for name in options}

@@ -29,8 +29,8 @@ from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.progress import Live, live, show_result
 from fl_app.records.atomic import replacing
 from fl_app.records.recorder import RESUMED
+from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
-from fl_app.wiring import identity
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import Outcome

@@ -162,3 +162,5 @@ FIXED = {
     "records": RecordsConfig,
 }
 TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking")
+SERVER_TARGETS = ("strategy", "tracking")
+"""Groups that the server alone builds: what they name loads libraries that no client needs."""

@@ -4,7 +4,7 @@ from flwr.app import Context
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import ServerApp
 
-from fl_app import wiring
+from fl_app import server_wiring
 from fl_app.config import load_text
 
 
@@ -12,7 +12,7 @@ def server_fn(context: Context) -> ServerAppComponents:
     """Build the server of a run from the overrides in its run_config."""
     config = load_text(str(context.run_config["overrides"]))
     return ServerAppComponents(
-        server=wiring.server(config), config=ServerConfig(num_rounds=config.rounds)
+        server=server_wiring.server(config), config=ServerConfig(num_rounds=config.rounds)
     )
 
 

@@ -1,43 +1,29 @@
-"""Configuration in, objects out: the only place that instantiates what a run is made of."""
+"""Configuration in, objects out: what server and clients both build.
+
+Only the wiring instantiates what a run is made of. `server_wiring` and `client_wiring` build
+what is theirs alone, so that a client's process loads nothing of the server's.
+"""
 
 import json
 import threading
 from dataclasses import asdict
-from datetime import datetime
-from functools import lru_cache, partial
-from inspect import signature
-from math import prod
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from hydra.utils import get_object
 
-from fl_app.client.central import CentralTest, balanced
 from fl_app.client.protection import Plan, Privacy
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Dynamics, Schedule
-from fl_app.engines.ledger import Ledger
-from fl_app.engines.loop import RoundLoop
-from fl_app.engines.ray_workers import replace_dead_workers
-from fl_app.graph.communities import Finding
-from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule, Layout
-from fl_app.records.models import StateForm
-from fl_app.records.points import write_points
-from fl_app.records.recorder import Recorder
-from fl_app.records.snapshot import spread
-from fl_app.rng import generator, global_torch_seed, torch_seed
+from fl_app.rng import global_torch_seed, torch_seed
 from fl_app.schema import Target
-from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.setting import Setting, largest
 from fl_app.types import Vector
 
-DRAWN = 5_000
-"""Points that are recorded for figures, at most."""
 _lock = threading.Lock()
 _populations: dict[tuple[str, str | None], Population] = {}
 
@@ -100,119 +86,6 @@ def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
     return flat.layout, flat.vector()
 
 
-def strategy(config: Config) -> CommunityStrategy:
-    """Build the strategy with its setting."""
-    graph, (layout, initial) = config.graph, initial_model(config)
-    setting = Setting(
-        seed=config.seed,
-        rounds=config.rounds,
-        layout=layout,
-        initial=initial,
-        min_success=config.engine.min_success,
-        evaluate_every=config.records.evaluate_every,
-        evaluate_at_most=config.records.evaluate_at_most,
-        largest_update=config.engine.largest_update,
-        sample_cap=config.engine.sample_cap,
-        finding=Finding(
-            backend=graph.backend,
-            resolution=graph.resolution,
-            sparse_above=graph.sparse_above,
-            neighbours=graph.neighbours,
-            seed=config.seed,
-        ),
-        holding=partial(
-            choose,
-            graph.store,
-            clients=config.population.options["clients"],
-            length=layout.direction.stop,
-            memory_gb=graph.memory_gb,
-            dimension=graph.sketch_dim,
-            seed=config.seed,
-        ),
-        look_ahead_every=graph.look_ahead_every,
-        benign=largest
-        if graph.benign == "largest"
-        else _central(config, most=graph.root_samples).benign,
-        fresh=lambda number: initial_model(config, number)[1],
-        union=None if config.engine.name == "deployment" else partial(union, config),
-    )
-    method, options = config.strategy.resolve(), dict(config.strategy.options)
-    untaken = getattr(method, "shared", {}).keys() - signature(method).parameters.keys()
-    shared = {name: options.pop(name) for name in untaken & options.keys()}
-    built: CommunityStrategy = method(setting, **options)
-    for name, value in shared.items():
-        setattr(built, name, value)
-    return built
-
-
-def union(config: Config) -> np.ndarray:
-    """Return the training points (p, d) of all clients, float32: what no real server has."""
-    people = shared_population(config)
-    everyone = (people.client(client_id).train_images for client_id in range(people.clients))
-    return np.concatenate([images.flatten(1).numpy() for images in everyone])
-
-
-def identity(config: Config) -> dict[str, Any]:
-    """Return what a summary says of the configuration: strategy, engine and seed."""
-    method = config.strategy.resolve()
-    name = getattr(method, "name", None) or config.strategy.path.rsplit(".", 1)[-1].lower()
-    return {"strategy": name, "engine": config.engine.name, "seed": config.seed}
-
-
-def server(config: Config) -> RoundLoop:
-    """Build the server loop with its strategy and its records."""
-    if config.engine.name == "simulation":
-        replace_dead_workers()
-    now = datetime.now()
-    recorder = Recorder(
-        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
-        identity=identity(config),
-        config_yaml=config.yaml(),
-        checkpoint_every=config.records.checkpoint_every,
-        snapshot_rounds=_snapshot_rounds(config),
-        resume=config.records.resume,
-        track=partial(config.tracking.resolve(), **config.tracking.options),
-        form=StateForm.of(FlatModule(network(config, shared_population(config).dataset))),
-    )
-    method = strategy(config)
-    if method.of_points:
-        _describe_points(config, recorder.folder)
-    return RoundLoop(
-        strategy=method,
-        recorder=recorder,
-        clients=config.population.options["clients"],
-        round_timeout_s=config.engine.round_timeout_s,
-        connect_timeout_s=config.engine.connect_timeout_s,
-        figures=config.records.figures,
-        central=central_test(config),
-        schedule=schedule(config),
-        ledger=ledger(config),
-    )
-
-
-def _snapshot_rounds(config: Config) -> set[int]:
-    """Return the rounds whose matrix is kept: those named, and some more where it is small."""
-    small = config.population.options["clients"] <= config.graph.sparse_above
-    more = spread(config.rounds, config.records.snapshots) if small else set()
-    return {*config.records.snapshot_rounds, *more}
-
-
-def _describe_points(config: Config, folder: Path) -> None:
-    """Record what figures of a clustering need: the form of a point, or points in the plane."""
-    shape, points = shared_population(config).dataset.shape, None
-    if config.engine.name != "deployment" and prod(shape) == 2:
-        every = union(config)
-        draw = generator(config.seed, purpose="drawn points")
-        points = every[draw.permutation(len(every))[:DRAWN]]
-    write_points(folder, shape, points)
-
-
-def ledger(config: Config) -> Ledger | None:
-    """Return the account of what clients spend on their privacy, where they have one."""
-    guard = privacy(config)
-    return None if guard.kind == "none" else Ledger(guard, partial(plan_of, config))
-
-
 @lru_cache(maxsize=2)
 def _schedule(dynamics: str, clients: int, rounds: int, seed: int) -> Schedule:
     return Schedule(Dynamics(**json.loads(dynamics)), clients, rounds, seed)
@@ -222,17 +95,6 @@ def schedule(config: Config) -> Schedule:
     """Return who joins, leaves and drifts when, worked out once per process."""
     clients = config.population.options["clients"]
     return _schedule(json.dumps(asdict(config.dynamics)), clients, config.rounds, config.seed)
-
-
-def central_test(config: Config) -> CentralTest | None:
-    """Return the server's own test, where the configuration asks for one."""
-    return _central(config, most=None) if config.records.central_test else None
-
-
-def _central(config: Config, *, most: int | None) -> CentralTest:
-    data, where = shared_population(config).dataset, device(config)
-    model = FlatModule(network(config, data), device=where)
-    return CentralTest(model, *balanced(data, where, most=most), config.client.precision)
 
 
 def device(config: Config) -> torch.device:

@@ -5,37 +5,15 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.trainer import Job, Outcome
 from fl_app.client.training import Score
 from fl_app.kmeans.kfed import local_centroids
 from fl_app.kmeans.lloyd import Centroids, Memory, Points, assign, local_update
 from fl_app.kmeans.scores import contingency
-
-
-class CentroidModel(nn.Module):
-    """Centroids (k, d) as parameters, and as a buffer how many points weigh each of them (k,).
-
-    Forward gives minus the squared distance (s, k): the nearest centroid is the answer. A
-    model travels in float32, whose numbers are 0.001 apart at 1e4, 0.06 at 1e6 and 1 at 1e7:
-    clusters that lie nearer to each other than this, beside their distance from the origin,
-    need tables that are centred before.
-    """
-
-    def __init__(self, k: int, length: int) -> None:
-        super().__init__()
-        self.classes = k
-        self.centroids = nn.Parameter(torch.randn(k, length))
-        self.register_buffer("counts", torch.zeros(k))
-
-    def forward(self, images: Tensor) -> Tensor:
-        # around the images' mean: cdist takes inner products, which the offset would drown
-        points = images.flatten(1)
-        centre = points.mean(dim=0)
-        return -torch.cdist(points - centre, self.centroids - centre).square()
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
-from fl_app.client.clustering import CentroidModel
+from fl_app.client.centroid_model import CentroidModel
 
 
 def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:

@@ -20,7 +20,7 @@ from torch import nn
 
 from fl_app.client import accountant, privacy
 from fl_app.client.accountant import Release
-from fl_app.client.clustering import CentroidModel
+from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.draws import Draws
 from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.client.training import Settings

@@ -2,7 +2,7 @@
 
 import torch
 
-from fl_app.client.clustering import CentroidModel
+from fl_app.client.centroid_model import CentroidModel
 
 
 def test_forward_by_hand() -> None:

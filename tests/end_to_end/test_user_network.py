@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
-from fl_app import client_wiring, wiring
+from fl_app import client_wiring, server_wiring, wiring
 from fl_app.client.training import evaluate
 from fl_app.config import Config, load
 from fl_app.main import run
@@ -114,7 +114,7 @@ def test_models_of_all_threads_share_what_does_not_travel(tmp_path: Path) -> Non
 def test_the_central_test_scores_the_network_that_was_trained(tmp_path: Path) -> None:
     config, _ = _run(tmp_path, "Everything", "records.central_test=true")
     last = json.loads((tmp_path / "rounds.jsonl").read_text().splitlines()[-1])
-    central = wiring.central_test(config)
+    central = server_wiring.central_test(config)
     assert central is not None
     module = _fresh(config, read_models(tmp_path)[0])
     score = evaluate(module, central.images, central.labels, precision="fp32")

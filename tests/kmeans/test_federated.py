@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flwr.common import Code, EvaluateRes, Status
 
-from fl_app import client_wiring, wiring
+from fl_app import client_wiring, server_wiring, wiring
 from fl_app.client.clustering import as_points
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
@@ -145,7 +145,7 @@ def test_a_clients_accuracy_is_under_the_majority_of_all(tmp_path: Path) -> None
 
 
 def test_counts_that_cannot_weigh_are_refused() -> None:
-    strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
+    strategy = server_wiring.strategy(load([*BASE, "strategy=kmeans"]))
     model = np.zeros(strategy.k * strategy.length + strategy.k, np.float32)
     strategy.check(model, 100)
     model[-1] = -3
@@ -159,7 +159,7 @@ def test_counts_that_cannot_weigh_are_refused() -> None:
 
 @pytest.mark.parametrize("init", ["kfed", "kmeans++"])
 def test_clients_without_points_leave_the_centroids_where_they_are(init: str) -> None:
-    strategy = wiring.strategy(load([*BASE, "strategy=kmeans", f"strategy.init={init}"]))
+    strategy = server_wiring.strategy(load([*BASE, "strategy=kmeans", f"strategy.init={init}"]))
     assert isinstance(strategy, KMeans)
     before = strategy.descent.current.copy()
     models = np.ones((3, strategy.k * strategy.length + strategy.k), np.float32)
@@ -192,7 +192,7 @@ def test_two_blobs_far_from_the_origin_are_told_apart_in_a_run(tmp_path: Path) -
 
 
 def test_scores_that_do_not_fit_are_named_and_reach_no_sum() -> None:
-    strategy = wiring.strategy(load([*BASE, "strategy=kmeans"]))
+    strategy = server_wiring.strategy(load([*BASE, "strategy=kmeans"]))
     good = np.ones((10, 10), np.int64)
     wraps = np.full((10, 10), 2**62, np.int64)
 
@@ -233,7 +233,7 @@ def test_clients_with_tables_of_their_own_and_no_classes(tmp_path: Path) -> None
     overrides += ["data=table", f"data.root={tmp_path}", "strategy=kmeans"]
     config = load(overrides)
     clients = [client_wiring.client(config, c, str(tmp_path / str(c))) for c in range(2)]
-    assert wiring.strategy(config).length == 2
+    assert server_wiring.strategy(config).length == 2
     assert [client.samples for client in clients] == [8, 8]
     task = {"steps": 1, "tolerance": 0.0, "own": False}
     start = np.array([0, 0, 1, 1, 0, 0], np.float32)
@@ -291,7 +291,7 @@ def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() 
         ones = np.ones(6)
         return Replies(np.arange(6), models, np.zeros(6, int), ones, ones, ones)
 
-    first, second = wiring.strategy(config), wiring.strategy(config)
+    first, second = server_wiring.strategy(config), server_wiring.strategy(config)
     assert isinstance(first, KMeans)
     assert isinstance(second, KMeans)
     for server_round in range(1, 13):
@@ -299,7 +299,7 @@ def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() 
         for strategy in (first, second):
             strategy.receive = lambda *_, given=given: given  # type: ignore[method-assign]
             strategy.aggregate_fit(server_round, [], [])
-        again = wiring.strategy(config)
+        again = server_wiring.strategy(config)
         again.restore(*second.checkpoint())
         second = again
     np.testing.assert_array_equal(first.communities.models, second.communities.models)
