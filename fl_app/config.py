@@ -170,8 +170,12 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         return Target(path=str(node["_target_"]), options=options)
     try:
         target = get_object(node["_target_"])
-    except (ImportError, ValueError) as error:
-        problems.append(f"{key}._target_ {node['_target_']} cannot be found: {error}")
+        inspect.signature(target)
+    except (ImportError, ValueError, TypeError) as error:
+        problems.append(
+            f"{key}._target_ must name a class or function, got {node['_target_']!r}: "
+            f"{_first_line(error)}; choose one of conf/{key}"
+        )
         return None
     try:
         model = _schema(target)(**options)

@@ -12,18 +12,12 @@ from typing import Annotated, Any, Literal
 
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from pydantic import (
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-)
+from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 from fl_app.data.schedule import Dynamics
+from fl_app.types import Count, NonNegativeInt, PositiveInt, Seed
 
-STRICT = ConfigDict(extra="forbid", protected_namespaces=())
+STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +148,7 @@ class ConfigError(ValueError):
         super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
 
 
-TOP = {"experiment_name": str, "seed": NonNegativeInt, "rounds": PositiveInt}
+TOP = {"experiment_name": str, "seed": Seed, "rounds": Count}
 FIXED = {
     "client": ClientConfig,
     "engine": EngineConfig,

@@ -18,5 +18,13 @@ Weights = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]
 
+LARGEST = 2**31 - 1
+"""Of every whole number that is a setting: arrays and threads count no further."""
+PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
+NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
+Count = Annotated[int, Field(gt=0, le=10_000_000)]
+"""A number of clients, samples, groups or rounds: what a run lists one by one."""
+Seed = Annotated[int, Field(ge=0)]
+
 Participation = Annotated[float, Field(gt=0, le=1)]
 """Share of the clients that is sampled each round, in (0, 1]."""

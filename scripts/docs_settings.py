@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from fl_app.config import CONF, NO_OPTION
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, TARGETS, TOP
+from fl_app.types import LARGEST
 
 OVER_ALL = ("defaults", "hydra")
 KEY = re.compile(r"^(\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$")
@@ -127,7 +128,11 @@ def _said(schema: Mapping[str, Any]) -> str:
         return "`true`, `false`"
     if kind == "array":
         return f"list of {_said(schema['items'])}"
-    bounds = [text.format(f"{schema[key]:g}") for key, text in BOUNDS.items() if key in schema]
+    bounds = [
+        text.format(f"{schema[key]:,}" if isinstance(schema[key], int) else f"{schema[key]:g}")
+        for key, text in BOUNDS.items()
+        if schema.get(key, LARGEST) != LARGEST  # which every integer has
+    ]
     return " ".join([NAMES.get(kind, kind), " and ".join(bounds)]).strip()
 
 

@@ -10,12 +10,12 @@ from typing import Annotated, Protocol
 
 import numpy as np
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from fl_app.client import attacks
 from fl_app.rng import generator
-from fl_app.types import Vector, Vectors
+from fl_app.types import NonNegativeInt, PositiveInt, Vector, Vectors
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

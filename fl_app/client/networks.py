@@ -1,14 +1,41 @@
 """Networks by name: each takes an image shape (C, H, W) and a number of classes."""
 
+from collections.abc import Callable
+from functools import wraps
 from math import prod
-from typing import Literal
+from typing import Annotated, Literal, ParamSpec
 
-from pydantic import PositiveFloat, PositiveInt
+import torch
+from pydantic import Field
 from torch import nn
 
 from fl_app.client.centroid_model import CentroidModel
+from fl_app.types import Count
+
+MOST_PARAMETERS = 2**29
+"""Of a network here: 2 GiB in float32."""
+Width = Annotated[float, Field(gt=0, le=100)]
+P = ParamSpec("P")
 
 
+def bounded(build: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
+    """Let `build` raise ValueError for too many parameters, before it asks for their memory."""
+
+    @wraps(build)
+    def checked(*arguments: P.args, **options: P.kwargs) -> nn.Module:
+        with torch.device("meta"):  # where tensors have a shape and no memory
+            size = sum(each.numel() for each in build(*arguments, **options).parameters())
+        if size > MOST_PARAMETERS:
+            raise ValueError(
+                f"a network must have at most {MOST_PARAMETERS:,} parameters, got {size:,}; "
+                "lower its width or its number of centroids, or take smaller images"
+            )
+        return build(*arguments, **options)
+
+    return checked
+
+
+@bounded
 def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
     """Return the CNN of McMahan et al. (AISTATS 2017, section 3): 1,663,370 parameters on MNIST.
 
@@ -18,9 +45,8 @@ def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
     return _two_convolutions(shape, classes, channels=(32, 64), kernel=5, hidden=512)
 
 
-def small_cnn(
-    shape: tuple[int, int, int], classes: int, *, width: PositiveFloat = 1.0
-) -> nn.Module:
+@bounded
+def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) -> nn.Module:
     """Return a CNN for 8x8 digits: 3x3 convolutions of 16 and 32 channels, dense 64.
 
     `width` scales all three; 0.25 on MNIST's 28x28 pixels has 6,794 parameters.
@@ -30,9 +56,8 @@ def small_cnn(
     return _two_convolutions(shape, classes, channels=channels, kernel=3, hidden=hidden)
 
 
-def mobilenet(
-    shape: tuple[int, int, int], classes: int, *, width: PositiveFloat = 1.0
-) -> nn.Module:
+@bounded
+def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) -> nn.Module:
     """Return MobileNet v1 for small images: 3,217,226 parameters for 10 classes of 3 channels.
 
     Depthwise separable convolutions with batch normalisation; `width` scales the channels.
@@ -77,9 +102,8 @@ def from_torchvision(
     return built
 
 
-def centroids(
-    shape: tuple[int, int, int], classes: int, *, k: PositiveInt | None = None
-) -> nn.Module:
+@bounded
+def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None = None) -> nn.Module:
     """Return k centroids for federated k-means, as many as classes where k is None.
 
     Their first values are standard normal, as standardised points are. Raises ValueError where

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, PositiveFloat
 from torch import nn
 
 from fl_app.client import accountant, privacy
@@ -28,6 +28,8 @@ from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
+Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # infinite: clip alone
+Noise = Annotated[float, Field(ge=0, le=1e6)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 Shape = tuple[int, ...]
 BOUND, FITTING = "clip_bound", "fitting"
@@ -125,10 +127,10 @@ class Budgeted(Privacy):
     and then the whole run costs more, is reported, and is never stopped.
     """
 
-    epsilon: PositiveFloat | None = 10.0
+    epsilon: Epsilon | None = 10.0
     delta: Delta = 1e-5
     budget: Literal["run", "round"] = "run"
-    noise_multiplier: NonNegativeFloat | None = None
+    noise_multiplier: Noise | None = None
     clip: PositiveFloat = 1.0
     randomness: Literal["seed", "system"] = "seed"
 

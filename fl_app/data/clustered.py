@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import PositiveInt
 
 from fl_app.data import partition
 from fl_app.data.datasets import Dataset
@@ -13,6 +12,7 @@ from fl_app.data.population import Population
 from fl_app.kmeans.central import cluster
 from fl_app.kmeans.lloyd import nearest
 from fl_app.rng import generator
+from fl_app.types import Count
 
 MOST_STEPS = 5
 """Steps of the k-means that parts the points: Holzer et al. take no more, to keep it rough."""
@@ -22,9 +22,9 @@ def non_iid(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    clients: Count,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return clients that hold one cluster each of a k-means with as many clusters as clients.
 
@@ -38,9 +38,9 @@ def half_iid(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    clients: Count,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return clients that hold an equal share of one half of the points, and of the other a
     cluster each, as `non_iid` deals them.

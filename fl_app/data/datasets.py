@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field
 from torch import Tensor
 
 from fl_app.rng import generator
 
 Share = Annotated[float, Field(gt=0, lt=1)]
+Pixels = Annotated[int, Field(gt=0, le=10_000)]
 
 
 class DataError(ValueError):
@@ -131,7 +132,7 @@ def _upright(images: Any) -> np.ndarray:
 
 
 def image_folder(
-    *, root: str, size: PositiveInt | None = None, standardise: bool = True, seed: int
+    *, root: str, size: Pixels | None = None, standardise: bool = True, seed: int
 ) -> Dataset:
     """Load `root`/{train,test}/<class>/<image>, resized to `size` pixels square where given.
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from pydantic import PositiveInt
 
 from fl_app.data.datasets import DataError, Dataset, Share, moments
 from fl_app.rng import generator
+from fl_app.types import Count
 
 
 def hub(
@@ -15,7 +15,7 @@ def hub(
     split: str = "train",
     image: str = "image",
     label: str = "label",
-    samples: PositiveInt | None = None,
+    samples: Count | None = None,
     test_share: Share = 0.2,
     standardise: bool = True,
     seed: int,

@@ -3,24 +3,25 @@
 from dataclasses import replace
 
 import numpy as np
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population, dirichlet
 from fl_app.data.shift import rotate
 from fl_app.rng import generator
+from fl_app.types import Count
 
 
 def dirichlet_rotation(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
+    clients: Count,
     alpha: PositiveFloat,
-    groups: PositiveInt = 4,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    groups: Count = 4,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return label skew, each client its own distribution, and a random rotation per client.
 

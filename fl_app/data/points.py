@@ -1,27 +1,28 @@
 """Points without pictures: synthetic blobs, and tables that clients bring."""
 
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.rng import generator
+from fl_app.types import Count, NonNegativeInt, Seed
 
-Dimensions = Annotated[int, Field(ge=1)]
+MOST_COORDINATES = 2**28
+"""Of the points that are drawn: 2 GiB in double precision."""
 TEST_SHARE = 0.2
 """Of the training samples, drawn besides as test data."""
 
 
 def blobs(
     *,
-    centres: PositiveInt = 5,
-    samples: PositiveInt = 10_000,
+    centres: Count = 5,
+    samples: Count = 10_000,
     outliers: NonNegativeInt = 100,
     deviation: PositiveFloat = 0.2,
-    dimensions: Dimensions = 2,
-    draw: NonNegativeInt | None = None,
+    dimensions: Count = 2,
+    draw: Seed | None = None,
     seed: int,
 ) -> Dataset:
     """Draw Gaussian blobs around centres uniform in [-1, 1]^d, and outliers uniform there.
@@ -30,6 +31,12 @@ def blobs(
     the points that all seeds of a sweep share; None: each seed draws its own. Holzer et al.,
     2023, experiments: five centres in the plane, deviation 0.2, 10,000 points and 100 outliers.
     """
+    coordinates = (centres + samples + outliers) * dimensions
+    if coordinates > MOST_COORDINATES:
+        raise ValueError(
+            f"data.centres, data.samples and data.outliers together times data.dimensions must be "
+            f"at most {MOST_COORDINATES:,}, got {coordinates:,}; draw fewer points"
+        )
     source = generator(seed if draw is None else draw, purpose="blobs")
     middle = source.uniform(-1, 1, (centres, dimensions))
 
@@ -49,7 +56,7 @@ def blobs(
 
 def table(
     *, root: str, file: str = "points.csv", label: str | int | None = None,
-    classes: PositiveInt | None = None, seed: int,
+    classes: Count | None = None, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a client's own table from `root`/`file`: a row a point, a column a dimension.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from fl_app.data import partition
@@ -14,7 +14,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Drift
 from fl_app.data.shift import rotate, swap
 from fl_app.rng import generator
-from fl_app.types import Labels, Participation
+from fl_app.types import Count, Labels, NonNegativeInt, Participation
 
 Draw = Literal["disjoint", "replacement"]
 """Whether no two clients share a sample, or each draws its own with replacement."""
@@ -107,16 +107,16 @@ def iid(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    clients: Count,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
     draw: Draw = "disjoint",
 ) -> Population:
     """Return clients that all draw from the same distribution: one group."""
     return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, 1, None)
 
 
-def own(dataset: Dataset, *, seed: int, clients: PositiveInt) -> Population:
+def own(dataset: Dataset, *, seed: int, clients: Count) -> Population:
     """Return clients that each hold all of their data root: nodes with data of their own.
 
     Nobody planted groups, so none are known: -1.
@@ -129,10 +129,10 @@ def label_swap(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
-    groups: PositiveInt = 5,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    clients: Count,
+    groups: Count = 5,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
     draw: Draw = "disjoint",
 ) -> Population:
     """Return groups that disagree on two labels: group g swaps 2g and 2g + 1.
@@ -151,10 +151,10 @@ def rotation(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
-    groups: PositiveInt = 4,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    clients: Count,
+    groups: Count = 4,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
     draw: Draw = "disjoint",
 ) -> Population:
     """Return groups whose images are turned: group g by g * 360 / groups degrees.
@@ -173,18 +173,23 @@ def dirichlet(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
+    clients: Count,
     alpha: PositiveFloat,
-    groups: PositiveInt | None = None,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    groups: Count | None = None,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return label skew: each group draws one class distribution from Dirichlet(alpha).
 
     `groups` None gives every client a distribution of its own. Test data follow the same
     distribution as the client's training data. Hsu et al., 2019, arXiv:1909.06335.
     """
-    count = groups or clients
+    for labels, samples in (
+        (dataset.train_labels, train_samples),
+        (dataset.test_labels, test_samples),
+    ):
+        partition.samples_each(len(labels), clients, samples)  # before any is drawn
+    count = min(groups or clients, clients)
     chances = generator(seed, purpose="class distributions")
     distributions = chances.dirichlet(np.full(dataset.classes, alpha), count)
     member = np.arange(clients) % count
@@ -204,11 +209,11 @@ def majority_class(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
+    clients: Count,
     share: Participation,
     superclasses: list[list[NonNegativeInt]] | None = None,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return clients with `share` of their samples from a class of their own, k mod classes.
 
@@ -252,10 +257,10 @@ def quantity_skew(
     dataset: Dataset,
     *,
     seed: int,
-    clients: PositiveInt,
+    clients: Count,
     alpha: PositiveFloat,
-    train_samples: PositiveInt | None = None,
-    test_samples: PositiveInt | None = None,
+    train_samples: Count | None = None,
+    test_samples: Count | None = None,
 ) -> Population:
     """Return one group of clients with unequal amounts of training data.
 

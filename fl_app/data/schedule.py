@@ -6,9 +6,10 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import ConfigDict, Field
 
 from fl_app.rng import generator
+from fl_app.types import NonNegativeInt, PositiveInt
 
 Drift = Literal["group", "rotation", "labels"]
 Rounds = list[PositiveInt]

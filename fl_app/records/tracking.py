@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import UInt8
 from matplotlib import colormaps
-from pydantic import PositiveInt
 
-from fl_app.types import Labels, Matrix
+from fl_app.types import Labels, Matrix, PositiveInt
 
 log = getLogger(__name__)
 T = TypeVar("T")

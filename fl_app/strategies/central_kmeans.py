@@ -4,13 +4,13 @@ import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from pydantic import PositiveInt
 
 from fl_app.kmeans.central import cluster
 from fl_app.rng import generator
 from fl_app.strategies.base import FitReplies
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
+from fl_app.types import PositiveInt
 
 
 class CentralKMeans(OfPoints):

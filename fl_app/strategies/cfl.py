@@ -11,7 +11,7 @@ import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import bipartition
@@ -19,7 +19,7 @@ from fl_app.graph.store import UpdateStore
 from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
-from fl_app.types import Labels, Matrix, Participation
+from fl_app.types import Labels, Matrix, Participation, PositiveInt
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 

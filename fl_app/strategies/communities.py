@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
@@ -18,7 +18,7 @@ from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
 from fl_app.strategies.replies import encode
 from fl_app.strategies.setting import Communities, Setting, View, prefixed, unprefixed
-from fl_app.types import Between, Participation, Vector, Vectors
+from fl_app.types import Between, Participation, PositiveInt, Vector, Vectors
 
 
 class CommunityDiscovery(CommunityStrategy):

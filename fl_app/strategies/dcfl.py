@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
 from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
@@ -22,7 +22,7 @@ from fl_app.graph.validity import dunn_index
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import RULES, Communities, Event, Setting, View, prefixed, unprefixed
-from fl_app.types import Labels, Matrix, Participation, Vector, Vectors
+from fl_app.types import Labels, Matrix, Participation, PositiveInt, Vector, Vectors
 
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
 

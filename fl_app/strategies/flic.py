@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field
 
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
@@ -17,7 +17,7 @@ from fl_app.graph.store import UpdateStore
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
-from fl_app.types import Labels, Participation
+from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
 
 ClusterRound = PositiveInt | Literal["auto"]
 MOST_WHOLE = 5000

@@ -11,7 +11,7 @@ import numpy as np
 from flwr.common import FitIns, Parameters
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.communities import Linkage, agglomerative
@@ -20,7 +20,7 @@ from fl_app.strategies.model_graph import DottedPath, distance_named
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
-from fl_app.types import Labels, Matrix, Participation
+from fl_app.types import Labels, Matrix, Participation, PositiveInt
 
 
 class Hierarchical(TwoPhase):

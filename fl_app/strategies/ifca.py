@@ -10,13 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from flwr.common import FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
-from pydantic import NonNegativeInt, PositiveInt
 
 from fl_app.aggregation import Weighting
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
 from fl_app.strategies.setting import RULES, Communities, Event, Setting, View
-from fl_app.types import Participation, Vectors
+from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
 
 class Ifca(CommunityStrategy):

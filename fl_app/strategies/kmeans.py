@@ -14,7 +14,7 @@ import numpy as np
 from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
 from sklearn.cluster import kmeans_plusplus
 
 from fl_app.ingress.rejection import RejectionError
@@ -25,7 +25,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.strategies.base import EvaluateReplies, FitReplies, roster
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
-from fl_app.types import Participation, Vector, Vectors
+from fl_app.types import Participation, PositiveInt, Vector, Vectors
 
 Weigh = Callable[[rules.Shares], rules.Shares]
 CAPPED = "capped"

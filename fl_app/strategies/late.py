@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import PositiveInt
 
 from fl_app.aggregation import Weighting
 from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
 from fl_app.strategies.two_phase import TwoPhase
-from fl_app.types import Labels, Participation, Vector
+from fl_app.types import Labels, Participation, PositiveInt, Vector
 
 
 class Late(TwoPhase):

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from flwr.server.strategy import aggregate as flower
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 
 from fl_app.aggregation import Rule, geometric_median, median
 from fl_app.strategies.fedavg import SingleModel
 from fl_app.strategies.setting import Setting
-from fl_app.types import Participation, Vector, Vectors, Weights
+from fl_app.types import NonNegativeInt, Participation, Vector, Vectors, Weights
 
 Name = Literal["median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median"]
 Trim = Annotated[float, Field(ge=0, lt=0.5)]
