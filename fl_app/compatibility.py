@@ -55,7 +55,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     module = seeded_network(net, data, values["seed"])
     _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
     of_points = isinstance(module, CentroidModel)
-    if method is not None and of_points != method.resolve().of_points:
+    if method is not None and of_points != getattr(method.resolve(), "of_points", False):
         raise ValueError(
             f"network=centroids and strategy=kmeans or kfed need each other, got {net.path} "
             f"with {method.path}; change one"

@@ -9,7 +9,7 @@ import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError, create_model
 
+from fl_app.cross_checks import cross_checks
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, SERVER_TARGETS, STRICT, TARGETS, TOP, Config, ConfigError, Target
 
@@ -39,6 +40,7 @@ _PACKAGE = Path(__file__).resolve().parent
 CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
 """The Hydra tree: inside an installed package, beside it in a checkout and in Flower's bundle."""
 
+GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics")
 """Keys of a group with a target that are no options of it."""
 _compose_lock = threading.Lock()
@@ -90,17 +92,17 @@ def check(
         raise ConfigError([*found, _first_line(error)]) from error
     assert isinstance(tree, dict)
     values: dict[str, Any] = {}
-    for key, kind in (TOP | FIXED).items():
-        values[key] = _typed(key, kind, tree.get(key), found)
+    for key in (*TOP, *FIXED):
+        values[key] = _typed(key, tree.get(key), found)
     people = tree.get("population")
     given = people.get("dynamics") or {} if isinstance(people, dict) else {}
-    values["dynamics"] = _typed("population.dynamics", Dynamics, given, found)
+    values["dynamics"] = _typed("population.dynamics", given, found)
     for key in TARGETS:
         built = not (on_client and key in SERVER_TARGETS)
         values[key] = _target(key, tree.get(key), found, built=built)
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
-    found += [] if on_client else _cross_checks(values)
+    found += [] if on_client else cross_checks(values)
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -108,11 +110,20 @@ def check(
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """Compose the Hydra tree; Hydra keeps global state, hence the lock."""
+    """Compose the Hydra tree; Hydra keeps global state, hence the lock.
+
+    Raises HydraException or OmegaConfBaseException for what cannot be composed.
+    """
     with _compose_lock:
         GlobalHydra.instance().clear()
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra.compose("config", overrides=list(overrides))
+        try:
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                return hydra.compose("config", overrides=list(overrides))
+        except (HydraException, OmegaConfBaseException):
+            raise
+        except (ValueError, TypeError, OSError, RecursionError) as error:
+            # Hydra does not expect a number for a group, braces in braces, a very long name
+            raise HydraException(_first_line(error)) from error
 
 
 def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
@@ -138,9 +149,8 @@ def _reason(*overrides: str) -> str | None:
         compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
         key, _, value = overrides[-1].partition("=")
-        folder = CONF / key
-        if folder.is_dir():
-            options = ", ".join(sorted(path.stem for path in folder.glob("*.yaml")))
+        if key in GROUPS:
+            options = ", ".join(sorted(path.stem for path in (CONF / key).glob("*.yaml")))
             return f"{key} must be one of {options}, got {value}"
         if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
             return None if len(overrides) == 1 else f"{key} is no setting of this run; remove it"
@@ -152,9 +162,15 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def _typed(key: str, kind: Any, value: Any, problems: list[str]) -> Any:
+@cache
+def _adapter(key: str) -> TypeAdapter[Any]:
+    kind: Any = (TOP | FIXED | {"population.dynamics": Dynamics})[key]
+    return TypeAdapter(kind)
+
+
+def _typed(key: str, value: Any, problems: list[str]) -> Any:
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return _adapter(key).validate_python(value)
     except ValidationError as error:
         problems += _messages(key, error)
         return None
@@ -189,6 +205,7 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
     return Target(path=str(node["_target_"]), options=options)
 
 
+@lru_cache(maxsize=64)
 def _schema(target: Callable[..., Any]) -> Any:
     """Return a pydantic model of the keyword-only parameters of `target`.
 
@@ -227,42 +244,3 @@ def _messages(key: str, error: ValidationError) -> list[str]:
         f"{place} must be {' or '.join(found)}, got {values[place]}"
         for place, found in rules.items()
     ]
-
-
-def _cross_checks(values: Mapping[str, Any]) -> list[str]:
-    """Rules between groups, each checked only where its parts are sound."""
-    found: list[str] = []
-    strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
-    records, engine = values["records"], values["engine"]
-    options = strategy.options if strategy else {}
-    last = options.get("cluster_round")
-    if rounds and isinstance(last, int) and last >= rounds:
-        found.append(
-            f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
-            f"got {last}; raise rounds or lower it"
-        )
-    ignored = options.get("ignore_before", 0)
-    if isinstance(last, int) and ignored > last:
-        found.append(
-            f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
-            f"got {ignored}; no update would be left to compare"
-        )
-    if strategy and population and engine:
-        clients = population.options.get("clients", 0)
-        if isinstance(clients, int) and engine.min_success > clients:
-            found.append(
-                f"engine.min_success must be at most population.clients={clients}, "
-                f"got {engine.min_success}; lower it"
-            )
-    alone = strategy is not None and getattr(strategy.resolve(), "simulation_only", False)
-    if alone and engine and engine.name == "deployment":
-        found.append(
-            f"engine must be inprocess or simulation with {strategy.path}, whose server holds "
-            "all clients' points, got deployment; choose another strategy or engine"
-        )
-    if rounds and records and any(late > rounds for late in records.snapshot_rounds):
-        found.append(
-            f"records.snapshot_rounds must be at most rounds={rounds}, "
-            f"got {records.snapshot_rounds}; drop the later ones"
-        )
-    return found

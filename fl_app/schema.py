@@ -10,14 +10,24 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+import torch
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from pydantic import ConfigDict, Field, NonNegativeFloat, PositiveFloat
+from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 from fl_app.data.schedule import Dynamics
-from fl_app.types import Count, NonNegativeInt, PositiveInt, Seed
+from fl_app.types import Count, NonNegativeInt, PositiveInt, Seed, Text
 
+Threads = Annotated[int, Field(gt=0, le=1024)]
 STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
+
+
+def _device(name: str) -> str:
+    try:
+        torch.device("cpu" if name == "auto" else name)
+    except RuntimeError as error:
+        raise ValueError("auto, cpu, cuda or cuda:<number>") from error
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +41,9 @@ class ClientConfig:
     momentum: Annotated[float, Field(ge=0, lt=1)]
     weight_decay: NonNegativeFloat
     proximal: NonNegativeFloat
-    device: str
+    device: Annotated[Text, AfterValidator(_device)]
     precision: Literal["fp32", "bf16"]
-    threads: PositiveInt
+    threads: Threads
     cached: PositiveInt
     cohort: Literal["auto", "fused", "single"]
     cohort_size: PositiveInt
@@ -45,7 +55,7 @@ class EngineConfig:
 
     __pydantic_config__ = STRICT
     name: Literal["inprocess", "simulation", "deployment"]
-    workers: PositiveInt
+    workers: Threads
     min_success: PositiveInt
     largest_update: Annotated[float, Field(gt=1)] | None
     sample_cap: Annotated[float, Field(ge=1)]
@@ -53,8 +63,8 @@ class EngineConfig:
     connect_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
-    connection: str | None
-    folder: str | None
+    connection: Text | None
+    folder: Text | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +89,7 @@ class RecordsConfig:
     """What a run writes and when; `folder` is where, set by the door that starts the run."""
 
     __pydantic_config__ = STRICT
-    folder: str | None
+    folder: Text | None
     checkpoint_every: PositiveInt
     evaluate_every: PositiveInt
     evaluate_at_most: PositiveInt | None
@@ -148,7 +158,7 @@ class ConfigError(ValueError):
         super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
 
 
-TOP = {"experiment_name": str, "seed": Seed, "rounds": Count}
+TOP = {"experiment_name": Text, "seed": Seed, "rounds": Count}
 FIXED = {
     "client": ClientConfig,
     "engine": EngineConfig,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 Vector = Float32[np.ndarray, " d"]
 Vectors = Float32[np.ndarray, "n d"]
@@ -25,6 +25,25 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Field(gt=0, le=10_000_000)]
 """A number of clients, samples, groups or rounds: what a run lists one by one."""
 Seed = Annotated[int, Field(ge=0)]
+
+LONGEST_NAME = 255
+"""Bytes of the name of a file or folder."""
+
+
+def _writable(text: str) -> str:
+    try:
+        longest = max(len(part.encode()) for part in text.split("/"))
+    except UnicodeEncodeError:  # half of a character
+        longest = LONGEST_NAME + 1
+    if longest > LONGEST_NAME or "\0" in text or len(text) > 10 * LONGEST_NAME:
+        raise ValueError(
+            f"text that can name a file: at most {LONGEST_NAME} bytes between slashes, no null "
+            "character"
+        )
+    return text
+
+
+Text = Annotated[str, AfterValidator(_writable)]
 
 Participation = Annotated[float, Field(gt=0, le=1)]
 """Share of the clients that is sampled each round, in (0, 1]."""

@@ -28,8 +28,8 @@ API = {
                  "types"],
     "Methods": ["strategies"],
     "Clients and data": ["client", "data"],
-    "Runs": ["config", "schema", "wiring", "server_wiring", "client_wiring", "engines",
-             "records", "report", "progress"],
+    "Runs": ["config", "schema", "cross_checks", "wiring", "server_wiring",
+             "client_wiring", "engines", "records", "report", "progress"],
 }  # fmt: skip
 NOTEBOOK = "notebooks/a_run.ipynb"
 LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)]+|README[^)]*)\)")

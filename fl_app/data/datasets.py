@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fl_app.rng import generator
+from fl_app.types import Text
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Pixels = Annotated[int, Field(gt=0, le=10_000)]
@@ -74,19 +75,19 @@ def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> D
     return _dataset("digits", arrays, 10, standardise)
 
 
-def mnist(*, root: str, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+def mnist(*, root: Text, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
     """Load MNIST from `root`/MNIST/raw, or download it; raises DataError when neither works."""
     return _torchvision("MNIST", root, download, standardise)
 
 
 def fashion_mnist(
-    *, root: str, download: bool = True, standardise: bool = True, seed: int
+    *, root: Text, download: bool = True, standardise: bool = True, seed: int
 ) -> Dataset:
     """Load Fashion-MNIST from `root`/FashionMNIST/raw, or download it; raises DataError."""
     return _torchvision("FashionMNIST", root, download, standardise)
 
 
-def cifar10(*, root: str, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+def cifar10(*, root: Text, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
     """Load CIFAR-10 from `root`/cifar-10-batches-py, or download it; raises DataError.
 
     Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
@@ -96,7 +97,7 @@ def cifar10(*, root: str, download: bool = True, standardise: bool = True, seed:
 
 def emnist(
     *,
-    root: str,
+    root: Text,
     split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
     download: bool = True,
     standardise: bool = True,
@@ -132,7 +133,7 @@ def _upright(images: Any) -> np.ndarray:
 
 
 def image_folder(
-    *, root: str, size: Pixels | None = None, standardise: bool = True, seed: int
+    *, root: Text, size: Pixels | None = None, standardise: bool = True, seed: int
 ) -> Dataset:
     """Load `root`/{train,test}/<class>/<image>, resized to `size` pixels square where given.
 

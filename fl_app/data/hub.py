@@ -6,15 +6,15 @@ import numpy as np
 
 from fl_app.data.datasets import DataError, Dataset, Share, moments
 from fl_app.rng import generator
-from fl_app.types import Count
+from fl_app.types import Count, Text
 
 
 def hub(
     *,
-    name: str,
-    split: str = "train",
-    image: str = "image",
-    label: str = "label",
+    name: Text,
+    split: Text = "train",
+    image: Text = "image",
+    label: Text = "label",
     samples: Count | None = None,
     test_share: Share = 0.2,
     standardise: bool = True,

@@ -7,7 +7,7 @@ from pydantic import PositiveFloat
 
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.rng import generator
-from fl_app.types import Count, NonNegativeInt, Seed
+from fl_app.types import Count, NonNegativeInt, Seed, Text
 
 MOST_COORDINATES = 2**28
 """Of the points that are drawn: 2 GiB in double precision."""
@@ -55,7 +55,7 @@ def blobs(
 
 
 def table(
-    *, root: str, file: str = "points.csv", label: str | int | None = None,
+    *, root: Text, file: Text = "points.csv", label: Text | int | None = None,
     classes: Count | None = None, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a client's own table from `root`/`file`: a row a point, a column a dimension.
@@ -118,7 +118,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _place(label: str | int, names: list[str], columns: int, path: Path) -> int:
+def _place(label: Text | int, names: list[str], columns: int, path: Path) -> int:
     """Return the number of the label's column; raises DataError where there is none."""
     if isinstance(label, str) and label in names:
         return names.index(label)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import UInt8
 from matplotlib import colormaps
 
-from fl_app.types import Labels, Matrix, PositiveInt
+from fl_app.types import Labels, Matrix, PositiveInt, Text
 
 log = getLogger(__name__)
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Mlflow(Tracker):
     """
 
     def __init__(
-        self, run: Tracked, *, uri: str | None = None, experiment: str | None = None
+        self, run: Tracked, *, uri: Text | None = None, experiment: Text | None = None
     ) -> None:
         try:
             from mlflow import MlflowClient

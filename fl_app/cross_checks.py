@@ -1,0 +1,63 @@
+"""Rules between the groups of a configuration that need nothing but their values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fl_app.schema import EngineConfig, Target
+
+
+def cross_checks(values: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong between the typed groups, each rule where its parts are sound."""
+    found: list[str] = []
+    strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
+    records, engine = values["records"], values["engine"]
+    options = strategy.options if strategy else {}
+    last = options.get("cluster_round")
+    if rounds and isinstance(last, int) and last >= rounds:
+        found.append(
+            f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
+            f"got {last}; raise rounds or lower it"
+        )
+    ignored = options.get("ignore_before", 0)
+    if isinstance(last, int) and ignored > last:
+        found.append(
+            f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
+            f"got {ignored}; no update would be left to compare"
+        )
+    found += _too_many_for_the_clients(options, population, engine)
+    method = strategy.resolve() if strategy else None
+    if strategy and not hasattr(method, "of_points"):
+        found.append(
+            "strategy._target_ must name a subclass of fl_app.strategies.base.CommunityStrategy, "
+            f"got {strategy.path}; choose one of conf/strategy"
+        )
+    alone = getattr(method, "simulation_only", False)
+    if strategy and alone and engine and engine.name == "deployment":
+        found.append(
+            f"engine must be inprocess or simulation with {strategy.path}, whose server holds "
+            "all clients' points, got deployment; choose another strategy or engine"
+        )
+    if rounds and records and any(late > rounds for late in records.snapshot_rounds):
+        found.append(
+            f"records.snapshot_rounds must be at most rounds={rounds}, "
+            f"got {records.snapshot_rounds}; drop the later ones"
+        )
+    return found
+
+
+def _too_many_for_the_clients(
+    options: Mapping[str, Any], population: Target | None, engine: EngineConfig | None
+) -> list[str]:
+    """Say which numbers, of the strategy's options and the engine, exceed that of the clients."""
+    clients = population.options.get("clients") if population else None
+    limited = {
+        "strategy.communities": options.get("communities"),
+        "engine.min_success": engine.min_success if engine else None,
+    }
+    if not isinstance(clients, int):
+        return []
+    return [
+        f"{name} must be at most population.clients={clients}, got {value}; lower it"
+        for name, value in limited.items()
+        if isinstance(value, int) and value > clients
+    ]

@@ -1,0 +1,124 @@
+"""Odd values in every setting: a run is configured, or refused in sentences.
+
+Each setting of each option of conf/ meets each of its odd values when FL_APP_ODD_VALUES=all is
+set (minutes); otherwise some of them, chosen by its name, which are always the same.
+"""
+
+import os
+import resource
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from fl_app.compatibility import problems
+from fl_app.config import CONF, ConfigError, check, compose, load
+from fl_app.schema import FIXED, TARGETS, TOP
+
+NUMBERS = (0, -1, 1, 0.5, 1e18, -1e18, 10**9, 10**18, 2**70, inf, -inf, nan, 1e308, 1e-320)
+OTHERS = (None, True, "", "abc", "1e18", "math.sqrt", "a" * 10_000, "€\u0000\n", [], [1], [10**18],
+          [[0]], ["x"], {}, {"a": 1})  # fmt: skip
+ODD = NUMBERS + OTHERS
+SOME = 3
+ALL = os.environ.get("FL_APP_ODD_VALUES") == "all"
+MEMORY = 2 * 2**30
+"""Bytes that a wrong value may make the process ask for, at most."""
+
+POINTS = ("strategy=kmeans", "network=centroids", "data=blobs", "population=iid")
+COMPANIONS = {
+    ("network", "centroids"): POINTS,
+    ("strategy", "kmeans"): POINTS,
+    ("strategy", "kfed"): POINTS,
+    ("strategy", "central_kmeans"): POINTS,
+    ("data", "blobs"): POINTS,
+}
+"""What an option needs beside itself, for a configuration that is sound without the odd value."""
+
+
+def _options() -> Iterator[tuple[str, ...]]:
+    """Return the overrides that choose each option of each group, itself the last."""
+    small = "network.width=0.25"
+    yield (small, "")
+    yield (small, "population/dynamics=every_ten")
+    for group in (*TARGETS, *FIXED):
+        for file in sorted((CONF / group).glob("*.yaml")):
+            if not ALL and "defaults:" in file.read_text(encoding="utf-8"):
+                continue  # another option with other values
+            others = COMPANIONS.get((group, file.stem), () if group == "network" else (small,))
+            if "download" in file.read_text(encoding="utf-8"):
+                others = (*others, "data.download=false", "data.root=nowhere")
+            others = tuple(o for o in others if not o.startswith(f"{group}="))
+            yield (*others, f"{group}={file.stem}")
+
+
+def _settings(option: str, composed: DictConfig) -> list[str]:
+    """Return the names of the settings of an option; of none, those above all groups."""
+    group = option.partition("=")[0].replace("/", ".")
+    keys = OmegaConf.select(composed, group) if group else TOP
+    return [f"{group}.{key}".strip(".") for key in keys if key != "dynamics"]
+
+
+def _values(name: str) -> tuple[Any, ...]:
+    """Return the odd values that a setting meets."""
+    if ALL:
+        return ODD
+    start = zlib.crc32(name.encode())
+    return tuple(ODD[(start + 10 * step) % len(ODD)] for step in range(SOME))
+
+
+@contextmanager
+def _little_memory() -> Iterator[None]:
+    """Let no allocation succeed that is larger than MEMORY."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+@pytest.mark.parametrize("overrides", list(_options()), ids=lambda each: each[-1] or "top")
+def test_an_odd_value_is_refused_in_sentences_or_works(overrides: tuple[str, ...]) -> None:
+    composed = compose([each for each in overrides if each])
+    for name in _settings(overrides[-1], composed):
+        before = OmegaConf.select(composed, name)
+        for value in _values(name):
+            OmegaConf.update(composed, name, value, merge=False, force_add=True)
+            told = True
+            try:
+                with _little_memory():
+                    check(composed, also=problems)
+            except ConfigError as error:
+                told = name.partition(".")[0] in str(error)
+            except Exception as error:
+                pytest.fail(f"{name}={value!r:.80}: {type(error).__name__}: {error}")
+            assert told, f"the reason does not name {name}={value!r:.80}"
+        OmegaConf.update(composed, name, before, merge=False, force_add=True)
+
+
+@pytest.mark.parametrize(
+    ("network", "width"),
+    [("small_cnn", "1e18"), ("small_cnn", "1e309"), ("mobilenet", "1e309"), ("mobilenet", "100")],
+)
+def test_a_network_is_not_made_where_it_is_too_large(network: str, width: str) -> None:
+    larger = "network.width must be|a network must have at most 536,870,912 parameters, got"
+    with _little_memory(), pytest.raises(ConfigError, match=larger):
+        load([f"network={network}", f"network.width={width}"], also=problems)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["=1", "", "rounds=[", "rounds=€", "rounds=" + "9" * 5000, "a" * 10_000,
+     "rounds=" + "{a:" * 300 + "1" + "}" * 300, "rounds=${oc.env:NO_SUCH}", "client=3",
+     "client=null", "client=[1]", "~strategy", "++network._target_=json"],
+    ids=lambda override: override[:40],
+)  # fmt: skip
+def test_an_override_that_hydra_stumbles_over_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError):
+        load([override], also=problems)
