@@ -10,7 +10,6 @@ import argparse
 import os
 import subprocess
 import sys
-from statistics import median
 
 from table import REPO, header, row, write_section
 
@@ -47,17 +46,17 @@ def main() -> None:
         for side, imports in SIDES.items():
             one = measure(imports)
             found[side] += [one] if turn else []
-    least = {side: min(wall for wall, _, _ in each) for side, each in found.items()}
-    base = next(iter(least.values()))
     lines = [
-        f"{times} fresh processes each, by turns; the ratio is of the least.",
+        f"{times} fresh processes each, by turns, the least of each. Seconds of the processor are",
+        "steadier than those of the clock where other work shares the machine.",
         "",
-        *header("side", "least s", "median s", "processor s", "modules", "times torch and flwr"),
+        *header("side", "seconds", "ratio", "processor seconds", "ratio", "modules"),
     ]
-    for side, each in found.items():
-        middle, busy = median(wall for wall, _, _ in each), min(cpu for _, cpu, _ in each)
-        cells = f"{least[side]:.2f}", f"{middle:.2f}", f"{busy:.2f}", each[0][2]
-        lines.append(row(side, *cells, f"{least[side] / base:.2f}"))
+    least = {side: [min(part) for part in zip(*each, strict=True)] for side, each in found.items()}
+    base = next(iter(least.values()))
+    for side, (wall, processor, modules) in least.items():
+        ratios = f"{wall / base[0]:.2f}", f"{processor / base[1]:.2f}"
+        lines.append(row(side, f"{wall:.2f}", ratios[0], f"{processor:.2f}", ratios[1], modules))
     write_section("Starting a client", "benchmarks/client_import.py", lines)
 
 
