@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-from pydantic import PositiveFloat
 from torch import Tensor
 
 from fl_app.data.datasets import Dataset
-from fl_app.data.population import Population, dirichlet
+from fl_app.data.population import Concentration, Population, dirichlet
 from fl_app.data.shift import rotate
 from fl_app.rng import generator
 from fl_app.types import Count
@@ -18,7 +17,7 @@ def dirichlet_rotation(
     *,
     seed: int,
     clients: Count,
-    alpha: PositiveFloat,
+    alpha: Concentration,
     groups: Count = 4,
     train_samples: Count | None = None,
     test_samples: Count | None = None,

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import PositiveFloat
+from pydantic import Field
 from torch import Tensor
 
 from fl_app.data import partition
@@ -18,6 +18,9 @@ from fl_app.types import Count, Labels, NonNegativeInt, Participation
 
 Draw = Literal["disjoint", "replacement"]
 """Whether no two clients share a sample, or each draws its own with replacement."""
+
+Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
+"""Of a Dirichlet distribution: beyond these it cannot be told from its limit."""
 
 Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """(images (s, C, H, W), labels (s,), group) to the same of that group."""
@@ -174,7 +177,7 @@ def dirichlet(
     *,
     seed: int,
     clients: Count,
-    alpha: PositiveFloat,
+    alpha: Concentration,
     groups: Count | None = None,
     train_samples: Count | None = None,
     test_samples: Count | None = None,
@@ -258,7 +261,7 @@ def quantity_skew(
     *,
     seed: int,
     clients: Count,
-    alpha: PositiveFloat,
+    alpha: Concentration,
     train_samples: Count | None = None,
     test_samples: Count | None = None,
 ) -> Population:
