@@ -1,6 +1,8 @@
 """The run in a tool that others look into: scalars of every round, images of the matrices.
 
-rounds.jsonl has everything in any case; a tracker that fails is dropped and the run goes on.
+rounds.jsonl has everything in any case; a tracker that fails, or takes too long, is dropped and
+the run goes on. It works in a thread of its own: an interrupt within its queues or locks would
+hold the end of the run.
 """
 
 import math
@@ -16,6 +18,7 @@ import numpy as np
 from jaxtyping import UInt8
 from matplotlib import colormaps
 
+from fl_app.records.aside import Aside
 from fl_app.types import Labels, Matrix, PositiveInt, Text
 
 log = getLogger(__name__)
@@ -26,6 +29,8 @@ OF_CLIENTS = ("clients", "moved", "failed", "rejected")
 """Parts of a record with an entry per client: too many for scalars."""
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 500
+BUILT_S, CALLED_S, CLOSED_S = 120.0, 30.0, 10.0
+"""How long a tracker may take to start (MLflow makes a database), for a call, and to end."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,9 @@ class Tracking:
     """Tells a tracker of the rounds, until it fails: that is logged once and costs no run."""
 
     def __init__(self, build: Callable[[], Tracker]) -> None:
+        self._aside = Aside("tracker")
         self._tracker: Tracker | None = None
-        self._tracker = self._attempt(build)
+        self._tracker = self._attempt(build, BUILT_S)
 
     def round(self, record: Mapping[str, Any]) -> None:
         """Pass on the numbers of a round's record."""
@@ -175,18 +181,20 @@ class Tracking:
 
     def close(self, status: str) -> None:
         """End the tracked run."""
-        self._tell(lambda tracker: tracker.close(status))
+        self._tell(lambda tracker: tracker.close(status), CLOSED_S)
+        self._aside.end()
 
-    def _tell(self, call: Callable[[Tracker], None]) -> None:
+    def _tell(self, call: Callable[[Tracker], None], limit_s: float = CALLED_S) -> None:
         tracker = self._tracker
         if tracker is not None:
-            self._attempt(lambda: call(tracker))
+            self._attempt(lambda: call(tracker), limit_s)
 
-    def _attempt(self, call: Callable[[], T]) -> T | None:
+    def _attempt(self, call: Callable[[], T], limit_s: float) -> T | None:
         try:
-            return call()
+            return self._aside.call(call, limit_s)
         except Exception as error:  # whatever a tool of others may raise
-            log.warning("tracking stops, the run goes on (rounds.jsonl has it all): %s", error)
+            why = f"no answer in {limit_s:g} s" if isinstance(error, TimeoutError) else error
+            log.warning("tracking stops, the run goes on (rounds.jsonl has it all): %s", why)
             self._tracker = None
             return None
 
