@@ -2,10 +2,28 @@
 
 from flwr.app import Context
 from flwr.server import ServerAppComponents, ServerConfig
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 
 from fl_app import server_wiring
 from fl_app.config import load_text
+from fl_app.engines.inprocess import InProcessGrid
+
+
+class RunStoppedError(RuntimeError):
+    """The run ended on request; Flower's processes end whole for an error, not for Ctrl-C."""
+
+
+class StoppableApp(ServerApp):
+    """A ServerApp whose rounds may be interrupted in a process of Flower's."""
+
+    def __call__(self, grid: Grid, context: Context) -> None:
+        """Run; in the user's own process an interrupt stays one."""
+        try:
+            super().__call__(grid, context)
+        except KeyboardInterrupt as stop:
+            if isinstance(grid, InProcessGrid):
+                raise
+            raise RunStoppedError("stopped on request") from stop
 
 
 def server_fn(context: Context) -> ServerAppComponents:
@@ -16,4 +34,4 @@ def server_fn(context: Context) -> ServerAppComponents:
     )
 
 
-app = ServerApp(server_fn=server_fn)
+app = StoppableApp(server_fn=server_fn)

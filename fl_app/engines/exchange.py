@@ -19,6 +19,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.compat.grid_client_proxy import GridClientProxy
 from flwr.serverapp.grid import Grid
 
+from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.fits import check_status
@@ -123,6 +124,7 @@ class Exchange:
         if self._introducing:
             grid = _grid(next(iter(self._introducing.values())))
             for message_id, reply in self._puller.look(grid, list(self._introducing)):
+                stop_request.check()
                 self._introduce(self._introducing.pop(message_id), reply, self._outside)
 
     def _introduce(self, proxy: ClientProxy, reply: RecordDict | str, found: Introductions) -> None:
@@ -194,7 +196,8 @@ class Exchange:
             yield place, Silence("the message could not be sent: the node is gone")
         look, now = FIRST_LOOK_S, 0.0
         while waiting and now < end:
-            now = time.monotonic()
+            stop_request.check()
+            now, end = time.monotonic(), min(end, stop_request.latest())
             # the look after the end makes the SuperLink forget what nobody waits for any more
             came = list(self._puller.look(grid, list(waiting)))
             for message_id, reply in came:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_app.engines.processes import Process, ProcessError, Supervisor, tail
+from fl_app.engines import signals, watchdog
+from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervisor, tail
 
 COMPLETED = "finished:completed"
 _TICK_S = 0.2
@@ -106,7 +107,7 @@ def command(
     try:
         done = subprocess.run(
             [executable("flwr"), *arguments, "--format", "json"],
-            env=connection.environment(),
+            env={**connection.environment(), watchdog.MARK: OF_COMMANDS},
             capture_output=True,
             stdin=subprocess.DEVNULL,
             text=True,
@@ -172,7 +173,8 @@ def follow(
 ) -> Outcome:
     """Copy the run's log to `log` until the run ends, and return its outcome.
 
-    `on_tick` is called several times a second. An exception, Ctrl-C included, stops the run.
+    `on_tick` is called several times a second. An exception stops the run, also the
+    KeyboardInterrupt that it raises where a Ctrl-C is due: a signal itself raises none here.
     """
     words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
 
@@ -180,11 +182,12 @@ def follow(
         log.write_bytes(b"")  # Flower sends the log from its beginning
         return supervisor.start("flwr log", words, log=log, cwd=log.parent)
 
-    try:
-        state = _until_finished(lambda: status(connection, run_id), stream, on_tick)
-    except BaseException:
-        _stop_quietly(connection, run_id)
-        raise
+    with signals.deferred():
+        try:
+            state = _until_finished(lambda: status(connection, run_id), stream, on_tick)
+        except BaseException:
+            _stop_quietly(connection, run_id)
+            raise
     return Outcome(state, "" if state == COMPLETED else reason_in(log), run_id)
 
 

@@ -4,7 +4,7 @@ import copy
 import itertools
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -16,6 +16,7 @@ from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 
 from fl_app.client.gathering import Gathering
+from fl_app.engines import stop_request
 from fl_app.ingress.rejection import shown
 
 RUN_ID = 1
@@ -53,9 +54,12 @@ class InProcessGrid(Grid):
         TaskIdentity.node_id = SUPERLINK_NODE_ID
 
     def close(self) -> None:
-        """Stop: clients not yet started are dropped, and Flower's polling thread ends."""
+        """Stop: clients not yet started are dropped, and Flower's polling thread ends.
+
+        Clients that train, as after an interrupt, are not waited for: nobody takes their replies.
+        """
         self._closed.set()
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def set_run(self, run: Run) -> None:
         """Set the run that messages belong to."""
@@ -133,6 +137,8 @@ class InProcessGrid(Grid):
     @staticmethod
     def _gather(futures: list[Future[Message]]) -> list[Message]:
         try:
+            while wait(futures, stop_request.LOOK_S).not_done:
+                stop_request.check()
             return [future.result() for future in futures]
         except BaseException:
             for future in futures:

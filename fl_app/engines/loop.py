@@ -5,17 +5,20 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from logging import getLogger
 from typing import Any
 
-from flwr.common import FitRes
+from flwr.common import FitIns, FitRes
 from flwr.server.client_proxy import ClientProxy
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
+from flwr.supercore.run import RunNotRunningException
 
 from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
+from fl_app.engines import signals, stop_request
 from fl_app.engines.account import Account, sent
 from fl_app.engines.exchange import Exchange, Introductions
 from fl_app.engines.ledger import Ledger
@@ -35,6 +38,8 @@ from fl_app.strategies.setting import Event, View
 
 log = getLogger(__name__)
 POLL_S = 0.5
+FIGURES_S = 300.0
+"""How long the figures may take."""
 ATTEMPTS = 3
 """How often a round is played when too many of its clients are lost: they may come back."""
 
@@ -74,27 +79,31 @@ class RoundLoop(Server):
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
         start, done = time.perf_counter(), self._restore()
+        with signals.deferred(), stop_request.listening(self.recorder.folder):
+            self._play_all(done + 1, num_rounds)
+        return FlowerHistory(), time.perf_counter() - start
+
+    def _play_all(self, first: int, last: int) -> None:
         status = "failed"
         try:
             self._wait_for_clients(self.clients if self.schedule is None else self.schedule.first)
-            rounds = self._rounds(done + 1, num_rounds)
             with keep_objects():
-                for done in rounds:
+                for done in self._rounds(first, last):
                     log.debug("round %d is done", done)
             status = "completed"
-        except KeyboardInterrupt:
-            status = "interrupted"
+        except (KeyboardInterrupt, SystemExit, RunNotRunningException):
+            status = "interrupted"  # on request, by a signal to Flower's process, by `flwr stop`
             raise
         finally:
             # A stop in the middle of an aggregation leaves the checkpoint before it in force.
             if self._sound:
                 self._checkpoint()
             self._finish(status)
-        return FlowerHistory(), time.perf_counter() - start
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
         """Play the rounds until all is done or spent; yield the number of each that is over."""
         for server_round in range(first, last + 1):
+            stop_request.check()
             end = self._exhausted()
             if end is not None and server_round == 1:
                 raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
@@ -140,7 +149,7 @@ class RoundLoop(Server):
                     f"{self.connect_timeout_s} s, engine.min_success is {least}; start the others "
                     f"or raise engine.connect_timeout_s; {self._outside}"
                 )
-            time.sleep(POLL_S)
+            stop_request.wait(POLL_S)
         if present < needed:
             log.warning(
                 "the run goes on with %d of %d clients, without clients %s; %s",
@@ -182,6 +191,19 @@ class RoundLoop(Server):
         asked = time.perf_counter()
         results, failures = self.exchange.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
+        with stop_request.held():
+            self._learn(server_round, instructions, results, failures, (began, training_s))
+
+    def _learn(
+        self,
+        server_round: int,
+        instructions: Sequence[tuple[ClientProxy, FitIns]],
+        results: list[tuple[ClientProxy, FitRes]],
+        failures: list[ClientFailure],
+        clock: tuple[float, float],
+    ) -> None:
+        """Aggregate, evaluate and record a round, as a whole; `clock`: its start, its training."""
+        strategy, (began, training_s) = self.communities_strategy, clock
         self._sound = False
         self.parameters, metrics = self._aggregate(server_round, results, failures)
         booked = self._book(server_round)
@@ -307,7 +329,13 @@ class RoundLoop(Server):
             layout=strategy.setting.layout,
         )
         if self.figures and self.recorder.history.rounds:
-            try:
-                write_figures(self.recorder.folder)
-            except Exception:  # a picture that fails costs no result
-                log.exception("figures could not be drawn")
+            self._draw()
+
+    def _draw(self) -> None:
+        """Draw the figures; one that fails or takes too long costs no result."""
+        draw = partial(write_figures, self.recorder.folder)
+        try:
+            if not signals.patiently(draw, FIGURES_S, hurried=stop_request.asked):
+                log.warning("the figures took too long and were left out")
+        except Exception:
+            log.exception("figures could not be drawn")

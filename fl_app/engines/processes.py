@@ -22,12 +22,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fl_app.engines import watchdog
+from fl_app.engines import signals, watchdog
 
 PORTS = range(20_000, 32_000)
 """Below the ports that Linux gives to outgoing connections, so none is taken meanwhile."""
 _POLL_S = 0.1
 _TAIL_LINES = 15
+OF_COMMANDS = uuid.uuid4().hex
+"""The mark of what this process starts outside of a Supervisor."""
+_tokens = {OF_COMMANDS}
 
 
 class ProcessError(RuntimeError):
@@ -76,6 +79,7 @@ class Supervisor:
         self._watchdog: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        _tokens.add(self.token)
         program = [sys.executable, "-I", "-S", watchdog.__file__, self.token]
         program += [] if self.scratch is None else [str(self.scratch)]
         self._watchdog = subprocess.Popen(
@@ -132,16 +136,24 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop everything, last started first, and wait until nothing is left."""
-        for process in reversed(self._processes):
-            if process.alive:
-                process.popen.terminate()
-        for process in reversed(self._processes):
-            self.end(process)
-        self._processes.clear()
-        watchdog.sweep(self.token)
-        if self._watchdog is not None:
-            self._watchdog.communicate()  # closes its input: it sweeps once more and ends
-            self._watchdog = None
+        with signals.deferred():
+            for process in reversed(self._processes):
+                if process.alive:
+                    process.popen.terminate()
+            for process in reversed(self._processes):
+                self.end(process)
+            self._processes.clear()
+            watchdog.sweep(self.token)
+            if self._watchdog is not None:
+                self._watchdog.communicate()  # closes its input: it sweeps once more and ends
+                self._watchdog = None
+            _tokens.discard(self.token)
+
+
+def kill_all() -> None:
+    """Kill what this process has started and not stopped: before it ends at once."""
+    for token in tuple(_tokens):
+        watchdog.kill(token)
 
 
 def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:

@@ -4,6 +4,7 @@ A reply comes in pieces. Where a node is cut off in the middle of them, or sends
 purpose, Flower's pull waits for the rest: three minutes, at most two hours.
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
@@ -15,6 +16,7 @@ from flwr.serverapp.grid import Grid
 from flwr.supercore.run import RunNotRunningException
 from httpx import TransportError
 
+from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.ingress.rejection import RejectionError, printable, shown, trusted
 
@@ -79,7 +81,7 @@ class Puller:
         pull = self._coming.get(message_id)
         if pull is None:
             pull = self._start(lambda: list(grid.pull_messages([message_id])))
-            wait([pull], PATIENCE_S)
+            _await(pull)
             if not pull.done():
                 self._coming[message_id] = pull
                 self._leave()
@@ -101,6 +103,13 @@ class Puller:
         if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
+
+
+def _await(pull: Pull) -> None:
+    """Wait for a reply as long as the others may; the loop may be asked to stop meanwhile."""
+    end = time.monotonic() + PATIENCE_S
+    while wait([pull], min(PATIENCE_S, stop_request.LOOK_S)).not_done and time.monotonic() < end:
+        stop_request.check()
 
 
 def _work(jobs: Jobs) -> None:

@@ -42,6 +42,13 @@ def sweep(token: str, *, grace_s: float = GRACE_S) -> None:
         time.sleep(_POLL_S)
 
 
+def kill(token: str) -> None:
+    """Kill all that carries the mark, and whatever it starts meanwhile."""
+    while marked(token):
+        _signal_all(token, signal.SIGKILL)
+        time.sleep(_POLL_S)
+
+
 def _signal_all(token: str, number: signal.Signals) -> None:
     for pid in marked(token):
         with contextlib.suppress(ProcessLookupError):
