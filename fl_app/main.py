@@ -6,12 +6,18 @@ fl-app report <output folder>   write its report.html, also while it runs
 fl-app compare <folders>        runs side by side: a page and tables
 """
 
+from fl_app.engines import signals
+
+if __name__ == "__main__":
+    signals.answer()  # before the imports, which take seconds
+
 import json
 import logging
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +32,14 @@ from rich.console import Console
 from fl_app.client_wiring import fuses, workers
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
+from fl_app.engines import processes, stop_request
 from fl_app.progress import Live, live, show_result
 from fl_app.records.atomic import replacing
-from fl_app.records.recorder import RESUMED
+from fl_app.records.checkpoint import FILE, PREVIOUS
+from fl_app.records.history import FILE as ROUNDS
+from fl_app.records.history import read_rounds
+from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
+from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
 
@@ -37,7 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
-INTERRUPTED = 130
+PAGE_S = 300.0
+"""How long the page of a run may take."""
 USAGE_ERROR = 2
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
@@ -49,6 +61,11 @@ class RunFailedError(RuntimeError):
 
 def main() -> None:
     """Run the command line; the exit status is 0 only for a completed run."""
+    with signals.answered():
+        _main()
+
+
+def _main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in COMMANDS:
         with _errors_told():
@@ -82,7 +99,7 @@ def _errors_told() -> Iterator[None]:
         sys.exit(1)
     except KeyboardInterrupt:
         console.print("interrupted; go on with fl-app resume=<output folder>")
-        sys.exit(INTERRUPTED)
+        sys.exit(signals.INTERRUPTED)
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
@@ -99,11 +116,16 @@ def _hydra_main(composed: DictConfig) -> None:
 
 
 def _resume(folder: Path, changes: list[str]) -> None:
-    """Go on with a run that stopped; `changes` are overrides that replace earlier ones."""
+    """Go on with a run that stopped; `changes` are overrides that replace earlier ones.
+
+    One that was stopped before its first round, without a checkpoint, starts from the beginning.
+    """
     saved = folder / OVERRIDES
     if not saved.exists():
         raise ConfigError([f"resume must name the output folder of a run, got {folder}"])
-    run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=True)
+    made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
+    played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
+    run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
 
 
 def _report(arguments: list[str]) -> None:
@@ -144,29 +166,54 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     config = load([*overrides, *where], also=problems)  # what is wrong must not be written down
     folder.mkdir(parents=True, exist_ok=True)
-    _log_to(folder / "run.log")
-    for told in ("summary.json", RESUMED):  # of the stop that this run goes on from
-        (folder / told).unlink(missing_ok=True)
-    with replacing(folder / OVERRIDES) as temporary:
-        temporary.write_text(yaml.safe_dump(overrides))
-    root = config.data.options.get("root")
-    if root is not None:
-        where.append(override("data.root", str(Path(root).expanduser().resolve())))
-    try:
+    with _concluded(config, folder):
+        _log_to(folder / "run.log")
+        for told in ("summary.json", RESUMED):  # of the stop that this run goes on from
+            (folder / told).unlink(missing_ok=True)
+        stop_request.withdraw(folder)
+        with replacing(folder / OVERRIDES) as temporary:
+            temporary.write_text(yaml.safe_dump(overrides))
+        root = config.data.options.get("root")
+        if root is not None:
+            where.append(override("data.root", str(Path(root).expanduser().resolve())))
         launch(config, shlex.join([*overrides, *where]), folder, console)
-    finally:
-        if config.records.report:
-            _write_page(folder)
     show_result_of(folder, console)
+
+
+@contextmanager
+def _concluded(config: Config, folder: Path) -> Iterator[None]:
+    """Write the summary of a run that could not, and its page, however the block ends."""
+    ask, last = partial(stop_request.ask, folder), partial(_end_at_once, config, folder)
+    with signals.of_run(ask=ask, last=last):
+        try:
+            yield
+        except BaseException as error:
+            interrupted = isinstance(error, KeyboardInterrupt) or signals.asked()
+            if interrupted:
+                processes.kill_all()
+                stop_request.withdraw(folder)
+            _summarise_for_the_dead(config, folder, interrupted=interrupted)
+            raise
+        finally:
+            if config.records.report:
+                _write_page(folder)
+
+
+def _end_at_once(config: Config, folder: Path) -> None:
+    """Kill what runs for this run; what its loop has not written is lost."""
+    processes.kill_all()
+    _summarise_for_the_dead(config, folder, interrupted=True)
 
 
 def _write_page(folder: Path) -> None:
     from fl_app.report.page import write_page
 
-    if not (folder / "rounds.jsonl").exists():
+    rounds = folder / ROUNDS
+    if not rounds.exists() or (signals.asked() and not rounds.stat().st_size):
         return  # it did not get so far
     try:
-        write_page(folder)
+        if not signals.patiently(partial(write_page, folder), PAGE_S, hurried=signals.asked):
+            log.warning("the report took too long; fl-app report %s writes it", folder)
     except Exception:  # a page that fails costs no result
         log.exception("the report could not be written")
 
@@ -197,27 +244,21 @@ def launch(config: Config, overrides: str, folder: Path, console: Console) -> No
         "deployment": _launch_deployment,
     }
     with live(folder, rounds=config.rounds, console=console) as view:
-        try:
-            engines[config.engine.name](config, overrides, folder, view)
-        except BaseException as error:
-            _summarise_for_the_dead(
-                config, folder, interrupted=isinstance(error, KeyboardInterrupt)
-            )
-            raise
+        engines[config.engine.name](config, overrides, folder, view)
 
 
 def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:
     """Write the summary where a ServerApp in another process was ended before it could."""
-    from fl_app.records.history import read_rounds
-    from fl_app.records.recorder import summarise
-
-    if (folder / "summary.json").exists() or not (folder / "rounds.jsonl").exists():
+    begun, summary = (folder / ROUNDS).exists(), read_summary(folder)
+    if summary is not None and interrupted and summary["status"] == "failed":
+        write_summary(folder, summary | {"status": "interrupted"})  # it failed for being stopped
+    if summary is not None or not (begun or interrupted):
         return
     summarise(
         folder,
         "interrupted" if interrupted else "failed",
         identity=identity(config),
-        rounds=read_rounds(folder),
+        rounds=read_rounds(folder) if begun else [],
         clients=config.population.options["clients"],
         assignment={},
     )
@@ -257,7 +298,7 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
             cpus_per_client=config.engine.cpus_per_client,
             gpus_per_client=config.engine.gpus_per_client,
             log=folder / "flower.log",
-            on_tick=view.tick,
+            on_tick=partial(_tick, folder, view),
         )
     _must_be_ok(outcome, folder)
 
@@ -275,12 +316,21 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
             connection=config.engine.connection,
             data_root=None,
             log=folder / "flower.log",
-            on_tick=view.tick,
+            on_tick=partial(_tick, folder, view),
         )
     _must_be_ok(outcome, folder)
 
 
+def _tick(folder: Path, view: Live) -> None:
+    """Show what is new; on a request to stop, leave once the rounds have ended in their process."""
+    view.tick()
+    if signals.asked() and stop_request.is_over(folder, signals.asked_for()):
+        signals.interrupt()
+
+
 def _must_be_ok(outcome: "Outcome", folder: Path) -> None:
+    if signals.asked():
+        signals.interrupt()
     if not outcome.ok:
         raise RunFailedError(f"{outcome.status}: {outcome.detail}; log: {folder / 'flower.log'}")
 

@@ -101,7 +101,7 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
             yield view
         finally:
             stop.set()
-            watcher.join()
+            watcher.join(POLL_S * 10)
             view.tick()
 
 
