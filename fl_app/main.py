@@ -11,6 +11,7 @@ from fl_app.engines import signals
 if __name__ == "__main__":
     signals.answer()  # before the imports, which take seconds
 
+import contextlib
 import json
 import logging
 import shlex
@@ -164,9 +165,10 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     """Run one configuration on its engine and show the result; exits 1 when it failed."""
     console = Console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
-    config = load([*overrides, *where], also=problems)  # what is wrong must not be written down
-    folder.mkdir(parents=True, exist_ok=True)
+    with _not_begun(folder):  # what is wrong must not be written down
+        config = load([*overrides, *where], also=problems)
     with _concluded(config, folder):
+        folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log")
         for told in ("summary.json", RESUMED):  # of the stop that this run goes on from
             (folder / told).unlink(missing_ok=True)
@@ -178,6 +180,18 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
             where.append(override("data.root", str(Path(root).expanduser().resolve())))
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
+
+
+@contextmanager
+def _not_begun(folder: Path) -> Iterator[None]:
+    """Leave no empty folder, as Hydra makes it, of a run that is interrupted in the block."""
+
+    def remove() -> None:
+        with contextlib.suppress(OSError):  # it is not there, or of a run that goes on
+            folder.rmdir()
+
+    with signals.of_run(ask=remove, last=remove):
+        yield
 
 
 @contextmanager
@@ -252,7 +266,7 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
     begun, summary = (folder / ROUNDS).exists(), read_summary(folder)
     if summary is not None and interrupted and summary["status"] == "failed":
         write_summary(folder, summary | {"status": "interrupted"})  # it failed for being stopped
-    if summary is not None or not (begun or interrupted):
+    if summary is not None or not (begun or (interrupted and folder.exists())):
         return
     summarise(
         folder,
