@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fl_app.engines.stop_request import STOP, STOPPING
+from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
 
 SMALL = [
@@ -235,21 +237,35 @@ def test_a_wrong_change_on_resuming_is_refused_and_forgotten(whole: Path, tmp_pa
     assert (folder / "overrides.yaml").read_text() == (whole / "overrides.yaml").read_text()
 
 
-def test_ctrl_c_leaves_a_checkpoint_and_says_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_checkpoint_of_the_last_round_and_says_interrupted(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     folder = tmp_path / "run"
-    command = _command(
-        *SMALL, "rounds=500", "strategy.cluster_round=400", f"hydra.run.dir={folder}"
-    )
+    more = ["rounds=500", "strategy.cluster_round=400", "records.checkpoint_every=400"]
+    command = _command(*SMALL, *more, f"hydra.run.dir={folder}")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=tmp_path)
     rounds = folder / "rounds.jsonl"
     deadline = time.monotonic() + 60
     while not rounds.exists() or rounds.read_text().count("\n") < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     assert process.wait(60) == 130
     assert _summary(folder)["status"] == "interrupted"
-    assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
+    assert _summary(folder)["rounds"] == read(folder / "checkpoint").round >= 3
+    assert not any((folder / name).exists() for name in (STOP, STOPPING))
+
+
+def test_a_run_interrupted_before_its_first_checkpoint_starts_anew_when_resumed(
+    whole: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    shutil.copy(whole / "overrides.yaml", folder)
+    shown = _resumed(folder)
+    assert "resuming" not in shown
+    _assert_same_run(whole, folder)
 
 
 def test_a_corrupt_checkpoint_is_refused_with_the_reason(whole: Path, tmp_path: Path) -> None:

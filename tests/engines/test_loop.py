@@ -2,17 +2,21 @@
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.common import EvaluateIns, FitIns, FitRes
+from flwr.supercore.run import RunNotRunningException
 
 from fl_app.engines import loop as module
+from fl_app.engines import stop_request
 from fl_app.engines.exchange import Introductions
 from fl_app.engines.loop import ATTEMPTS, RoundLoop
 from fl_app.params import from_bytes
+from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.fedavg import FedAvg
@@ -252,3 +256,78 @@ def test_with_a_privacy_budget_no_round_is_played_again(
     with pytest.raises(LostRepliesError):
         played()
     assert played.federation.fits == 1
+
+
+def asks(played: Played) -> None:
+    """Ask the loop to stop, and return once it knows."""
+    stop_request.ask(played.folder)
+    assert stop_request._loop.asked.wait(60)
+
+
+def test_a_stop_while_clients_are_waited_for_leaves_the_initial_checkpoint(
+    play: Callable[..., Played],
+) -> None:
+    def joins(look: int) -> set[int]:
+        if look == 2:
+            asks(played)
+        return {0}
+
+    played = play(joins)
+    played.loop.connect_timeout_s = 9999
+    with pytest.raises(KeyboardInterrupt):
+        played()
+    assert checkpoint.read(played.folder / "checkpoint").round == 0
+    assert (played.summary["status"], played.summary["rounds"]) == ("interrupted", 0)
+
+
+@pytest.mark.parametrize("when", ["fit", "evaluate"])
+def test_a_stop_after_the_clients_have_trained_leaves_the_round_whole(
+    play: Callable[..., Played], when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = play()
+    played.loop.recorder.checkpoint_every = 99
+    exchanged, calls = getattr(played.federation, when), []
+
+    def stopped(server_round: int, instructions: Any) -> Any:
+        calls.append(server_round)
+        if server_round == 2:
+            asks(played)
+        return exchanged(server_round, instructions)
+
+    monkeypatch.setattr(played.federation, when, stopped)
+    with pytest.raises(KeyboardInterrupt):
+        played()
+    assert calls == [1, 2]
+    assert len(read_rounds(played.folder)) == 2
+    assert checkpoint.read(played.folder / "checkpoint").round == 2
+    assert played.summary["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, RunNotRunningException])
+def test_a_stop_while_clients_train_leaves_the_rounds_before(
+    play: Callable[..., Played], stop: type[BaseException]
+) -> None:
+    def stops(client: int, fit: int) -> None:
+        if fit == 2:
+            raise stop
+
+    played = play()
+    played.loop.recorder.checkpoint_every = 99
+    played.federation.fails = stops
+    with pytest.raises(stop):
+        played()
+    assert checkpoint.read(played.folder / "checkpoint").round == 1
+    assert played.summary["status"] == "interrupted"
+
+
+def test_figures_that_take_too_long_are_left_out(
+    play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(module, "FIGURES_S", 0.05)
+    monkeypatch.setattr(module, "write_figures", lambda folder: go_on.wait(600))
+    played = play()
+    played.loop.figures = True
+    assert len(played()) == 3
+    go_on.set()
+    assert played.summary["status"] == "completed"

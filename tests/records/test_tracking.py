@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fl_app.records import tracking
 from fl_app.records.history import FIELDS, read_rounds
 from fl_app.records.recorder import Recorder
 from fl_app.records.tracking import (
     Mlflow,
+    NoTracker,
     Pixels,
     TensorBoard,
     Tracked,
@@ -97,6 +100,23 @@ def test_a_tracker_that_fails_is_logged_once_and_stops_nothing(
     assert len(warnings) == 1
     assert reason in warnings[0]
     assert [record["round"] for record in read_rounds(tmp_path)] == [1, 2, 3]
+
+
+def test_a_tracker_that_hangs_is_left_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    class Hanging(NoTracker):
+        def close(self, status: str) -> None:
+            go_on.wait(600)
+
+    monkeypatch.setattr(tracking, "CLOSED_S", 0.05)
+    with caplog.at_level(logging.WARNING):
+        Tracking(lambda: Hanging(_tracked(tmp_path))).close("interrupted")
+    go_on.set()
+    (warning,) = caplog.messages
+    assert warning.endswith("no answer in 0.05 s")
 
 
 def _recorder(folder: Path, track: Any) -> Recorder:
