@@ -1,0 +1,272 @@
+"""Interrupts real runs at random moments under load; writes docs/results/interrupts.md.
+
+    .venv/bin/python benchmarks/interrupts.py --interrupts 67 --out interrupts.jsonl
+
+Two busy processes keep the machine loaded. Every tenth run gets a second signal. Goes on where it
+was stopped: each run is a line of `--out`. Linux only: what is left is found by its environment.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from table import REPO, header, machine, row
+
+from fl_app.records.checkpoint import CheckpointError, read
+from fl_app.records.summary import read_summary
+
+PAGE = REPO / "docs" / "results" / "interrupts.md"
+BUSY = 2
+MARK = "FL_APP_INTERRUPTED_RUN"
+"""Environment variable that all processes of a run inherit."""
+HANGS_S = 300.0
+"""A run that has not ended so long after the signal counts as hanging."""
+GONE_S = 5.0
+"""How long what was killed may still be listed."""
+STARTS_S = {"inprocess": 25.0, "simulation": 60.0, "deployment": 90.0}
+"""Seconds from the start within which half of the interrupts come; they reach into the rounds."""
+ROUNDS_S = 20.0
+"""Seconds after the first round within which the other half come."""
+STARTED_S = 600.0
+TWICE_EVERY = 10
+INTERRUPTED = 130
+SETTINGS = (
+    "rounds=100000", "strategy=flic", "strategy.cluster_round=5", "population.clients=4",
+    "population.groups=2", "population.train_samples=60", "client.epochs=1",
+    "records.evaluate_every=2", "records.checkpoint_every=3",
+)  # fmt: skip
+Found = dict[str, Any]
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep so many processes busy meanwhile."""
+    words = [sys.executable, "-c", "while True: pass"]
+    started = [subprocess.Popen(words) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+def answers(pid: int) -> bool:
+    """Return whether a process handles SIGTERM: before that there is no program of ours yet."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt")), "0")
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+
+class Run:
+    """A run that is started, to be interrupted; `leave` ends what should have ended."""
+
+    def __init__(self, engine: str, folder: Path) -> None:
+        self.folder, self.token = folder, uuid.uuid4().hex
+        self.log = folder.with_suffix(".txt")
+        words = [sys.executable, "-m", "fl_app.main", f"engine={engine}"]
+        words += [f"hydra.run.dir={folder}", *SETTINGS]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                words, cwd=folder.parent, env={**os.environ, MARK: self.token},
+                stdout=output, stderr=output, start_new_session=True,
+            )  # fmt: skip
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition; raises RuntimeError where the run ends first, or never starts."""
+        deadline = time.monotonic() + STARTED_S
+        while not condition():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"no interrupt, the run ended: {self.log.read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def rounds(self) -> int:
+        """Return how many rounds are recorded."""
+        file = self.folder / "rounds.jsonl"
+        return file.read_text().count("\n") if file.exists() else 0
+
+    def end(self, number: signal.Signals, second_after_s: float | None) -> int | None:
+        """Send a signal, or two, and return the exit code; None: it hangs."""
+        self.process.send_signal(number)
+        if second_after_s is not None:
+            time.sleep(second_after_s)
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(HANGS_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def left(self) -> list[str]:
+        """Return the command lines of the processes of the run that are still there."""
+        deadline = time.monotonic() + GONE_S
+        while (found := self._alive()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return [_words(entry) for entry in found]
+
+    def leave(self) -> None:
+        """Kill what is still there."""
+        for entry in self._alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(entry.name), signal.SIGKILL)
+        self.process.wait()
+
+    def _alive(self) -> list[Path]:
+        mark = f"{MARK}={self.token}".encode()
+        return [entry for entry in Path("/proc").glob("[0-9]*") if mark in _environment(entry)]
+
+
+def _environment(entry: Path) -> list[bytes]:
+    try:
+        return (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _words(entry: Path) -> str:
+    try:
+        return (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:120]
+    except OSError:
+        return "ended meanwhile"
+
+
+def play(engine: str, number: int, top: Path) -> Found:
+    """Start a run, interrupt it at a moment drawn by its number, and return what was found."""
+    draw, folder = Random(f"{engine} {number}"), top / f"{engine}_{number}"
+    in_rounds, twice = number % 2 == 1, number % TWICE_EVERY == TWICE_EVERY - 1
+    started, run = time.monotonic(), Run(engine, folder)
+    try:
+        run.until(lambda: answers(run.process.pid))
+        if in_rounds:
+            run.until(lambda: run.rounds() > 0)
+        time.sleep(draw.uniform(0.0, ROUNDS_S if in_rounds else STARTS_S[engine]))
+        sent, rounds = time.monotonic(), run.rounds()
+        name = draw.choice([signal.SIGINT, signal.SIGTERM])
+        code = run.end(name, draw.uniform(0.3, 2.0) if twice else None)
+        ended = time.monotonic()
+        left = run.left()
+    finally:
+        run.leave()
+    return {
+        "engine": engine, "number": number, "signal": name.name, "twice": twice,
+        "after_s": sent - started, "rounds": rounds, "code": code, "ended_s": ended - sent,
+        "left": left, "folder": folder.exists(), "status": _status(folder),
+        "checkpoint": _checkpoint(folder), "told": run.log.read_text()[-1000:],
+    }  # fmt: skip
+
+
+def _status(folder: Path) -> str | None:
+    summary = read_summary(folder)
+    return None if summary is None else str(summary["status"])
+
+
+def _checkpoint(folder: Path) -> int | str:
+    """Return the round of the checkpoint, or why there is none."""
+    try:
+        return read(folder / "checkpoint").round
+    except CheckpointError as error:
+        return str(error).replace(f"{folder}", "<folder>")
+
+
+def faults(found: Found) -> list[str]:
+    """Return what is wrong with the end of a run."""
+    wrong = []
+    if found["code"] is None:
+        wrong.append("hangs")
+    elif found["code"] != INTERRUPTED:
+        wrong.append(f"exit code {found['code']}")
+    if found["folder"] and found["status"] != "interrupted":
+        wrong.append(f"summary: {found['status']}")
+    if found["left"]:
+        wrong.append(f"left: {', '.join(found['left'])}")
+    whole = found["checkpoint"] if isinstance(found["checkpoint"], int) else -1
+    if not found["twice"] and found["rounds"] > max(whole, 0):
+        wrong.append(f"checkpoint after {found['rounds']} rounds: {found['checkpoint']}")
+    return wrong
+
+
+def page(played: Sequence[Found], command: str) -> list[str]:
+    """Return the page: how many runs of each engine ended as they should, and how fast."""
+    lines = [
+        "# Interrupts", "",
+        f"Written by `{command}`, on {machine()} with {BUSY} other busy processes. Real",
+        "runs get SIGINT or SIGTERM at a random moment, half of them from the first moment at",
+        "which the program runs, half of them while rounds are played. Each must end with exit",
+        "code 130, with a summary where it has a folder, with a readable checkpoint of the last",
+        "whole round, and leave no process. A second signal, up to 2 s after the first, ends a",
+        "run at once: it owes a summary alone. Seconds are from the first signal to the end.", "",
+        *header(
+            "engine", "signals", "interrupts", "before the first round", "as they should",
+            "seconds, median", "longest",
+        ),
+    ]  # fmt: skip
+    for engine in STARTS_S:
+        for twice in (False, True):
+            some = [each for each in played if (each["engine"], each["twice"]) == (engine, twice)]
+            if some:
+                lines.append(_row(engine, "two" if twice else "one", some))
+    wrong = [(each, faults(each)) for each in played if faults(each)]
+    lines += ["", f"**{len(played)} interrupts, {len(wrong)} at fault.**"]
+    return [*lines, *(f"\n- {_name(each)}: {'; '.join(said)}" for each, said in wrong)]
+
+
+def _row(engine: str, signals: str, some: Sequence[Found]) -> str:
+    seconds = [each["ended_s"] for each in some]
+    early, well = sum(not f["rounds"] for f in some), sum(not faults(f) for f in some)
+    middle, longest = f"{statistics.median(seconds):.1f}", f"{max(seconds):.1f}"
+    return row(engine, signals, len(some), early, well, middle, longest)
+
+
+def _name(found: Found) -> str:
+    return f"{found['engine']} {found['number']}, {found['signal']} after {found['after_s']:.1f} s"
+
+
+def main() -> None:
+    """Interrupt the runs that are not in `--out` yet, and write the page."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--interrupts", type=int, default=67, help="of each engine")
+    parser.add_argument("--engines", nargs="+", choices=STARTS_S, default=list(STARTS_S))
+    parser.add_argument("--out", type=Path, default=Path("interrupts.jsonl"))
+    parser.add_argument("--no-page", action="store_true", help="print it alone")
+    options = parser.parse_args()
+    played = _played(options.out)
+    done = {(each["engine"], each["number"]) for each in played}
+    wanted = [(e, n) for n in range(options.interrupts) for e in options.engines]
+    with busy(BUSY), tempfile.TemporaryDirectory(prefix="fl-int-") as top:
+        for engine, number in (each for each in wanted if each not in done):
+            found = play(engine, number, Path(top))
+            played.append(found)
+            with options.out.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+            ended = f"ended after {found['ended_s']:.1f} s in round {found['rounds']}"
+            print(f"{_name(found)}: {ended} {faults(found) or ''}", flush=True)
+    words = f"benchmarks/interrupts.py --interrupts {options.interrupts}"
+    lines = page(played, words)
+    print("\n".join(lines))
+    if not options.no_page:
+        PAGE.write_text("\n".join(lines) + "\n")
+    sys.exit(any(faults(each) for each in played))
+
+
+def _played(out: Path) -> list[Found]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+if __name__ == "__main__":
+    main()
