@@ -157,11 +157,19 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
     words += [f"engine.folder='{folder}'", f"population.clients={state['nodes']}"]
     with subprocess.Popen(words) as child:
-        while True:
-            try:
-                return child.wait()
-            except KeyboardInterrupt:
-                continue  # the child was interrupted too and stops the run itself
+        former = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
+        try:
+            return _ended(child)
+        finally:
+            signal.signal(signal.SIGTERM, former)
+
+
+def _ended(child: "subprocess.Popen[bytes]") -> int:
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue  # the child was interrupted too and stops the run itself
 
 
 def show_status(folder: Path) -> int:
