@@ -181,7 +181,7 @@ def leave(status: int) -> NoReturn:
 
 def _leave_late(status: int) -> None:
     time.sleep(EXIT_S)
-    os._exit(status)
+    leave(status)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
