@@ -43,6 +43,9 @@ CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_di
 GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics")
 """Keys of a group with a target that are no options of it."""
+BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
+"""Positional arguments of what a group names: setting, data set, shape and classes, run."""
+SEEDED = ("population", "data")
 _compose_lock = threading.Lock()
 
 
@@ -202,7 +205,24 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         bad = {item["loc"][0] for item in error.errors()}
         options = {name: value for name, value in options.items() if name not in bad}
         return Target(path=str(node["_target_"]), options=options, sound=False)
+    if error := _misfit(key, target, options):
+        problems.append(
+            f"{key}._target_ must name what can be called as each of conf/{key} is, got "
+            f"{node['_target_']}: {error}; choose one of these or mend its arguments"
+        )
+        return None
     return Target(path=str(node["_target_"]), options=options)
+
+
+def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
+    """Say why `target` cannot be called as the wiring will, or None."""
+    taken = {name: options[name] for name in options if name not in getattr(target, "shared", {})}
+    seed = {"seed": 0} if key in SEEDED else {}
+    try:
+        inspect.signature(target).bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
+    except TypeError as error:
+        return str(error)
+    return None
 
 
 @lru_cache(maxsize=64)
