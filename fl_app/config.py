@@ -205,10 +205,10 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         bad = {item["loc"][0] for item in error.errors()}
         options = {name: value for name, value in options.items() if name not in bad}
         return Target(path=str(node["_target_"]), options=options, sound=False)
-    if error := _misfit(key, target, options):
+    if misfit := _misfit(key, target, options):
         problems.append(
             f"{key}._target_ must name what can be called as each of conf/{key} is, got "
-            f"{node['_target_']}: {error}; choose one of these or mend its arguments"
+            f"{node['_target_']}: {misfit}; choose one of these or mend its arguments"
         )
         return None
     return Target(path=str(node["_target_"]), options=options)
