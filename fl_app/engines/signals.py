@@ -187,6 +187,8 @@ def _leave_late(status: int) -> None:
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     """Interrupt the main thread, in which Python calls this, once and where it may be."""
     if _answer.ask is not None and not _answer.deferred and not _answer.interrupted:
+        _answer.interrupted = True
+        _answer.asked.wait(LAST_S)  # first the request, then what withdraws it
         interrupt()
 
 
