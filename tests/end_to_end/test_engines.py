@@ -14,7 +14,8 @@ from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
 
 TOLERANCE = 1e-5
-ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=4"]
+SHORT = ["rounds=3", "strategy.cluster_round=2", "records.evaluate_every=3"]
+ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=3"]
 """In the last round, when the communities stand: it must turn the same update on every engine."""
 
 
@@ -25,7 +26,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for engine in ("inprocess", "simulation", "deployment"):
         folder = top / engine
         command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo"]
-        command += [f"engine={engine}", f"hydra.run.dir={folder}", *ATTACK]
+        command += [f"engine={engine}", f"hydra.run.dir={folder}", *SHORT, *ATTACK]
         done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
         found[engine] = folder
