@@ -27,6 +27,8 @@ SMALL = [
     "records.evaluate_every=4",
     "records.checkpoint_every=2",
 ]
+QUICK = ["records.figures=false", "records.report=false", "tracking=none"]
+"""What `whole` has already: most tests look at something else."""
 
 
 def _command(*arguments: str) -> list[str]:
@@ -34,7 +36,7 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    return _run_with(folder, *SMALL, *overrides)
+    return _run_with(folder, *SMALL, *QUICK, *overrides)
 
 
 def _run_with(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +64,7 @@ def _assert_same_run(first: Path, second: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
-    done = _run(folder)
+    done = _run_with(folder, *SMALL)
     assert done.returncode == 0, done.stderr
     assert "completed: flic on inprocess, 8 rounds" in done.stdout
     assert "results in" in done.stdout
