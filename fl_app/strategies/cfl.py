@@ -79,18 +79,18 @@ class Cfl(CommunityStrategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample inside every cluster, but ask all where a cut is due, and the unassigned."""
+        """Sample inside each cluster, or ask all of it if a cut is due; sample the unassigned."""
         present = [c for c in roster(client_manager).proxies() if c not in self.removed]
         members = self.communities.members
         pool = [c for c in present if c not in members]
         cohort = self.sample(server_round, pool, "pool 0")
-        all_assigned = len(cohort) == len(pool)
+        all_new = len(cohort) == len(pool)
         self._whole = set()
         for row in range(len(self.communities.models)):
             pool = [c for c in present if members.get(c) == row]
             sampled = self.sample(server_round, pool, f"pool {row + 1}")
             cohort += pool if row in self.due else sampled
-            if row in self.due or (all_assigned and len(sampled) == len(pool)):
+            if row in self.due or (all_new and len(sampled) == len(pool)):
                 self._whole.add(row)
         return self.instruct(server_round, sorted(cohort), client_manager)
 
