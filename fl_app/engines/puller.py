@@ -19,10 +19,10 @@ from httpx import TransportError
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.ingress.rejection import RejectionError, printable, shown, trusted
+from fl_app.records.aside import Job, work
 
 Pull = Future[list[Message]]
 Call = Callable[[], list[Message]]
-Jobs = SimpleQueue[tuple[Pull, Call] | None]
 
 PATIENCE_S = 10.0
 """How long the others wait for a reply whose pieces are still coming."""
@@ -50,7 +50,7 @@ class Puller:
 
     def __init__(self) -> None:
         self._coming: dict[str, Pull] = {}
-        self._jobs: Jobs | None = None
+        self._jobs: SimpleQueue[Job | None] | None = None
 
     def look(self, grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | str]]:
         """Yield the replies that have come, by the id of the message for which each was pulled.
@@ -93,7 +93,7 @@ class Puller:
     def _start(self, call: Call) -> Pull:
         if self._jobs is None:
             self._jobs = SimpleQueue()
-            Thread(target=_work, args=(self._jobs,), daemon=True).start()
+            Thread(target=work, args=(self._jobs,), daemon=True).start()
         pull: Pull = Future()
         self._jobs.put((pull, call))
         return pull
@@ -110,15 +110,6 @@ def _await(pull: Pull) -> None:
     end = time.monotonic() + PATIENCE_S
     while wait([pull], min(PATIENCE_S, stop_request.LOOK_S)).not_done and time.monotonic() < end:
         stop_request.check()
-
-
-def _work(jobs: Jobs) -> None:
-    while (job := jobs.get()) is not None:
-        pull, call = job
-        try:
-            pull.set_result(call())
-        except BaseException as error:
-            pull.set_exception(error)
 
 
 def content(reply: Message) -> RecordDict | str:

@@ -15,7 +15,7 @@ class Aside:
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        Thread(target=_work, args=(self._jobs,), name=name, daemon=True).start()
+        Thread(target=work, args=(self._jobs,), name=name, daemon=True).start()
 
     def call(self, function: Callable[[], T], limit_s: float) -> T:
         """Return what the call returns, or raise what it raises; TimeoutError after so long."""
@@ -28,7 +28,8 @@ class Aside:
         self._jobs.put(None)
 
 
-def _work(jobs: "SimpleQueue[Job | None]") -> None:
+def work(jobs: "SimpleQueue[Job | None]") -> None:
+    """Make the calls of a queue, each into its future, until None comes."""
     while (job := jobs.get()) is not None:
         result, function = job
         try:
