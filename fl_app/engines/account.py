@@ -90,7 +90,7 @@ class Account:
         if self.central is None:
             return None
         strategy = self.strategy
-        models, everyone = strategy.communities.models, strategy.global_model
+        models, everyone = strategy.state.communities.models, strategy.state.global_model
         found = self.central(models)
         if everyone is not None:
             return {"global": self.central(everyone[None, :])[0], "communities": found}
@@ -129,7 +129,7 @@ class Account:
         if not malicious:
             return None
         strategy, clients = self.strategy, set(self.roster.proxies())
-        members = strategy.communities.members
+        members = strategy.state.communities.members
         found = detection(strategy.suspects, malicious, clients, accuracy, members)
         rates = strategy.scores.fooled
         fooled = [rate for client, rate in rates.items() if client not in malicious]

@@ -35,6 +35,7 @@ from fl_app.strategies.replies import (
 )
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.setting import Event, View
+from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -121,7 +122,7 @@ class RoundLoop(Server):
         saved = self.recorder.restored()
         if saved is None:
             return 0
-        strategy.restore(saved.arrays, saved.state)
+        load(strategy.state, saved.arrays, saved.state)
         self.account.restore(self.recorder.history.rounds)
         if self.ledger is not None:
             self.ledger.restore(self.recorder.history.rounds)
@@ -314,18 +315,18 @@ class RoundLoop(Server):
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        arrays, state = self.communities_strategy.checkpoint()
+        arrays, state = save(self.communities_strategy.state)
         self.recorder.checkpoint(arrays, state)
 
     def _finish(self, status: str) -> None:
         strategy = self.communities_strategy
-        assignment = strategy.communities.members | strategy.assigned
+        assignment = strategy.state.communities.members | strategy.assigned
         self.recorder.finish(
             status,
             clients=len(self.roster.proxies()),
             assignment=assignment if strategy.phase == "clustered" else {},
-            removed=sorted(strategy.removed),
-            models=strategy.communities.models,
+            removed=sorted(strategy.state.removed),
+            models=strategy.state.communities.models,
             layout=strategy.setting.layout,
         )
         if self.figures and self.recorder.history.rounds:

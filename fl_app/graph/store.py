@@ -113,13 +113,17 @@ class UpdateStore:
     ) -> "UpdateStore":
         """Return the store that `arrays` came from, on an empty holding of the same kind."""
         store = cls(holding)
-        store._row = {int(client): row for row, client in enumerate(arrays["ids"])}
-        store._rounds = arrays["rounds"].tolist()
-        store._holding.restore(arrays["updates"])
-        store._matrix = np.array(arrays["matrix"], np.float32)
-        store._changed = set(arrays["changed"].tolist())
-        store.rows_computed, store._length = (int(count) for count in arrays["counts"])
+        store.restore(arrays)
         return store
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over what `arrays` returned, on an empty holding of the same kind."""
+        self._row = {int(client): row for row, client in enumerate(arrays["ids"])}
+        self._rounds = arrays["rounds"].tolist()
+        self._holding.restore(arrays["updates"])
+        self._matrix = np.array(arrays["matrix"], np.float32)
+        self._changed = set(arrays["changed"].tolist())
+        self.rows_computed, self._length = (int(count) for count in arrays["counts"])
 
     def _refresh(self) -> None:
         """Compute the rows and columns of the clients that reported since the last time."""

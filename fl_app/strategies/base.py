@@ -20,7 +20,8 @@ from fl_app.strategies.cohort import Cohort, FitReplies
 from fl_app.strategies.examination import GLOBAL, EvaluateReplies, Examination, Rows, Scores
 from fl_app.strategies.replies import Replies, TooFewRepliesError, encode
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import Communities, Event, Setting, View
+from fl_app.strategies.setting import Event, Setting, View
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Vector, Vectors, Weights
 
 __all__ = [
@@ -60,10 +61,9 @@ class CommunityStrategy(Strategy, ABC):
         self.participation = participation
         self.rule = rule
         self.weighting: Weighting = weighting
-        self.communities = Communities(setting.initial[None, :].copy())
+        self.state = MethodState(communities=Communities.of(setting.initial))
         self.events: list[Event] = []
         self.rejected: dict[int | str, str] = {}
-        self.removed: dict[int, int] = {}
         self.scores = Scores()
         self.dominance: dict[int, float] = {}
         self.training_s = 0.0
@@ -85,7 +85,7 @@ class CommunityStrategy(Strategy, ABC):
     @property
     def phase(self) -> str:
         """Either `federated`, one model for all, or `clustered`."""
-        return "clustered" if self.communities.members else "federated"
+        return "clustered" if self.state.communities.members else "federated"
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -95,12 +95,12 @@ class CommunityStrategy(Strategy, ABC):
     @property
     def suspects(self) -> set[int]:
         """Clients that this method keeps apart from the benign: see `Setting.benign`."""
-        if not self.communities.members:
-            return set(self.removed)
-        rows = list(self.communities.members.values())
-        benign = self.setting.benign(self.communities.models, np.bincount(rows))
-        apart = {c for c, row in self.communities.members.items() if row not in benign}
-        return apart | set(self.removed)
+        if not self.state.communities.members:
+            return set(self.state.removed)
+        rows = list(self.state.communities.members.values())
+        benign = self.setting.benign(self.state.communities.models, np.bincount(rows))
+        apart = {c for c, row in self.state.communities.members.items() if row not in benign}
+        return apart | set(self.state.removed)
 
     @property
     def cohort(self) -> list[int]:
@@ -146,12 +146,8 @@ class CommunityStrategy(Strategy, ABC):
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return models (m, d), and which of them each client receives."""
-        return self.communities.models, [self.communities.rows_for(c) for c in client_ids]
-
-    @property
-    def global_model(self) -> Vector | None:
-        """The model of all clients beside those of the communities, where there is one."""
-        return None
+        now = self.state.communities
+        return now.models, [now.rows_for(client) for client in client_ids]
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -164,7 +160,7 @@ class CommunityStrategy(Strategy, ABC):
         client_ids = self._examined(server_round, list(known.proxies()))
         models, offers = self.attribute(client_ids)
         return self._examination.ask(
-            server_round, client_ids, models, offers, known, self.global_model
+            server_round, client_ids, models, offers, known, self.state.global_model
         )
 
     def _examined(self, server_round: int, client_ids: list[int]) -> list[int]:
@@ -288,7 +284,7 @@ class CommunityStrategy(Strategy, ABC):
 
         `step` becomes the norm of the mean movement over the norm of the models.
         """
-        models = self.communities.models
+        models = self.state.communities.models
         moved = length = 0.0
         for row in np.unique(replies.starts):
             mine = np.flatnonzero(replies.starts == row)
@@ -300,18 +296,6 @@ class CommunityStrategy(Strategy, ABC):
             length += float(np.linalg.norm(model))
             models[row] = model
         self.step = moved / length if length else None
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return all that must survive a crash: arrays by name, and JSON values."""
-        members = {str(client): row for client, row in self.communities.members.items()}
-        removed = {str(client): when for client, when in self.removed.items()}
-        return {"models": self.communities.models}, {"members": members, "removed": removed}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        members = {int(client): int(row) for client, row in state["members"].items()}
-        self.communities = Communities(np.array(arrays["models"]), members)
-        self.removed = {int(client): int(when) for client, when in state["removed"].items()}
 
 
 def roster(client_manager: ClientManager) -> Roster:

@@ -1,5 +1,7 @@
 """Central k-means: what all points in one place would give, to compare with."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
@@ -10,7 +12,16 @@ from fl_app.rng import generator
 from fl_app.strategies.base import FitReplies
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import PositiveInt
+
+
+@dataclass(kw_only=True)
+class CentralState(MethodState):
+    """What central k-means must keep."""
+
+    done: bool = False
+    """Whether the one round is over."""
 
 
 class CentralKMeans(OfPoints):
@@ -23,6 +34,7 @@ class CentralKMeans(OfPoints):
 
     simulation_only = True
     name = "central_kmeans"
+    state: CentralState
 
     def __init__(
         self, setting: Setting, *, n_init: PositiveInt = 1, max_iter: PositiveInt = 10_000
@@ -32,7 +44,7 @@ class CentralKMeans(OfPoints):
             raise ValueError("central k-means needs all points in one place; run a simulation")
         self.union = setting.union
         self.n_init, self.max_iter = n_init, max_iter
-        self.done = False
+        self.state = CentralState(communities=Communities.of(setting.initial))
 
     @property
     def notes(self) -> dict[str, object]:
@@ -42,7 +54,7 @@ class CentralKMeans(OfPoints):
     @property
     def finished(self) -> bool:
         """Whether the one round is over."""
-        return self.done
+        return self.state.done
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -60,6 +72,6 @@ class CentralKMeans(OfPoints):
         points = self.union()
         state = int(generator(self.setting.seed, purpose="central k-means").integers(2**31))
         found = cluster(points, self.k, state=state, n_init=self.n_init, max_iter=self.max_iter)
-        self.done = True
+        self.state.done = True
         loss = float(found.inertia_ / len(points))
         return self.publish(np.asarray(found.cluster_centers_)), {"train_loss": loss}

@@ -5,6 +5,7 @@ algorithm 1; the gate on norms is that of Sattler et al., IEEE TNNLS 2021, equat
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,10 +19,21 @@ from fl_app.graph.communities import bipartition
 from fl_app.graph.store import UpdateStore
 from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Communities, Event, Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import Event, Setting, View
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt
 
 Decay = Annotated[float, Field(gt=0, le=1)]
+
+
+@dataclass(kw_only=True)
+class CflState(MethodState):
+    """What CFL must keep."""
+
+    store: UpdateStore
+    """The latest update of each client, and the similarity among them."""
+    due: set[int] = field(default_factory=set)
+    """The clusters of which all clients are asked in the next round, since a cut is due."""
 
 
 class Cfl(CommunityStrategy):
@@ -39,6 +51,8 @@ class Cfl(CommunityStrategy):
     shorter than the one and its longest update longer than the other; `gap_above` only where
     the mean similarity inside the parts exceeds the mean across them by more.
     """
+
+    state: CflState
 
     def __init__(
         self,
@@ -61,15 +75,17 @@ class Cfl(CommunityStrategy):
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
-        self.store = UpdateStore(setting.holding())
+        self.state = CflState(
+            communities=Communities.of(setting.initial), store=UpdateStore(setting.holding())
+        )
         self.alpha_cross: dict[int, float] = {}
-        self.due: set[int] = set()
         self._whole: set[int] = set()
 
     @property
     def phase(self) -> str:
         """`federated` until the first split."""
-        return "clustered" if len(self.communities.models) > 1 or self.removed else "federated"
+        split = len(self.state.communities.models) > 1 or self.state.removed
+        return "clustered" if split else "federated"
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -80,17 +96,17 @@ class Cfl(CommunityStrategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample inside each cluster, or ask all of it if a cut is due; sample the unassigned."""
-        present = [c for c in roster(client_manager).proxies() if c not in self.removed]
-        members = self.communities.members
+        present = [c for c in roster(client_manager).proxies() if c not in self.state.removed]
+        members = self.state.communities.members
         pool = [c for c in present if c not in members]
         cohort = self.sample(server_round, pool, "pool 0")
         all_new = len(cohort) == len(pool)
         self._whole = set()
-        for row in range(len(self.communities.models)):
+        for row in range(len(self.state.communities.models)):
             pool = [c for c in present if members.get(c) == row]
             sampled = self.sample(server_round, pool, f"pool {row + 1}")
-            cohort += pool if row in self.due else sampled
-            if row in self.due or (all_new and len(sampled) == len(pool)):
+            cohort += pool if row in self.state.due else sampled
+            if row in self.state.due or (all_new and len(sampled) == len(pool)):
                 self._whole.add(row)
         return self.instruct(server_round, sorted(cohort), client_manager)
 
@@ -103,21 +119,21 @@ class Cfl(CommunityStrategy):
         """Bipartition every cluster, then average inside what remains of each."""
         replies = self.receive(server_round, results)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
-        self.communities.members.update(heard)
+        self.state.communities.members.update(heard)
         self._remember(server_round, replies)
-        self.alpha_cross, self.due = {}, set()
-        for row in range(len(self.communities.models)):
+        self.alpha_cross, self.state.due = {}, set()
+        for row in range(len(self.state.communities.models)):
             self._split(server_round, row)
         self.aggregate(self._of_members(replies))
-        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies) -> None:
         part = self.setting.layout.direction
-        starts = self.communities.models[replies.starts]
+        starts = self.state.communities.models[replies.starts]
         for client, start, model in zip(
             replies.client_ids.tolist(), starts, replies.models, strict=True
         ):
-            self.store.put(client, model[part] - start[part], server_round)
+            self.state.store.put(client, model[part] - start[part], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
         """Cut a cluster in two where its fresh updates call for it."""
@@ -130,33 +146,35 @@ class Cfl(CommunityStrategy):
         if not apart or not self._unsettled(ids):
             return
         if row not in self._whole:
-            self.due.add(row)
+            self.state.due.add(row)
             return
         parted = ids[labels == 1].tolist()
         what = f"alpha_cross {self.alpha_cross[row]:.3f} of cluster {row}: {parted}"
+        now = self.state.communities
         if not self.keeps_all:
             for client in parted:
-                self.removed[client] = server_round
-                del self.communities.members[client]
+                self.state.removed[client] = server_round
+                del now.members[client]
             self.events.append(Event("removed", what, parted))
             return
-        models = np.concatenate([self.communities.models, self.communities.models[row][None, :]])
-        members = self.communities.members | dict.fromkeys(parted, len(models) - 1)
-        self.communities = Communities(models, members)
+        models = np.concatenate([now.models, now.models[row][None, :]])
+        members = now.members | dict.fromkeys(parted, len(models) - 1)
+        self.state.communities = Communities(models, members)
         self.events.append(Event("clustered", what, parted))
 
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, np.ndarray]:
         """Return ids (m,) of a cluster with fresh updates, and their cosines (m, m)."""
-        ids, shifted = self.store.similarity()
-        young = self.store.fresh(server_round, self.max_age)
-        mine = young & np.array([self.communities.members.get(c) == row for c in ids.tolist()])
+        ids, shifted = self.state.store.similarity()
+        young = self.state.store.fresh(server_round, self.max_age)
+        members = self.state.communities.members
+        mine = young & np.array([members.get(client) == row for client in ids.tolist()])
         return ids[mine], shifted[np.ix_(mine, mine)] - 1.0
 
     def _unsettled(self, ids: Labels) -> bool:
         """Whether a cluster stands still as a whole while some of its clients do not."""
         if self.mean_below is None and self.norm_above is None:
             return True
-        known, updates = self.store.updates()
+        known, updates = self.state.store.updates()
         mine = updates[np.isin(known, ids)]
         still = self.mean_below is None or np.linalg.norm(mine.mean(axis=0)) < self.mean_below
         longest = np.linalg.norm(mine, axis=1).max()
@@ -172,7 +190,8 @@ class Cfl(CommunityStrategy):
 
     def _of_members(self, replies: Replies) -> Replies:
         """Return the replies that count, each in the cluster that its client is in now."""
-        rows = [self.communities.members.get(client, -1) for client in replies.client_ids.tolist()]
+        members = self.state.communities.members
+        rows = [members.get(client, -1) for client in replies.client_ids.tolist()]
         kept = np.array(rows) >= 0
         return Replies(
             replies.client_ids[kept],
@@ -185,24 +204,13 @@ class Cfl(CommunityStrategy):
 
     def view(self, server_round: int) -> View | None:
         """Return the clusters, with the removed as one more."""
-        members = self.communities.members
-        rest = dict.fromkeys(self.removed, len(self.communities.models))
+        members = self.state.communities.members
+        rest = dict.fromkeys(self.state.removed, len(self.state.communities.models))
         everyone = dict(sorted((members | rest).items()))
         if not everyone:
             return None
         ids = np.array(list(everyone))
-        known, shifted = self.store.similarity()
+        known, shifted = self.state.store.similarity()
         place = np.searchsorted(known, ids)
         similarity = shifted[np.ix_(place, place)]
         return View(ids, np.array(list(everyone.values())), similarity)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the updates, and the clusters of which all clients are to be asked."""
-        arrays, state = super().checkpoint()
-        return arrays | prefixed("store", self.store.arrays()), state | {"due": sorted(self.due)}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.store = UpdateStore.from_arrays(unprefixed("store", arrays), self.setting.holding())
-        self.due = set(state["due"])

@@ -4,8 +4,9 @@ Bettinelli et al., IEEE Big Data 2024, "Discovering communities with clustered f
 learning", algorithm 1.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from flwr.common import FitRes, Parameters, Scalar
@@ -15,10 +16,32 @@ from pydantic import NonNegativeFloat
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
-from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
+from fl_app.strategies.model_graph import (
+    Exponent,
+    LatestModels,
+    ModelGraph,
+    Scale,
+    Similarity,
+    Snapshot,
+)
 from fl_app.strategies.replies import encode
-from fl_app.strategies.setting import Communities, Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import Setting, View
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Between, Participation, PositiveInt, Vector, Vectors
+
+
+@dataclass(kw_only=True)
+class DiscoveryState(MethodState):
+    """What community discovery must keep."""
+
+    global_model: Vector
+    """The plain mean of the community models (d,)."""
+    latest: LatestModels = field(default_factory=LatestModels)
+    """The last model of each client."""
+    samples: dict[int, float] = field(default_factory=dict)
+    """The training samples of each client, as its last reply said."""
+    round: int = 0
+    """The last round in which communities were found."""
 
 
 class CommunityDiscovery(CommunityStrategy):
@@ -32,6 +55,7 @@ class CommunityDiscovery(CommunityStrategy):
     """
 
     name = "communities"
+    state: DiscoveryState
 
     def __init__(
         self,
@@ -60,10 +84,10 @@ class CommunityDiscovery(CommunityStrategy):
             scale=scale,
             max_age=max_age,
         )
-        self.samples: dict[int, float] = {}
-        self.everyone = setting.initial
-        self.found: Snapshot | None = None
-        self.round = 0
+        self.state = DiscoveryState(
+            communities=Communities.of(setting.initial), global_model=setting.initial
+        )
+        self._found: tuple[int, Snapshot] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
         """Refuse a model that no distance can be measured from."""
@@ -71,12 +95,13 @@ class CommunityDiscovery(CommunityStrategy):
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, the global one and mixtures (m, d), and each client's row."""
-        if self.found is None:
-            return self.everyone[None, :], [(0,)] * len(client_ids)
-        models = self.communities.models
-        given = self._weights(self.found)
-        place = {client: i for i, client in enumerate(self.found.client_ids.tolist())}
-        stock, rows = [models, self.everyone[None, :]], list[Rows]()
+        found = self._look()
+        if found is None:
+            return self.state.global_model[None, :], [(0,)] * len(client_ids)
+        models = self.state.communities.models
+        given = self._weights(found)
+        place = {client: i for i, client in enumerate(found.client_ids.tolist())}
+        stock, rows = [models, self.state.global_model[None, :]], list[Rows]()
         count = len(models) + 1
         for client in client_ids:
             weights = given[place[client]] if client in place else None
@@ -92,7 +117,7 @@ class CommunityDiscovery(CommunityStrategy):
 
     def _weights(self, found: Snapshot) -> Between:
         """Return how much of each community's model (k) each known client receives (n, k)."""
-        models, rows = self.communities.models, found.labels
+        models, rows = self.state.communities.models, found.labels
         if self.attribution != "avg":
             distance = self.graph.between(found.models, models, self.setting.layout)
             if self.attribution == "wnn":
@@ -109,52 +134,40 @@ class CommunityDiscovery(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the models, find the communities, and average inside and over them."""
         replies = self.receive(server_round, results)
-        self.graph.put(server_round, replies, self.strides(replies))
+        self.state.latest.put(server_round, replies, self.strides(replies))
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
-        self.samples.update(heard)
-        self._discover(server_round)
-        return encode(self.everyone), {"train_loss": replies.loss}
+        self.state.samples.update(heard)
+        self.state.round = server_round
+        self._discover()
+        return encode(self.state.global_model), {"train_loss": replies.loss}
 
-    def _discover(self, server_round: int) -> None:
-        found = self.graph.look(server_round)
+    def _look(self) -> Snapshot | None:
+        """Return the communities of the last round, found again after a restart."""
+        now = self.state.round
+        if now and (self._found is None or self._found[0] != now):
+            self._found = now, self.graph.look(self.state.latest, now)
+        return self._found[1] if self._found is not None else None
+
+    def _discover(self) -> None:
+        found = self._look()
+        assert found is not None
         ids = found.client_ids.tolist()
-        weights = self.weights_of(np.array([self.samples[client] for client in ids]))
+        weights = self.weights_of(np.array([self.state.samples[client] for client in ids]))
         count = int(found.labels.max()) + 1
         inside = [np.flatnonzero(found.labels == row) for row in range(count)]
         for each in inside:
             self.watch(found.client_ids[each], weights[each])
         models = np.stack([self.rule(found.models[each], weights[each]) for each in inside])
-        self.communities = Communities(models, dict(zip(ids, found.labels.tolist(), strict=True)))
-        before, self.everyone = self.everyone, models.mean(axis=0)
-        length = float(np.linalg.norm(self.everyone))
-        self.step = float(np.linalg.norm(self.everyone - before)) / length if length else None
-        self.found, self.round = found, server_round
-
-    @property
-    def global_model(self) -> Vector | None:
-        """The plain mean of the community models."""
-        return self.everyone
+        members = dict(zip(ids, found.labels.tolist(), strict=True))
+        self.state.communities = Communities(models, members)
+        before, now = self.state.global_model, models.mean(axis=0)
+        self.state.global_model = now
+        length = float(np.linalg.norm(now))
+        self.step = float(np.linalg.norm(now - before)) / length if length else None
 
     def view(self, server_round: int) -> View | None:
         """Return the communities that were found after this round."""
-        found = self.found
+        found = self._look()
         if found is None:
             return None
         return View(found.client_ids, found.labels, found.similarity, found.distance)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the last models, the global model and what is known of the clients."""
-        arrays, state = super().checkpoint()
-        arrays["everyone"] = self.everyone
-        samples = {str(client): count for client, count in self.samples.items()}
-        state |= {"samples": samples, "round": self.round}
-        return arrays | prefixed("graph", self.graph.arrays()), state
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.everyone = np.array(arrays["everyone"])
-        self.graph.restore(unprefixed("graph", arrays))
-        self.round = state["round"]
-        self.found = self.graph.look(self.round) if self.round else None
-        self.samples = {int(client): count for client, count in state["samples"].items()}

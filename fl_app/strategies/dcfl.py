@@ -6,6 +6,7 @@ differential privacy settings", algorithm 1.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -21,10 +22,28 @@ from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import RULES, Communities, Event, Setting, View, prefixed, unprefixed
+from fl_app.strategies.setting import RULES, Event, Setting, View
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt, Vector, Vectors
 
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
+
+
+@dataclass(kw_only=True)
+class DcflState(MethodState):
+    """What DCFL must keep."""
+
+    global_model: Vector
+    """The mean of the latest models of all clients that count (d,)."""
+    before: Vectors
+    """Where each community's members started from on average (k, d)."""
+    starts: UpdateStore = field(default_factory=lambda: UpdateStore(InMemory()))
+    """The model that each client received last: where its update vector starts."""
+    ends: UpdateStore = field(default_factory=lambda: UpdateStore(InMemory()))
+    """The model that each client returned last: where its update vector ends."""
+    dunn: float | None = None
+    """The Dunn index of the communities before the last round; None: not finite, or there were
+    no communities."""
 
 
 class Dcfl(CommunityStrategy):
@@ -38,6 +57,8 @@ class Dcfl(CommunityStrategy):
     joins the community whose last step lies nearest to its own, and then trains that one's.
     `distance` takes parts of the paper's own, for its ablation.
     """
+
+    state: DcflState
 
     def __init__(
         self,
@@ -54,27 +75,22 @@ class Dcfl(CommunityStrategy):
         self.kind = distance
         self.damping, self.preference = damping, preference
         self.max_age = max_age
-        self.starts, self.ends = UpdateStore(InMemory()), UpdateStore(InMemory())
-        self.everyone = setting.initial
-        self.before = setting.initial[None, :].copy()
-        self.dunn: float | None = None
+        self.state = DcflState(
+            communities=Communities.of(setting.initial),
+            global_model=setting.initial,
+            before=setting.initial[None, :].copy(),
+        )
         self.found: tuple[Labels, Matrix] | None = None
 
     @property
     def notes(self) -> Mapping[str, Any]:
         """The Dunn index of the communities as they were before this round."""
-        finite = self.dunn is not None and np.isfinite(self.dunn)
-        return {"dunn": self.dunn if finite else None}
-
-    @property
-    def global_model(self) -> Vector | None:
-        """The plain mean of the latest models of all clients that count."""
-        return self.everyone
+        return {"dunn": self.state.dunn}
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models and the global one (k + 1, d), and each client's row."""
-        models, members = self.communities.models, self.communities.members
-        stock = np.concatenate([models, self.everyone[None, :]])
+        models, members = self.state.communities.models, self.state.communities.members
+        stock = np.concatenate([models, self.state.global_model[None, :]])
         return stock, [(members.get(client, len(models)),) for client in client_ids]
 
     def aggregate_fit(
@@ -84,21 +100,21 @@ class Dcfl(CommunityStrategy):
         failures: list[tuple[ClientProxy, FitRes] | BaseException],
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the update vectors, find communities where the old ones fail, average inside."""
-        sent = np.concatenate([self.communities.models, self.everyone[None, :]])
+        sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results)
         self._remember(server_round, replies, sent)
         ids, starts, ends = self._fresh(server_round)
         distance = self._distance(starts, ends)
         labels = self._labels(ids, distance, starts, ends)
         count = int(labels.max()) + 1
-        self.before = self._steps_from(count, labels, starts)
+        self.state.before = self._steps_from(count, labels, starts)
         models = np.stack([self._middle(ends[labels == row]) for row in range(count)])
-        self.communities = Communities(
+        self.state.communities = Communities(
             models, dict(zip(ids.tolist(), labels.tolist(), strict=True))
         )
-        self.everyone = self._middle(ends)
+        self.state.global_model = self._middle(ends)
         self.found = ids, distance
-        return encode(self.everyone), {"train_loss": replies.loss}
+        return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _middle(self, models: Vectors) -> Vector:
         """Return the plain mean, or the median, (d,) of models (m, d)."""
@@ -109,14 +125,14 @@ class Dcfl(CommunityStrategy):
             replies.client_ids.tolist(), replies.starts.tolist(), replies.models, strict=True
         )
         for client, row, model in received:
-            self.starts.put(client, sent[row], server_round)
-            self.ends.put(client, model, server_round)
+            self.state.starts.put(client, sent[row], server_round)
+            self.state.ends.put(client, model, server_round)
 
     def _fresh(self, server_round: int) -> tuple[Labels, Vectors, Vectors]:
         """Return ids (m,), starts and ends (m, d) of the update vectors that count."""
-        ids, ends = self.ends.updates()
-        starts = self.starts.updates()[1]
-        young = self.ends.fresh(server_round, self.max_age)
+        ids, ends = self.state.ends.updates()
+        starts = self.state.starts.updates()[1]
+        young = self.state.ends.fresh(server_round, self.max_age)
         return ids[young], starts[young], ends[young]
 
     def _distance(self, starts: Vectors, ends: Vectors) -> Matrix:
@@ -135,12 +151,13 @@ class Dcfl(CommunityStrategy):
 
     def _labels(self, ids: Labels, distance: Matrix, starts: Vectors, ends: Vectors) -> Labels:
         """Return the communities (m,) of this round: the old ones while they fit."""
-        members = self.communities.members
+        members = self.state.communities.members
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
         if old.any():
-            self.dunn = dunn_index(distance[np.ix_(old, old)], labels[old])
-            if len(np.unique(labels[old])) > 1 and self.dunn >= 1:
+            dunn = dunn_index(distance[np.ix_(old, old)], labels[old])
+            self.state.dunn = dunn if np.isfinite(dunn) else None
+            if len(np.unique(labels[old])) > 1 and dunn >= 1:
                 return self._joined(labels, starts, ends)
         return self._cluster(distance)
 
@@ -149,9 +166,12 @@ class Dcfl(CommunityStrategy):
         new = labels < 0
         if new.any():
             part = self.setting.layout.direction
-            models = self.communities.models
+            models = self.state.communities.models
             nearness = dcfl_between(
-                starts[new][:, part], ends[new][:, part], self.before[:, part], models[:, part]
+                starts[new][:, part],
+                ends[new][:, part],
+                self.state.before[:, part],
+                models[:, part],
             )
             labels = labels.copy()
             labels[new] = nearness.argmin(axis=1)
@@ -167,7 +187,7 @@ class Dcfl(CommunityStrategy):
             )
         self.events += [Event("not converged", str(each.message)) for each in caught]
         sizes = np.bincount(labels).tolist()
-        kind = "reclustered" if self.communities.members else "clustered"
+        kind = "reclustered" if self.state.communities.members else "clustered"
         self.events.append(Event(kind, f"{len(sizes)} communities of sizes {sizes}"))
         return labels
 
@@ -181,20 +201,5 @@ class Dcfl(CommunityStrategy):
         if self.found is None:
             return None
         ids, distance = self.found
-        labels = np.array([self.communities.members[client] for client in ids.tolist()])
+        labels = np.array([self.state.communities.members[client] for client in ids.tolist()])
         return View(ids, labels, None, distance)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the update vectors, the global model and the communities' last steps."""
-        arrays, state = super().checkpoint()
-        arrays |= {"everyone": self.everyone, "before": self.before}
-        arrays |= prefixed("starts", self.starts.arrays()) | prefixed("ends", self.ends.arrays())
-        return arrays, state | {"dunn": self.notes["dunn"]}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.everyone, self.before = np.array(arrays["everyone"]), np.array(arrays["before"])
-        self.starts = UpdateStore.from_arrays(unprefixed("starts", arrays), InMemory())
-        self.ends = UpdateStore.from_arrays(unprefixed("ends", arrays), InMemory())
-        self.dunn = state["dunn"]

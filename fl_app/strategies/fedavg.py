@@ -22,7 +22,7 @@ class SingleModel(CommunityStrategy):
         """Replace the model by the aggregate of the valid replies."""
         replies = self.receive(server_round, results)
         self.aggregate(replies)
-        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def view(self, server_round: int) -> View | None:
         """Return None: there are no communities."""

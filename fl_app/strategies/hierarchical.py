@@ -4,8 +4,8 @@ Briggs et al., IJCNN 2020, "Federated learning with hierarchical clustering of l
 to improve training on non-IID data", algorithm 1.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters
@@ -18,9 +18,20 @@ from fl_app.graph.communities import Linkage, agglomerative
 from fl_app.strategies.base import roster
 from fl_app.strategies.model_graph import DottedPath, distance_named
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
-from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.setting import RULES, Setting, View
+from fl_app.strategies.state import Communities
+from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt
+
+
+@dataclass(kw_only=True)
+class HierarchicalState(TwoPhaseState):
+    """What hierarchical clustering must keep."""
+
+    ids: Labels = field(default_factory=lambda: np.empty(0, int))
+    """The clients of the round that clusters (n,)."""
+    distance: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    """How far apart their updates are (n, n)."""
 
 
 class Hierarchical(TwoPhase):
@@ -31,6 +42,8 @@ class Hierarchical(TwoPhase):
     updates and the `linkage`; their models then start from the global one (the paper trains
     each on from the model of that round).
     """
+
+    state: HierarchicalState
 
     def __init__(
         self,
@@ -51,14 +64,13 @@ class Hierarchical(TwoPhase):
         self.threshold = threshold
         self.linkage: Linkage = linkage
         self.measure = distance_named(distance)
-        self.ids = np.empty(0, int)
-        self.distance: Matrix = np.empty((0, 0))
+        self.state = HierarchicalState(communities=Communities.of(setting.initial))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample as usual; all clients train in the round that clusters them."""
-        if self.clustered_at is None and self.is_due(server_round):
+        if self.state.clustered_at is None and self.is_due(server_round):
             everyone = list(roster(client_manager).proxies())
             return self.instruct(server_round, everyone, client_manager)
         return super().configure_fit(server_round, parameters, client_manager)
@@ -67,10 +79,10 @@ class Hierarchical(TwoPhase):
         """Keep the distances among the updates of the round that clusters."""
         if not self.is_due(server_round):
             return
-        updates = self.communities.models[0] - replies.models
-        self.ids = replies.client_ids
-        self.distance = self.measure(updates, updates, self.setting.layout)
-        np.fill_diagonal(self.distance, 0.0)
+        updates = self.state.communities.models[0] - replies.models
+        self.state.ids = replies.client_ids
+        self.state.distance = self.measure(updates, updates, self.setting.layout)
+        np.fill_diagonal(self.state.distance, 0.0)
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""
@@ -78,23 +90,11 @@ class Hierarchical(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Merge clients into communities."""
-        labels = agglomerative(self.distance, threshold=self.threshold, linkage=self.linkage)
-        return self.ids, labels
+        labels = agglomerative(self.state.distance, threshold=self.threshold, linkage=self.linkage)
+        return self.state.ids, labels
 
     def view(self, server_round: int) -> View | None:
         """Return the communities once there are some."""
-        if self.clustered_at is None:
+        if self.state.clustered_at is None:
             return None
-        return View(*self.known(), None, self.distance)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the distances that the communities come from."""
-        arrays, state = super().checkpoint()
-        graph = {"ids": self.ids, "distance": self.distance}
-        return arrays | prefixed("graph", graph), state
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        graph = unprefixed("graph", arrays)
-        self.ids, self.distance = np.array(graph["ids"]), np.array(graph["distance"])
+        return View(*self.known(), None, self.state.distance)

@@ -4,8 +4,9 @@ Ghosh et al., NeurIPS 2020, "An efficient framework for clustered federated lear
 algorithm 1.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from flwr.common import FitRes, Parameters, Scalar
@@ -14,8 +15,31 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.aggregation import Weighting
 from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import RULES, Communities, Event, Setting, View
+from fl_app.strategies.setting import RULES, Event, Setting, View
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
+
+
+@dataclass
+class Trial:
+    """What training from one set of first models came to."""
+
+    loss: float
+    """The usual training loss in the last round of the trial."""
+    models: Vectors
+    """The models after that round (k, d)."""
+    choices: dict[int, int]
+    """The model that each client chose when it last trained."""
+
+
+@dataclass(kw_only=True)
+class IfcaState(MethodState):
+    """What IFCA must keep."""
+
+    choices: dict[int, int] = field(default_factory=dict)
+    """The model that each client chose when it last trained."""
+    tried: list[Trial] = field(default_factory=list)
+    """The trials that are over, while more are to come."""
 
 
 class Ifca(CommunityStrategy):
@@ -29,6 +53,8 @@ class Ifca(CommunityStrategy):
     of first models one after another, and training goes on from the set with the least
     training loss in its last trial round.
     """
+
+    state: IfcaState
 
     def __init__(
         self,
@@ -48,9 +74,7 @@ class Ifca(CommunityStrategy):
         self.count = communities
         self.by_gradients = average == "gradients"
         self.restarts, self.trial_rounds = restarts, trial_rounds
-        self.choices: dict[int, int] = {}
-        self.tried: list[tuple[float, Vectors, dict[int, int]]] = []
-        self.communities = Communities(self._first_models(0))
+        self.state = IfcaState(communities=Communities(self._first_models(0)))
 
     @property
     def phase(self) -> str:
@@ -66,7 +90,7 @@ class Ifca(CommunityStrategy):
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return all models for every client."""
-        return self.communities.models, [tuple(range(self.count))] * len(client_ids)
+        return self.state.communities.models, [tuple(range(self.count))] * len(client_ids)
 
     def aggregate_fit(
         self,
@@ -77,16 +101,16 @@ class Ifca(CommunityStrategy):
         """Average what was trained from each model; after a trial, start anew or take the best."""
         replies = self.receive(server_round, results)
         chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
-        self.choices.update(chosen)
+        self.state.choices.update(chosen)
         if self.by_gradients:
             self._step(replies)
         else:
             self.aggregate(replies)
         self._end_trial(server_round, replies.usual_loss)
-        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _step(self, replies: Replies) -> None:
-        models = self.communities.models
+        models = self.state.communities.models
         for row in np.unique(replies.starts):
             updates = replies.models[replies.starts == row] - models[row]
             models[row] += updates.sum(axis=0) / len(replies.starts)
@@ -95,44 +119,21 @@ class Ifca(CommunityStrategy):
         trial, left = divmod(server_round, self.trial_rounds)
         if not self.restarts or left or trial > self.restarts + 1:
             return
-        self.tried.append((loss, self.communities.models.copy(), dict(self.choices)))
+        models, choices = self.state.communities.models.copy(), dict(self.state.choices)
+        self.state.tried.append(Trial(loss, models, choices))
         if trial <= self.restarts:
-            self.communities, self.choices = Communities(self._first_models(trial)), {}
+            self.state.communities, self.state.choices = Communities(self._first_models(trial)), {}
             return
-        losses = [each[0] for each in self.tried]
+        losses = [each.loss for each in self.state.tried]
         best = int(np.argmin(losses))
-        _, models, self.choices = self.tried[best]
-        self.communities = Communities(models)
-        self.tried = []
+        kept = self.state.tried[best]
+        self.state.communities, self.state.choices = Communities(kept.models), kept.choices
+        self.state.tried = []
         self.events.append(Event("restarted", f"first models {best} of losses {losses}"))
 
     def view(self, server_round: int) -> View | None:
         """Return the models that the clients chose when they last trained."""
-        if not self.choices:
+        if not self.state.choices:
             return None
-        ids = sorted(self.choices)
-        return View(np.array(ids), np.array([self.choices[client] for client in ids]), None)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the choices and the trials so far."""
-        arrays, state = super().checkpoint()
-        tried = {f"tried.{i}": models for i, (_, models, _) in enumerate(self.tried)}
-        notes = [[loss, _named(choices)] for loss, _, choices in self.tried]
-        return arrays | tried, state | {"choices": _named(self.choices), "tried": notes}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.choices = _numbered(state["choices"])
-        self.tried = [
-            (loss, np.array(arrays[f"tried.{i}"]), _numbered(choices))
-            for i, (loss, choices) in enumerate(state["tried"])
-        ]
-
-
-def _named(choices: Mapping[int, int]) -> dict[str, int]:
-    return {str(client): choice for client, choice in choices.items()}
-
-
-def _numbered(choices: Mapping[str, int]) -> dict[int, int]:
-    return {int(client): choice for client, choice in choices.items()}
+        ids = sorted(self.state.choices)
+        return View(np.array(ids), np.array([self.state.choices[client] for client in ids]), None)

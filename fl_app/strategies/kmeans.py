@@ -3,10 +3,9 @@
 Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 2.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
@@ -25,6 +24,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.strategies.base import EvaluateReplies, FitReplies, roster
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Participation, PositiveInt, Vector, Vectors
 
 Weigh = Callable[[rules.Shares], rules.Shares]
@@ -66,9 +66,29 @@ class Best:
     """The start whose clients' points were nearest to their centroids, and what it scored."""
 
     distance: float
+    """The mean distance of a point to its centroid."""
     centroids: Centroids
+    """Where the start came to (k, d)."""
     agreement: dict[str, Any] = field(default_factory=dict)
+    """What was measured of clusters and classes, by name."""
     accuracy: dict[int, float] = field(default_factory=dict)
+    """The accuracy of each client that was measured."""
+
+
+@dataclass(kw_only=True)
+class KMeansState(MethodState):
+    """What federated k-means must keep."""
+
+    descent: Descent
+    """The centroids of this round and the last, and how far they still move."""
+    begun: int = 1
+    """The round in which the present start began."""
+    number: int = 1
+    """The number of the present start."""
+    over: bool = False
+    """Whether the present start has come to its end."""
+    best: Best | None = None
+    """The best start so far; None: none has been scored."""
 
 
 class KMeans(OfPoints):
@@ -84,6 +104,8 @@ class KMeans(OfPoints):
     after each, all clients score its centroids (the paper's RequestScore) and the best are
     kept. `only_start` ends after the first round: with `init=kfed` that is k-FED.
     """
+
+    state: KMeansState
 
     def __init__(
         self,
@@ -108,30 +130,30 @@ class KMeans(OfPoints):
         self.tolerance, self.patience = tolerance, patience
         self.n_init, self.only_start = n_init, only_start
         first = self._centroids(setting.initial[None, :])[0][0]
-        self.descent = Descent(first, first)
-        self.begun, self.number, self.over = 1, 1, False
-        self.best: Best | None = None
+        self.state = KMeansState(
+            communities=Communities.of(setting.initial), descent=Descent(first, first)
+        )
 
     @property
     def notes(self) -> Mapping[str, Any]:
         """Movement of the round, and what was measured of clusters and classes."""
-        found = {"movement": self.descent.moved, "start": self.number, **self.agreement}
+        found = {"movement": self.state.descent.moved, "start": self.state.number, **self.agreement}
         if self.length <= PATHS:
-            found["centroids"] = self.descent.current.tolist()
+            found["centroids"] = self.state.descent.current.tolist()
         return found
 
     @property
     def finished(self) -> bool:
         """Whether the last start has come to its end."""
-        return self.over and self.number == self.n_init
+        return self.state.over and self.state.number == self.n_init
 
     def evaluates(self, server_round: int) -> bool:
         """Whether clients are asked for their score: at the end of each start, too."""
-        return self.over or super().evaluates(server_round)
+        return self.state.over or super().evaluates(server_round)
 
     def _asks(self, server_round: int) -> bool:
         """Whether this is the round in which clients give centroids of their own."""
-        return self.init != "random" and server_round == self.begun
+        return self.init != "random" and server_round == self.state.begun
 
     def task(self, server_round: int) -> Mapping[str, Scalar]:
         """Ask for local steps, or for the clients' own centroids."""
@@ -142,7 +164,7 @@ class KMeans(OfPoints):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample among all clients; all are asked in the round that starts, but by k-FED alone."""
-        if self.over and self.number < self.n_init:
+        if self.state.over and self.state.number < self.n_init:
             self._begin(server_round)
         present = list(roster(client_manager).proxies())
         if self.only_start or not self._asks(server_round):
@@ -159,14 +181,14 @@ class KMeans(OfPoints):
         replies = self.receive(server_round, results)
         centroids, counts = self._centroids(replies.models)
         if self._asks(server_round):
-            self.descent.begin(self._first(centroids, counts))
+            self.state.descent.begin(self._first(centroids, counts))
         else:
-            self.descent.follow(
+            self.state.descent.follow(
                 centroids, self.weigh(counts),
                 learning_rate=self.learning_rate, momentum=self.momentum,
             )  # fmt: skip
-        self.over = self._ends(server_round)
-        return self.publish(self.descent.current), {"train_loss": replies.loss}
+        self.state.over = self._ends(server_round)
+        return self.publish(self.state.descent.current), {"train_loss": replies.loss}
 
     def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for counts that are no numbers of points, or of more than there are."""
@@ -186,9 +208,9 @@ class KMeans(OfPoints):
     def _first(self, centroids: np.ndarray, counts: np.ndarray) -> Centroids:
         """Return the first centroids (k, d) from the clients' own; those there are without any."""
         if not counts.any():
-            return self.descent.current
+            return self.state.descent.current
         own = [c[n > 0] for c, n in zip(centroids, counts, strict=True)]
-        seed = start_seed(self.setting.seed, self.begun)
+        seed = start_seed(self.setting.seed, self.state.begun)
         if self.init == "kfed":
             return initial_centroids(own, self.k, seed=seed)
         pool, weights = np.concatenate(own), counts[counts > 0]
@@ -200,18 +222,19 @@ class KMeans(OfPoints):
 
     def _ends(self, server_round: int) -> bool:
         """Whether this start is over: still, out of its share of the rounds, or k-FED's one."""
-        last = self.setting.rounds * self.number // self.n_init
-        still = self.descent.still(tolerance=self.tolerance, patience=self.patience)
+        last = self.setting.rounds * self.state.number // self.n_init
+        still = self.state.descent.still(tolerance=self.tolerance, patience=self.patience)
         return still or server_round >= last or self.only_start
 
     def _begin(self, server_round: int) -> None:
         """Begin the next start."""
-        self.begun, self.number, self.over = server_round, self.number + 1, False
-        current, fresh = self.descent.current, self.setting.fresh
+        state, fresh = self.state, self.setting.fresh
+        state.begun, state.number, state.over = server_round, state.number + 1, False
+        current = state.descent.current
         if self.init == "random" and fresh is not None:
             current = self._centroids(fresh(server_round)[None, :])[0][0]
             self.publish(current)
-        self.descent = Descent(current, current)
+        state.descent = Descent(current, current)
 
     def aggregate_evaluate(
         self,
@@ -221,41 +244,14 @@ class KMeans(OfPoints):
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Score the centroids; at the end of a start, keep the best ones so far."""
         found = super().aggregate_evaluate(server_round, results, failures)
-        if not self.over or self.n_init == 1:
+        state, distance = self.state, self.distance
+        if not state.over or self.n_init == 1:
             return found
-        if self.distance is not None and (self.best is None or self.distance < self.best.distance):
-            now = self.descent.current
-            self.best = Best(self.distance, now, self.agreement, self.accuracy)
+        if distance is not None and (state.best is None or distance < state.best.distance):
+            state.best = Best(distance, state.descent.current, self.agreement, self.accuracy)
         last = self.finished or server_round >= self.setting.rounds
-        if last and self.best is not None:
-            self.descent.current = self.descent.previous = self.best.centroids
-            self.agreement, self.scores.accuracy = self.best.agreement, self.best.accuracy
-            self.publish(self.best.centroids)
+        if last and state.best is not None:
+            state.descent.current = state.descent.previous = state.best.centroids
+            self.agreement, self.scores.accuracy = state.best.agreement, state.best.accuracy
+            self.publish(state.best.centroids)
         return found
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the centroids of this round and the last, and what is watched."""
-        arrays, state = super().checkpoint()
-        now, best = self.descent, self.best
-        arrays |= {"current": now.current, "previous": now.previous}
-        least = now.least if isfinite(now.least) else None
-        watched: Sequence[Any] = [now.moved, least, now.since, self.begun, self.number, self.over]
-        kept = None
-        if best is not None:
-            arrays["best"] = best.centroids
-            accuracy = {str(client): value for client, value in best.accuracy.items()}
-            kept = [best.distance, best.agreement, accuracy]
-        return arrays, state | {"watched": watched, "best": kept}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        moved, least, since, self.begun, self.number, self.over = state["watched"]
-        least = float("inf") if least is None else least
-        current, previous = np.array(arrays["current"]), np.array(arrays["previous"])
-        self.descent = Descent(current, previous, moved, least, since)
-        self.best = None
-        if state["best"] is not None:
-            distance, found, accuracy = state["best"]
-            clients = {int(client): value for client, value in accuracy.items()}
-            self.best = Best(distance, np.array(arrays["best"]), found, clients)

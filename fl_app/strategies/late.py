@@ -3,21 +3,39 @@
 The reference of Bettinelli et al., IEEE Big Data 2024, for discovering during training.
 """
 
-from collections.abc import Mapping
-from typing import Any, Literal
-
-import numpy as np
+from dataclasses import dataclass, field
+from typing import Literal
 
 from fl_app.aggregation import Weighting
-from fl_app.strategies.model_graph import Exponent, ModelGraph, Scale, Similarity, Snapshot
+from fl_app.strategies.model_graph import (
+    Exponent,
+    LatestModels,
+    ModelGraph,
+    Scale,
+    Similarity,
+    Snapshot,
+)
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting, View, prefixed, unprefixed
-from fl_app.strategies.two_phase import TwoPhase
+from fl_app.strategies.setting import RULES, Setting, View
+from fl_app.strategies.state import Communities
+from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Participation, PositiveInt, Vector
+
+
+@dataclass(kw_only=True)
+class LateState(TwoPhaseState):
+    """What late clustering must keep."""
+
+    latest: LatestModels = field(default_factory=LatestModels)
+    """The last model of each client, up to the clustering."""
+    round: int = 0
+    """The last round whose models are in `latest`."""
 
 
 class Late(TwoPhase):
     """As FLIC, with the similarity of community discovery: of last models, not of updates."""
+
+    state: LateState
 
     def __init__(
         self,
@@ -44,7 +62,7 @@ class Late(TwoPhase):
             scale=scale,
             max_age=max_age,
         )
-        self.round = 0
+        self.state = LateState(communities=Communities.of(setting.initial))
         self._found: tuple[int, Snapshot] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
@@ -53,8 +71,8 @@ class Late(TwoPhase):
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
-        self.round = server_round
-        self.graph.put(server_round, replies, self.strides(replies))
+        self.state.round = server_round
+        self.state.latest.put(server_round, replies, self.strides(replies))
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""
@@ -68,24 +86,14 @@ class Late(TwoPhase):
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that would be found now."""
         every = self.setting.look_ahead_every
-        if self.clustered_at is None and (every == 0 or server_round % every):
+        if self.state.clustered_at is None and (every == 0 or server_round % every):
             return None
         found = self._look()
-        labels = found.labels if self.clustered_at is None else self.known()[1]
+        labels = found.labels if self.state.clustered_at is None else self.known()[1]
         return View(found.client_ids, labels, found.similarity, found.distance)
 
     def _look(self) -> Snapshot:
-        if self._found is None or self._found[0] != self.round:
-            self._found = self.round, self.graph.look(self.round)
+        now = self.state.round
+        if self._found is None or self._found[0] != now:
+            self._found = now, self.graph.look(self.state.latest, now)
         return self._found[1]
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the last models."""
-        arrays, state = super().checkpoint()
-        return arrays | prefixed("graph", self.graph.arrays()), state | {"round": self.round}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.graph.restore(unprefixed("graph", arrays))
-        self.round = state["round"]

@@ -1,7 +1,6 @@
 """The graph of the clients' latest models, as community discovery sees it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Annotated, Literal
 
@@ -57,8 +56,32 @@ class Snapshot:
     labels: Labels
 
 
+@dataclass
+class LatestModels:
+    """The last model of each client."""
+
+    store: UpdateStore = field(default_factory=lambda: UpdateStore(InMemory()))
+    """The models themselves, and the round of each."""
+    odd: set[int] = field(default_factory=set)
+    """The clients whose last update was odd."""
+
+    def put(self, server_round: int, replies: Replies, strides: Weights) -> None:
+        """Keep the models of a round, and whose update was odd: norms in usual ones (n,)."""
+        odd = (strides > ODD) | (strides < 1 / ODD)
+        each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
+        for client_id, model, is_odd in each:
+            self.store.put(client_id, model, server_round)
+            (self.odd.add if is_odd else self.odd.discard)(client_id)
+
+    def fresh(self, server_round: int, max_age: int | None) -> tuple[Labels, Vectors]:
+        """Return the ids (n,) and models (n, d) of the clients heard of in `max_age` rounds."""
+        ids, models = self.store.updates()
+        young = self.store.fresh(server_round, max_age)
+        return ids[young], models[young]
+
+
 class ModelGraph:
-    """Keeps the last model of each client; those older than `max_age` rounds count no more."""
+    """The graph of last models; those older than `max_age` rounds count no more."""
 
     def __init__(
         self,
@@ -74,8 +97,6 @@ class ModelGraph:
         self.between = distance_named(similarity)
         self.exponent, self.scale = exponent, scale
         self.max_age = max_age
-        self.store = UpdateStore(InMemory())
-        self.odd: set[int] = set()
 
     def check(self, model: Vector) -> None:
         """Raise ValueError for a model (d,) whose distance to itself is no finite number.
@@ -88,37 +109,14 @@ class ModelGraph:
         if not isfinite(to_itself):
             raise ValueError(f"its distance to itself must be finite, got {to_itself}")
 
-    def put(self, server_round: int, replies: Replies, strides: Weights) -> None:
-        """Keep the models of a round, and whose update was odd: norms in usual ones (n,)."""
-        odd = (strides > ODD) | (strides < 1 / ODD)
-        each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
-        for client_id, model, is_odd in each:
-            self.store.put(client_id, model, server_round)
-            (self.odd.add if is_odd else self.odd.discard)(client_id)
-
-    def look(self, server_round: int) -> Snapshot:
+    def look(self, latest: LatestModels, server_round: int) -> Snapshot:
         """Find the communities among the models that count in this round; needs one at least."""
-        ids, models = self.fresh(server_round)
+        ids, models = latest.fresh(server_round, self.max_age)
         distance = self.between(models, models, self.layout)
         np.fill_diagonal(distance, 0.0)
-        odd = np.isin(ids, list(self.odd)) if self.scale == "ordinary" else None
+        odd = np.isin(ids, list(latest.odd)) if self.scale == "ordinary" else None
         similarity = normalised_similarity(distance, exponent=self.exponent, odd=odd)
         how = self.finding
         options = {"resolution": how.resolution, "seed": how.seed}
         labels = louvain(similarity, backend=how.backend, **options)  # type: ignore[arg-type]
         return Snapshot(ids, models, distance, similarity, labels)
-
-    def fresh(self, server_round: int) -> tuple[Labels, Vectors]:
-        """Return the ids (n,) and last models (n, d) of the clients heard of recently enough."""
-        ids, models = self.store.updates()
-        young = self.store.fresh(server_round, self.max_age)
-        return ids[young], models[young]
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state for a checkpoint."""
-        return self.store.arrays() | {"odd": np.array(sorted(self.odd), np.int64)}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take up what `arrays` returned."""
-        self.store = UpdateStore.from_arrays(arrays, InMemory())
-        self.odd = set(arrays["odd"].tolist())

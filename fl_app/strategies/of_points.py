@@ -52,7 +52,7 @@ class OfPoints(CommunityStrategy):
     def publish(self, centroids: Centroids) -> Parameters:
         """Make centroids (k, d) the model that clients receive."""
         flat = np.concatenate([centroids.ravel(), np.zeros(self.k)]).astype(np.float32)
-        self.communities.models[0] = flat
+        self.state.communities.models[0] = flat
         return encode(flat)
 
     def aggregate_evaluate(

@@ -1,6 +1,6 @@
-"""What a strategy is given, what it keeps, and what it shows."""
+"""What a strategy is given, and what it shows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -75,31 +75,3 @@ class Event:
     kind: str
     detail: str
     clients: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Communities:
-    """Models and who receives which: the state that every strategy keeps.
-
-    `models` (k, d); `members` maps a client to its row, once it is known. A client without
-    a row receives the only model, or tries them all.
-    """
-
-    models: Vectors
-    members: dict[int, int] = field(default_factory=dict)
-
-    def rows_for(self, client_id: int) -> Sequence[int]:
-        """Return the rows of the models that a client may receive."""
-        row = self.members.get(client_id)
-        return range(len(self.models)) if row is None else (row,)
-
-
-def prefixed(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays of a part of the state under names of their own in a checkpoint."""
-    return {f"{name}.{key}": array for key, array in arrays.items()}
-
-
-def unprefixed(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return what `prefixed` was given."""
-    prefix = f"{name}."
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}

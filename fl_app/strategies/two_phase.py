@@ -1,8 +1,7 @@
 """Methods that train one model first, cluster the clients once, then train one model each."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
@@ -11,8 +10,17 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
 from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Communities, Event
+from fl_app.strategies.setting import Event
+from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels
+
+
+@dataclass(kw_only=True)
+class TwoPhaseState(MethodState):
+    """What such a method must keep."""
+
+    clustered_at: int | None = None
+    """The round after which the clients were clustered; None: not yet."""
 
 
 class TwoPhase(CommunityStrategy):
@@ -24,7 +32,7 @@ class TwoPhase(CommunityStrategy):
     take the best.
     """
 
-    clustered_at: int | None = None
+    state: TwoPhaseState
 
     @abstractmethod
     def remember(self, server_round: int, replies: Replies) -> None:
@@ -43,12 +51,12 @@ class TwoPhase(CommunityStrategy):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample among all clients, or, once clustered, inside each community."""
         present = list(roster(client_manager).proxies())
-        if self.clustered_at is None:
+        if self.state.clustered_at is None:
             cohort = self.sample(server_round, present, "all")
         else:
-            members = self.communities.members
+            members = self.state.communities.members
             cohort = []
-            for row in range(len(self.communities.models)):
+            for row in range(len(self.state.communities.models)):
                 inside = [client for client in present if members.get(client) == row]
                 cohort += self.sample(server_round, inside, f"community {row}")
         return self.instruct(server_round, sorted(cohort), client_manager)
@@ -61,39 +69,29 @@ class TwoPhase(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Remember, aggregate per community, cluster when it is time."""
         replies = self.receive(server_round, results)
-        if self.clustered_at is None:
+        if self.state.clustered_at is None:
             self.remember(server_round, replies)
         self.aggregate(replies)
-        if self.clustered_at is None and self.is_due(server_round):
+        if self.state.clustered_at is None and self.is_due(server_round):
             self._cluster(server_round)
-        return encode(self.communities.models[0]), {"train_loss": replies.loss}
+        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def evaluates(self, server_round: int) -> bool:
         """Measure at the clustering round too: accuracy before is the global model's there."""
-        return super().evaluates(server_round) or server_round == self.clustered_at
+        return super().evaluates(server_round) or server_round == self.state.clustered_at
 
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities; each starts from the global model."""
         ids, labels = self.find()
-        models = np.repeat(self.communities.models[:1], labels.max() + 1, axis=0)
+        models = np.repeat(self.state.communities.models[:1], labels.max() + 1, axis=0)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        self.communities = Communities(models, members)
-        self.clustered_at = server_round
+        self.state.communities = Communities(models, members)
+        self.state.clustered_at = server_round
         sizes = np.bincount(labels).tolist()
         self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
 
     def known(self) -> tuple[Labels, Labels]:
         """Return the sorted ids of the members (n,) and their communities (n,)."""
-        members = self.communities.members
+        members = self.state.communities.members
         ids = np.array(sorted(members), int)
         return ids, np.array([members[client] for client in ids.tolist()], int)
-
-    def checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Add the clustering round."""
-        arrays, state = super().checkpoint()
-        return arrays, state | {"clustered_at": self.clustered_at}
-
-    def restore(self, arrays: Mapping[str, np.ndarray], state: Mapping[str, Any]) -> None:
-        """Take up what `checkpoint` returned."""
-        super().restore(arrays, state)
-        self.clustered_at = state["clustered_at"]

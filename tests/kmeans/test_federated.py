@@ -22,6 +22,8 @@ from fl_app.records.models import read_models
 from fl_app.strategies.kmeans import KMeans
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import Identity, Roster
+from fl_app.strategies.state import load as load_state
+from fl_app.strategies.state import save
 
 BASE = ["population=iid", "population.clients=6", "network=centroids", "records.figures=false"]
 PLAIN = ["strategy.steps=1", "strategy.learning_rate=1.0", "strategy.momentum=0.0",
@@ -161,16 +163,16 @@ def test_counts_that_cannot_weigh_are_refused() -> None:
 def test_clients_without_points_leave_the_centroids_where_they_are(init: str) -> None:
     strategy = server_wiring.strategy(load([*BASE, "strategy=kmeans", f"strategy.init={init}"]))
     assert isinstance(strategy, KMeans)
-    before = strategy.descent.current.copy()
+    before = strategy.state.descent.current.copy()
     models = np.ones((3, strategy.k * strategy.length + strategy.k), np.float32)
     models[:, -strategy.k :] = 0
     ones = np.ones(3)
     replies = Replies(np.arange(3), models, np.zeros(3, int), ones, ones, ones)
     strategy.receive = lambda *_: replies  # type: ignore[method-assign]
     strategy.aggregate_fit(1, [], [])
-    np.testing.assert_array_equal(strategy.descent.current, before)
+    np.testing.assert_array_equal(strategy.state.descent.current, before)
     strategy.aggregate_fit(2, [], [])
-    assert np.isfinite(strategy.communities.models).all()
+    assert np.isfinite(strategy.state.communities.models).all()
 
 
 def test_two_blobs_far_from_the_origin_are_told_apart_in_a_run(tmp_path: Path) -> None:
@@ -300,6 +302,6 @@ def test_a_strategy_taken_up_in_the_middle_goes_on_as_if_nothing_had_happened() 
             strategy.receive = lambda *_, given=given: given  # type: ignore[method-assign]
             strategy.aggregate_fit(server_round, [], [])
         again = server_wiring.strategy(config)
-        again.restore(*second.checkpoint())
+        load_state(again.state, *save(second.state))
         second = again
-    np.testing.assert_array_equal(first.communities.models, second.communities.models)
+    np.testing.assert_array_equal(first.state.communities.models, second.state.communities.models)

@@ -150,10 +150,10 @@ def test_a_safetensors_file_of_another_program_is_refused(
 
 
 def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "VERSION", 3)
+    monkeypatch.setattr(checkpoint, "VERSION", 4)
     write(tmp_path, KEPT)
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has version 3, this program reads version 2"):
+    with pytest.raises(CheckpointError, match="has version 4, this program reads version 3"):
         read(tmp_path)
 
 

@@ -26,6 +26,7 @@ from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.setting import Setting
+from fl_app.strategies.state import save
 
 CLIENTS, LIARS = 12, (1, 4, 7)
 HONEST = "honest"
@@ -241,12 +242,12 @@ def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
 
 def state(strategy: CommunityStrategy) -> tuple[Any, ...]:
     """Return all that a strategy has learnt, so that two of them can be compared."""
-    arrays, values = strategy.checkpoint()
+    arrays, values = save(strategy.state)
     return (
         {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()},
         json.dumps(values, sort_keys=True, allow_nan=False),
-        strategy.communities.models.tobytes(),
-        strategy.communities.members,
+        strategy.state.communities.models.tobytes(),
+        strategy.state.communities.members,
         json.dumps(strategy.notes),
         repr(strategy.scores),
         [repr(event) for event in strategy.events],
@@ -255,6 +256,6 @@ def state(strategy: CommunityStrategy) -> tuple[Any, ...]:
         strategy.dominance,
         strategy.said,
         strategy.training_s,
-        sorted(strategy.removed.items()),
+        sorted(strategy.state.removed.items()),
         strategy.suspects,
     )

@@ -12,6 +12,7 @@ from toy import TARGETS, honest, play, reply, roster, setting
 
 from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.robust import Robust
+from fl_app.strategies.state import load, save
 
 LIARS = {1, 4, 7}
 
@@ -29,20 +30,20 @@ def _attacked(client: int, start: np.ndarray, server_round: int) -> FitRes:
 def test_liars_are_removed_by_name_and_never_asked_again() -> None:
     strategy, known = Cfl(setting(), participation=1.0), roster(12, groups=1)
     play(strategy, known, range(1, 2), client=_attacked)
-    assert strategy.removed == dict.fromkeys(LIARS, 1)
+    assert strategy.state.removed == dict.fromkeys(LIARS, 1)
     (event,) = strategy.events
     assert event.kind == "removed"
     assert "[1, 4, 7]" in event.detail
     assert strategy.suspects == LIARS
     play(strategy, known, range(2, 8), client=_attacked)
     assert not LIARS & set(strategy.cohort)
-    np.testing.assert_allclose(strategy.communities.models[0], TARGETS[0], atol=0.2)
+    np.testing.assert_allclose(strategy.state.communities.models[0], TARGETS[0], atol=0.2)
 
 
 def test_the_update_of_the_removed_never_reaches_the_mean() -> None:
     strategy = Cfl(setting(), participation=1.0)
     play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
-    assert (strategy.communities.models[0][[0, 5]] > 0).all()
+    assert (strategy.state.communities.models[0][[0, 5]] > 0).all()
 
 
 def test_clusters_are_split_until_they_agree() -> None:
@@ -55,8 +56,10 @@ def test_clusters_are_split_until_they_agree() -> None:
     }
     assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
     assert strategy.phase == "clustered"
-    for client, row in strategy.communities.members.items():
-        np.testing.assert_allclose(strategy.communities.models[row], TARGETS[client % 3], atol=0.2)
+    for client, row in strategy.state.communities.members.items():
+        np.testing.assert_allclose(
+            strategy.state.communities.models[row], TARGETS[client % 3], atol=0.2
+        )
 
 
 def test_those_who_agree_are_never_split() -> None:
@@ -65,7 +68,7 @@ def test_those_who_agree_are_never_split() -> None:
 
     strategy = Cfl(setting(), participation=0.5, mode="clusters")
     play(strategy, roster(8), range(1, 8), client=same)
-    assert len(strategy.communities.models) == 1
+    assert len(strategy.state.communities.models) == 1
     assert strategy.notes["alpha_cross"]["0"] == pytest.approx(1.0)
 
 
@@ -73,7 +76,7 @@ def test_only_the_freshly_heard_of_are_split() -> None:
     strategy = Cfl(setting(), participation=0.25, mode="clusters", alpha_threshold=0.5)
     play(strategy, roster(12), range(1, 2))
     cohort = set(strategy.cohort)
-    assert set(strategy.communities.members) == cohort
+    assert set(strategy.state.communities.members) == cohort
 
 
 def test_a_cluster_is_cut_after_a_round_that_asked_all_of_it() -> None:
@@ -81,14 +84,14 @@ def test_a_cluster_is_cut_after_a_round_that_asked_all_of_it() -> None:
     strategy = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
     play(strategy, known, range(1, 2))
     assert len(strategy.cohort) == 6
-    assert len(strategy.communities.models) == 1
-    strategy.communities.members.update(dict.fromkeys(range(12), 0))
+    assert len(strategy.state.communities.models) == 1
+    strategy.state.communities.members.update(dict.fromkeys(range(12), 0))
     again = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
-    again.restore(*strategy.checkpoint())
+    load(again.state, *save(strategy.state))
     for each in (strategy, again):
         play(each, known, range(2, 3))
         assert len(each.cohort) == 12
-        parts = {frozenset(c for c, row in each.communities.members.items() if row == r)
+        parts = {frozenset(c for c, row in each.state.communities.members.items() if row == r)
                  for r in range(2)}  # fmt: skip
         groups = [frozenset(range(group, 12, 3)) for group in range(3)]
         assert any({group, frozenset(range(12)) - group} == parts for group in groups)
@@ -104,20 +107,20 @@ def test_clients_without_groups_are_not_split_under_a_gap() -> None:
     for gap, clusters in ((None, 2), (0.1, 1)):
         strategy = Cfl(setting(), gap_above=gap, **options)
         play(strategy, roster(6), range(1, 2), client=_apart)
-        assert len(strategy.communities.models) == clusters
+        assert len(strategy.state.communities.models) == clusters
     pair = Cfl(setting(), gap_above=0.1, **options)
     play(pair, roster(2), range(1, 2), client=_apart)
-    assert len(pair.communities.models) == 1
+    assert len(pair.state.communities.models) == 1
     strategy = Cfl(setting(), gap_above=0.1, **options)
     play(strategy, roster(12), range(1, 8))
-    assert len(strategy.communities.models) == 3
+    assert len(strategy.state.communities.models) == 3
 
 
 @pytest.mark.parametrize("option", [{"mean_below": 1e-6}, {"norm_above": 1e6}])
 def test_the_gate_on_norms_holds_back_a_split(option: dict[str, float]) -> None:
     strategy = Cfl(setting(), participation=1.0, **option)
     play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
-    assert strategy.removed == {}
+    assert strategy.state.removed == {}
 
 
 def test_a_threshold_that_decays_splits_no_more() -> None:
@@ -125,7 +128,7 @@ def test_a_threshold_that_decays_splits_no_more() -> None:
     options = {"participation": 1.0, "mode": "clusters", "alpha_threshold": 0.5}
     late = Cfl(setting(), alpha_decay=0.01, **options)
     play(late, roster(12), range(3, 4))
-    assert len(late.communities.models) == 1
+    assert len(late.state.communities.models) == 1
 
 
 RULES = {"median": 1e-3, "trimmed_mean": 0.3, "krum": 0.3, "multi_krum": 0.3, "bulyan": 0.3,
@@ -141,7 +144,7 @@ def test_robust_rules_stand_a_few_liars(rule: str) -> None:
 
     strategy = Robust(setting(), participation=1.0, rule=rule, malicious=2, trim=0.2)
     play(strategy, roster(12, groups=1), range(1, 10), client=wild)
-    np.testing.assert_allclose(strategy.communities.models[0], TARGETS[0], atol=0.3)
+    np.testing.assert_allclose(strategy.state.communities.models[0], TARGETS[0], atol=0.3)
 
 
 @pytest.mark.parametrize("rule", list(RULES))
@@ -149,4 +152,4 @@ def test_robust_rules_take_any_number_of_replies(rule: str) -> None:
     for clients in range(1, 8):
         strategy = Robust(setting(), participation=1.0, rule=rule, malicious=3)
         play(strategy, roster(clients, groups=1), range(1, 3))
-        assert np.isfinite(strategy.communities.models).all()
+        assert np.isfinite(strategy.state.communities.models).all()

@@ -15,6 +15,7 @@ from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.hierarchical import Hierarchical
 from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.late import Late
+from fl_app.strategies.state import load, save
 
 PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
 
@@ -57,20 +58,20 @@ def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_thos
     known = roster(5)
     strategy = CommunityDiscovery(setting(), participation=1.0)
     play(strategy, known, range(1, 5))
-    _, last = strategy.graph.fresh(4)
-    members = strategy.communities.members
-    for row, model in enumerate(strategy.communities.models):
+    _, last = strategy.state.latest.fresh(4, None)
+    members = strategy.state.communities.members
+    for row, model in enumerate(strategy.state.communities.models):
         mine = [client for client in range(5) if members[client] == row]
         np.testing.assert_allclose(model, last[mine].mean(axis=0), rtol=1e-6)
-    means = strategy.communities.models.mean(axis=0)
-    np.testing.assert_array_equal(strategy.global_model, means)
+    means = strategy.state.communities.models.mean(axis=0)
+    np.testing.assert_array_equal(strategy.state.global_model, means)
     weighed = CommunityDiscovery(setting(), participation=1.0, weighting="samples")
     play(weighed, known, range(1, 2))
-    _, last = weighed.graph.fresh(1)
-    mine = [client for client in range(5) if weighed.communities.members[client] == 0]
+    _, last = weighed.state.latest.fresh(1, None)
+    mine = [client for client in range(5) if weighed.state.communities.members[client] == 0]
     weights = [10.0 + client for client in mine]
     expected = np.average(last[mine], axis=0, weights=weights)
-    np.testing.assert_allclose(weighed.communities.models[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(weighed.state.communities.models[0], expected, rtol=1e-5)
 
 
 def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> None:
@@ -82,19 +83,19 @@ def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> 
     known = roster(12)
     strategy = CommunityDiscovery(setting(), participation=1.0)
     play(strategy, known, range(1, 3), client=client)
-    assert strategy.graph.odd == {1, 4}
+    assert strategy.state.latest.odd == {1, 4}
     again = CommunityDiscovery(setting(), participation=1.0)
-    again.restore(*strategy.checkpoint())
-    assert again.graph.odd == {1, 4}
+    load(again.state, *save(strategy.state))
+    assert again.state.latest.odd == {1, 4}
     play(strategy, known, range(3, 4), client=client)
-    assert 1 not in strategy.graph.odd
+    assert 1 not in strategy.state.latest.odd
 
 
 def test_two_replies_cannot_say_what_is_usual() -> None:
     known = roster(2)
     strategy = CommunityDiscovery(setting(), participation=1.0)
     play(strategy, known, range(1, 2), client=lambda client, start, r: reply(start * client))
-    assert strategy.graph.odd == set()
+    assert strategy.state.latest.odd == set()
 
 
 def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
@@ -106,9 +107,9 @@ def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
     play(strategy, known, range(3, 5))
     models, offers = strategy.attribute([0, 1, 77])
     for rows in (offers[0], offers[2]):
-        np.testing.assert_array_equal(models[rows[0]], strategy.global_model)
-    assert offers[1][0] < len(strategy.communities.models)
-    assert 0 not in strategy.communities.members
+        np.testing.assert_array_equal(models[rows[0]], strategy.state.global_model)
+    assert offers[1][0] < len(strategy.state.communities.models)
+    assert 0 not in strategy.state.communities.members
 
 
 def test_everyone_is_measured_on_the_global_model_too() -> None:
@@ -148,20 +149,20 @@ def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
     play(strategy, roster(12), range(1, 4))
     models, ((row,),) = strategy.attribute([4])
     own = models[row]
-    count = len(strategy.communities.models)
+    count = len(strategy.state.communities.models)
     assert row > count
-    basis, *_ = np.linalg.lstsq(strategy.communities.models.T, own, rcond=None)
+    basis, *_ = np.linalg.lstsq(strategy.state.communities.models.T, own, rcond=None)
     np.testing.assert_allclose(basis.sum(), 1.0, rtol=1e-3)
     assert (np.abs(basis) > 1e-3).sum() <= 2
 
 
 def test_ifca_leaves_a_model_that_nobody_chose_and_averages_the_others() -> None:
     strategy = Ifca(setting(), participation=1.0, communities=5)
-    before = strategy.communities.models.copy()
+    before = strategy.state.communities.models.copy()
     play(strategy, roster(6), range(1, 2))
-    chosen = set(strategy.choices.values())
+    chosen = set(strategy.state.choices.values())
     for row in range(5):
-        moved = not np.array_equal(strategy.communities.models[row], before[row])
+        moved = not np.array_equal(strategy.state.communities.models[row], before[row])
         assert moved == (row in chosen)
 
 
@@ -170,12 +171,12 @@ def test_ifca_by_gradients_divides_by_all_who_replied() -> None:
         return reply(start + np.float32(client + 1))
 
     strategy = Ifca(setting(), participation=1.0, communities=2, average="gradients")
-    before = strategy.communities.models.copy()
+    before = strategy.state.communities.models.copy()
     play(strategy, roster(4), range(1, 2), client=push)
     for row in range(2):
-        total = sum(c + 1 for c, choice in strategy.choices.items() if choice == row)
+        total = sum(c + 1 for c, choice in strategy.state.choices.items() if choice == row)
         expected = before[row] + total / 4
-        np.testing.assert_allclose(strategy.communities.models[row], expected, rtol=1e-6)
+        np.testing.assert_allclose(strategy.state.communities.models[row], expected, rtol=1e-6)
 
 
 def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
@@ -186,11 +187,11 @@ def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
 
     strategy = Ifca(setting(), participation=1.0, communities=2, restarts=2, trial_rounds=2)
     play(strategy, roster(4), range(1, 5), client=graded)
-    second = strategy.tried[1][1].copy()
+    second = strategy.state.tried[1].models.copy()
     play(strategy, roster(4), range(5, 7), client=graded)
-    np.testing.assert_array_equal(strategy.communities.models, second)
+    np.testing.assert_array_equal(strategy.state.communities.models, second)
     assert strategy.events[-1].kind == "restarted"
-    assert strategy.tried == []
+    assert strategy.state.tried == []
 
 
 def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> None:
@@ -201,4 +202,4 @@ def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> N
         play(strategy, known, range(server_round, server_round + 1))
         sizes.append(len(strategy.cohort))
     assert sizes == [3, 3, 12, 3]
-    assert strategy.clustered_at == 3
+    assert strategy.state.clustered_at == 3

@@ -16,6 +16,7 @@ from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Identity
+from fl_app.strategies.state import load, save
 
 
 @pytest.fixture(params=list(STRATEGIES))
@@ -24,7 +25,7 @@ def build(request: pytest.FixtureRequest):
 
 
 def _models(strategy: CommunityStrategy) -> np.ndarray:
-    return strategy.communities.models
+    return strategy.state.communities.models
 
 
 def test_runs_are_repeatable_and_do_not_depend_on_reply_order(build) -> None:
@@ -32,7 +33,7 @@ def test_runs_are_repeatable_and_do_not_depend_on_reply_order(build) -> None:
     play(first, roster(12), range(1, 9))
     play(second, roster(12), range(1, 9), reverse=True)
     np.testing.assert_array_equal(_models(first), _models(second))
-    assert first.communities.members == second.communities.members
+    assert first.state.communities.members == second.state.communities.members
 
 
 def test_another_seed_samples_other_clients(build) -> None:
@@ -51,12 +52,12 @@ def test_restored_strategy_goes_on_as_if_nothing_had_happened(
     play(whole, roster(12), range(1, 9))
     before, after = build(setting()), build(setting())
     play(before, roster(12), range(1, stop + 1))
-    write(tmp_path, Checkpoint(stop, *before.checkpoint()))
+    write(tmp_path, Checkpoint(stop, *save(before.state)))
     kept = read(tmp_path)
-    after.restore(kept.arrays, kept.state)
+    load(after.state, kept.arrays, kept.state)
     play(after, roster(12), range(stop + 1, 9))
     np.testing.assert_array_equal(_models(whole), _models(after))
-    assert whole.communities.members == after.communities.members
+    assert whole.state.communities.members == after.state.communities.members
 
 
 def test_no_more_clients_are_measured_than_asked_for_and_others_each_time(build) -> None:
@@ -132,10 +133,10 @@ def test_a_community_whose_clients_are_gone_keeps_its_model(build) -> None:
         if client % 3 == 0:
             known.unregister(proxy)
     before = {row: model.copy() for row, model in enumerate(_models(strategy))}
-    members = dict(strategy.communities.members)
+    members = dict(strategy.state.communities.members)
     play(strategy, known, range(7, 9))
     assert np.isfinite(_models(strategy)).all()
-    now = strategy.communities.members
+    now = strategy.state.communities.members
     gone = {client: row for client, row in members.items() if client % 3 == 0}
     for client, row in gone.items():
         alone = all(c % 3 == 0 for c in members if members[c] == row)

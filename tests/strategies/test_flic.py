@@ -22,13 +22,15 @@ def _flic(**options: object) -> Flic:
 def test_planted_groups_are_found_and_each_gets_its_own_model() -> None:
     strategy = _flic(participation=1.0)
     play(strategy, roster(12), range(1, 11))
-    members = strategy.communities.members
-    assert strategy.clustered_at == 6
+    members = strategy.state.communities.members
+    assert strategy.state.clustered_at == 6
     assert {frozenset(c for c in members if members[c] == row) for row in range(3)} == {
         frozenset(range(group, 12, 3)) for group in range(3)
     }
     for client, row in members.items():
-        np.testing.assert_allclose(strategy.communities.models[row], TARGETS[client % 3], atol=0.35)
+        np.testing.assert_allclose(
+            strategy.state.communities.models[row], TARGETS[client % 3], atol=0.35
+        )
 
 
 def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead() -> None:
@@ -36,7 +38,7 @@ def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead
     play(strategy, roster(12), range(1, 5))
     view = strategy.view(4)
     assert strategy.phase == "federated"
-    assert len(strategy.communities.models) == 1
+    assert len(strategy.state.communities.models) == 1
     assert view is not None
     assert view.labels.shape == view.client_ids.shape
 
@@ -56,7 +58,7 @@ def test_the_whole_matrix_of_many_clients_is_shown_at_the_clustering_alone() -> 
 def test_updates_are_the_received_model_minus_the_returned_one() -> None:
     strategy = _flic(participation=1.0)
     play(strategy, roster(3), range(1, 2))
-    ids, updates = strategy.store.updates()
+    ids, updates = strategy.state.store.updates()
     assert ids.tolist() == [0, 1, 2]
     np.testing.assert_allclose(updates, -0.5 * TARGETS, atol=0.06)
 
@@ -64,16 +66,16 @@ def test_updates_are_the_received_model_minus_the_returned_one() -> None:
 def test_early_updates_are_left_out_of_the_graph() -> None:
     strategy = _flic(participation=1.0, ignore_before=4)
     play(strategy, roster(6), range(1, 4))
-    assert len(strategy.store) == 0
+    assert len(strategy.state.store) == 0
     play(strategy, roster(6), range(4, 5))
-    assert strategy.store.rounds().tolist() == [4] * 6
+    assert strategy.state.store.rounds().tolist() == [4] * 6
 
 
 def test_statistics_of_normalisation_do_not_count_as_direction() -> None:
     layout = Layout(("w", "running_mean"), ((4,), (2,)), 1)
     strategy = Flic(setting(layout=layout), participation=1.0, cluster_round=6)
     play(strategy, roster(3), range(1, 2))
-    _, updates = strategy.store.updates()
+    _, updates = strategy.state.store.updates()
     assert updates.shape == (3, 4)
     assert LAYOUT.direction == slice(0, 6)
 
@@ -84,14 +86,14 @@ def test_auto_clusters_once_the_loss_stands_still() -> None:
     assert strategy.stability is None
     play(strategy, roster(6), range(4, 5))
     assert strategy.stability == 0.0
-    assert strategy.clustered_at == 4
+    assert strategy.state.clustered_at == 4
 
 
 def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
     known = roster(12)
     strategy = _flic(participation=0.2, cluster_round=3)
     play(strategy, known, range(1, 11))
-    strangers = set(range(12)) - set(strategy.communities.members)
+    strangers = set(range(12)) - set(strategy.state.communities.members)
     assert strangers
     instructions = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
     results = []

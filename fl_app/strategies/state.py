@@ -1,0 +1,155 @@
+"""The state of a method: one dataclass that one function saves and one function loads."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import inf
+from types import UnionType
+from typing import (
+    Any,
+    Protocol,
+    Self,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
+
+import numpy as np
+
+from fl_app.types import Vector, Vectors
+
+
+@runtime_checkable
+class Persistent(Protocol):
+    """A field that saves and loads itself, such as the updates of all clients."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the whole content as arrays by name."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over what `arrays` returned; called on an empty object of the same settings."""
+
+
+@dataclass
+class Communities:
+    """The models of the communities, and which client receives which."""
+
+    models: Vectors
+    """One row per community (k, d)."""
+    members: dict[int, int] = field(default_factory=dict)
+    """The row of each client that belongs to a community; the others receive the only model, or
+    try all of them."""
+
+    @classmethod
+    def of(cls, initial: Vector) -> Self:
+        """Return a single community with the first model (d,), without members."""
+        return cls(initial[None, :].copy())
+
+    def rows_for(self, client_id: int) -> Sequence[int]:
+        """Return the rows of the models that a client may receive."""
+        row = self.members.get(client_id)
+        return range(len(self.models)) if row is None else (row,)
+
+
+@dataclass(kw_only=True)
+class MethodState:
+    """What every method must keep over a crash; a method adds fields of its own.
+
+    A field is an array, a JSON value, a dataclass of fields, a `Persistent` object, or a dict,
+    list or set of those that are not `Persistent`. The keys of a dict are str or int.
+    """
+
+    communities: Communities
+    """Models of the communities and their members."""
+    global_model: Vector | None = None
+    """The model (d,) of all clients beside those of the communities; None: there is none."""
+    removed: dict[int, int] = field(default_factory=dict)
+    """The clients that train no more, each with the round in which it was removed."""
+
+
+def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays of a state by name, and its JSON values by field.
+
+    An infinite float is saved as text, for which JSON has no number.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    return arrays, _saved(state, "", arrays)
+
+
+def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Return the JSON value of a part of the state; its arrays go to `arrays`."""
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return None
+    if isinstance(value, Persistent):
+        arrays.update({f"{name}.{key}": array for key, array in value.arrays().items()})
+        return None
+    if is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _saved(each, _inside(name, k), arrays) for k, each in value.items()}
+    if isinstance(value, set):
+        value = sorted(value)
+    if isinstance(value, list):
+        return [_saved(each, _inside(name, k), arrays) for k, each in enumerate(value)]
+    return str(value) if value in (inf, -inf) else value
+
+
+def load(state: Any, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    """Take over in `state`, as a method creates it, what `save` returned.
+
+    Raises ValueError for a field that is missing from `values`.
+    """
+    _load_fields(state, "", arrays, values)
+
+
+def _load_fields(
+    target: Any, name: str, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]
+) -> None:
+    hints = get_type_hints(type(target))
+    for each in fields(target):
+        if each.name not in values:
+            raise ValueError(
+                f"the checkpoint has no field {_inside(name, each.name)!r} of "
+                f"{type(target).__name__}; go on with the program that wrote it"
+            )
+        inside, now = _inside(name, each.name), getattr(target, each.name)
+        if isinstance(now, Persistent):
+            now.restore(_part(arrays, inside))
+        elif is_dataclass(now) and values[each.name] is not None:
+            _load_fields(now, inside, arrays, values[each.name])
+        else:
+            found = _loaded(hints[each.name], inside, arrays, values[each.name])
+            setattr(target, each.name, found)
+
+
+def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) -> Any:
+    """Return a part of the state of type `hint`."""
+    if name in arrays:
+        return np.array(arrays[name])
+    if value is None or hint is Any:
+        return value
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _loaded(next(h for h in inner if h is not type(None)), name, arrays, value)
+    if origin is dict:
+        key, each = inner
+        return {key(k): _loaded(each, _inside(name, k), arrays, v) for k, v in value.items()}
+    if origin in (list, set):
+        return origin(_loaded(inner[0], _inside(name, k), arrays, v) for k, v in enumerate(value))
+    if is_dataclass(hint):
+        parts, build = get_type_hints(hint), cast(type, hint)
+        found = {k: _loaded(parts[k], _inside(name, k), arrays, v) for k, v in value.items()}
+        return build(**found)
+    return hint(value)
+
+
+def _inside(name: str, key: object) -> str:
+    return f"{name}.{key}" if name else str(key)
+
+
+def _part(arrays: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    prefix = f"{name}."
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
