@@ -23,7 +23,7 @@ from lies import lie_of_content, lie_of_evaluation, lie_of_fit, lie_of_record
 
 from fl_app.client_app import app
 from fl_app.records.checkpoint import read
-from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.rejections import Rejections
 
 CLIENTS, LIARS, ROUNDS = 8, (1, 4, 6), 4
 TRAIN, EVALUATE, INTRODUCE = "train", "evaluate", "get_properties"
@@ -87,18 +87,18 @@ def _of_fields(draw: Random, kind: str, honest: RecordDict) -> tuple[str, Record
 @contextmanager
 def _rejections(found: set[Question]) -> Any:
     """Note which questions got an answer that was rejected."""
-    reject = CommunityStrategy.reject
+    add = Rejections.add
 
-    def spy(self: CommunityStrategy, now: int, client: int, why: str) -> None:
-        kinds = {"introduction:": (INTRODUCE, 0), "evaluation:": (EVALUATE, now)}
-        found.add((*kinds.get(why.split(" ", 1)[0], (TRAIN, now)), client))
-        reject(self, now, client, why)
+    def spy(self: Rejections, client: int | str, why: str) -> None:
+        kinds = {"introduction:": (INTRODUCE, 0), "evaluation:": (EVALUATE, self.round)}
+        found.add((*kinds.get(why.split(" ", 1)[0], (TRAIN, self.round)), client))
+        add(self, client, why)
 
-    CommunityStrategy.reject = spy  # type: ignore[method-assign, assignment]
+    Rejections.add = spy  # type: ignore[method-assign]
     try:
         yield
     finally:
-        CommunityStrategy.reject = reject  # type: ignore[method-assign]
+        Rejections.add = add  # type: ignore[method-assign]
 
 
 def _state(folder: Path, records: list[dict[str, Any]]) -> Any:

@@ -1,6 +1,6 @@
 """What the record of a round says: of the strategy, the clients, and what is known besides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,32 +14,32 @@ from fl_app.evaluation.communities import describe
 from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.evaluation.settling import Settling
-from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import Event, View
-from fl_app.types import Labels
+from fl_app.types import Labels, Vectors
 
 SPLITS = ("clustered", "removed")
 """Kinds of events in which a method parts clients."""
 
 
 class Account:
-    """Gives account of the rounds of one run, of so many `clients`.
+    """Writes the record of each round of one run, of so many `clients`.
 
-    `lineage` names its communities over the rounds, `settling` follows newcomers and drifters.
+    `benign` names the communities taken for benign, from their models (k, d) and sizes (k,).
+    `lineage` names the communities over the rounds, `settling` follows newcomers and drifters.
     """
 
     def __init__(
         self,
-        strategy: CommunityStrategy,
         roster: Roster,
         *,
         clients: int,
+        benign: Callable[[Vectors, Labels], set[int]],
         schedule: Schedule | None,
         central: CentralTest | None,
     ) -> None:
-        self.strategy, self.roster, self.clients = strategy, roster, clients
+        self.roster, self.clients, self.benign = roster, clients, benign
         self.schedule, self.central = schedule, central
         self.lineage = Lineage()
         self.settling = Settling()
@@ -53,44 +53,39 @@ class Account:
                 self.settling.waiting.pop(int(client), None)
 
     def of(
-        self, server_round: int, failures: Sequence[ClientFailure], view: View | None
+        self,
+        server_round: int,
+        outcome: Outcome,
+        failures: Sequence[ClientFailure],
+        events: Sequence[Event],
     ) -> dict[str, Any]:
-        """Return the record of a round, but for what only the loop knows: time, bytes, loss."""
-        strategy = self.strategy
-        accuracy = strategy.accuracy
+        """Return the record of a round, without time, bytes and loss, which the loop adds."""
+        scores, view = outcome.scores, outcome.view
         self._follow(server_round)
         return {
             "round": server_round,
-            "phase": strategy.phase,
-            "sampled": strategy.cohort,
+            "phase": outcome.phase,
+            "sampled": list(outcome.cohort),
             "failed": {str(f.client_id): f.reason for f in failures},
-            "rejected": {str(client): why for client, why in strategy.rejected.items()},
-            "lost": self.lost(),
-            "dominance": {str(client): share for client, share in strategy.dominance.items()},
-            "accuracy": _spread(accuracy) if accuracy else None,
-            "global_accuracy": _mean(strategy.scores.everyone),
-            "central": self._central() if accuracy else None,
+            "rejected": {str(client): why for client, why in outcome.rejected.items()},
+            "lost": self.roster.lost(self.clients),
+            "dominance": {str(client): share for client, share in outcome.dominance.items()},
+            "accuracy": _spread(scores.accuracy) if scores.accuracy else None,
+            "global_accuracy": _mean(scores.everyone),
+            "central": self._central(outcome) if scores.accuracy else None,
             "communities": self._describe(view, server_round) if view else None,
-            "attack": self._attack(accuracy),
-            "notes": dict(strategy.notes),
-            "events": [self._event(e) for e in (*self._changes(server_round), *strategy.events)],
-            "stability": strategy.stability,
-            "step": strategy.step,
+            "attack": self._attack(outcome),
+            "notes": dict(outcome.notes),
+            "events": [self._event(e) for e in (*self._changes(server_round), *events)],
+            "stability": outcome.stability,
+            "step": outcome.step,
         }
 
-    def lost(self) -> list[int]:
-        """Return the clients that the schedule has there and no connected node stands for."""
-        present, away = self.roster.proxies().keys(), self.roster.absent
-        if len(present) + len(away) >= self.clients:
-            return []
-        return sorted(set(range(self.clients)) - present - away)
-
-    def _central(self) -> dict[str, Any] | None:
+    def _central(self, outcome: Outcome) -> dict[str, Any] | None:
         """Return accuracy on the server's own test set, global and of each community."""
         if self.central is None:
             return None
-        strategy = self.strategy
-        models, everyone = strategy.state.communities.models, strategy.state.global_model
+        models, everyone = outcome.models, outcome.global_model
         found = self.central(models)
         if everyone is not None:
             return {"global": self.central(everyone[None, :])[0], "communities": found}
@@ -123,16 +118,15 @@ class Account:
         right = set(event.clients) <= malicious if known else None
         return asdict(event) | {"right": right}
 
-    def _attack(self, accuracy: Mapping[int, float]) -> dict[str, Any] | None:
+    def _attack(self, outcome: Outcome) -> dict[str, Any] | None:
         """Return who of the malicious was told apart, where a simulation knows them."""
         malicious = self.roster.malicious()
         if not malicious:
             return None
-        strategy, clients = self.strategy, set(self.roster.proxies())
-        members = strategy.state.communities.members
-        found = detection(strategy.suspects, malicious, clients, accuracy, members)
-        rates = strategy.scores.fooled
-        fooled = [rate for client, rate in rates.items() if client not in malicious]
+        suspects, clients = outcome.suspects(self.benign), set(self.roster.proxies())
+        scores = outcome.scores
+        found = detection(suspects, malicious, clients, scores.accuracy, outcome.members)
+        fooled = [rate for client, rate in scores.fooled.items() if client not in malicious]
         return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
 
     def _describe(self, view: View, server_round: int) -> dict[str, Any]:
@@ -177,7 +171,7 @@ def _mean(values: Mapping[int, float]) -> float | None:
     return float(np.mean(list(values.values()))) if values else None
 
 
-def _spread(accuracy: dict[int, float]) -> dict[str, Any]:
+def _spread(accuracy: Mapping[int, float]) -> dict[str, Any]:
     values = list(accuracy.values())
     clients = {str(client): value for client, value in accuracy.items()}
     return {"mean": float(np.mean(values)), "std": float(np.std(values)), "clients": clients}

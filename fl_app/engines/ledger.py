@@ -12,8 +12,8 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
 from fl_app.client.protection import BOUND, FITTING, Budgeted, LocalDp, Privacy
+from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import Event
 
 FARTHEST = 6.0
 """Standard deviations that Gaussian noise does not leave: it does once in a billion draws."""
@@ -52,18 +52,14 @@ class Ledger:
         for _, ins in instructions:
             ins.config[BOUND] = self.bound
 
-    def book(
-        self, cohort: Sequence[int], said: Mapping[int, Mapping[str, float]], roster: Roster
-    ) -> dict[str, Any]:
-        """Book a round and return its record: what was released, and what it has come to.
-
-        `said` are numbers by name that the clients whose replies are trusted said.
-        """
+    def book(self, outcome: Outcome, roster: Roster) -> dict[str, Any]:
+        """Book a round and return its record: what was released, and what it has come to."""
+        cohort = outcome.cohort
         released = {client: self._release(client, roster) for client in cohort}
         for client, release in released.items():
             self.releases.setdefault(client, []).append(release)
         epsilon = {client: self.spent(client) for client in self.releases}
-        now, fitting = self.bound, self._fitting(said, released)
+        now, fitting = self.bound, self._fitting(outcome.metrics, released)
         self._adapt(fitting)
         return {
             "kind": self.guard.kind,

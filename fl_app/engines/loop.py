@@ -6,7 +6,7 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
@@ -18,14 +18,16 @@ from flwr.supercore.run import RunNotRunningException
 
 from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
-from fl_app.engines import signals, stop_request
+from fl_app.engines import figures, signals, stop_request
 from fl_app.engines.account import Account, sent
-from fl_app.engines.exchange import Exchange, Introductions
+from fl_app.engines.availability import Availability
+from fl_app.engines.connections import Connections
+from fl_app.engines.exchange import Exchange
 from fl_app.engines.ledger import Ledger
 from fl_app.engines.memory import keep_objects
 from fl_app.records.recorder import Recorder
-from fl_app.report import write_figures
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import (
     ClientFailure,
     LostRepliesError,
@@ -34,15 +36,24 @@ from fl_app.strategies.replies import (
     too_few,
 )
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.setting import Event, View
 from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
-POLL_S = 0.5
-FIGURES_S = 300.0
-"""How long the figures may take."""
 ATTEMPTS = 3
 """How often a round is played when too many of its clients are lost: they may come back."""
+
+
+@dataclass
+class Trained:
+    """A round whose clients have trained: what was sent, what came back, and when."""
+
+    round: int
+    began: float
+    training_s: float
+    instructions: Sequence[tuple[ClientProxy, FitIns]]
+    results: list[tuple[ClientProxy, FitRes]]
+    failures: list[ClientFailure]
+    leaving: Event | None
 
 
 class RoundLoop(Server):
@@ -63,19 +74,30 @@ class RoundLoop(Server):
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
-        self.communities_strategy = strategy
+        self.method, self.setting = strategy, strategy.setting
         self.recorder = recorder
         self.clients = clients
-        self.connect_timeout_s = connect_timeout_s
         self.exchange = Exchange(self.roster, clients=clients, timeout=round_timeout_s)
+        self.connections = Connections(
+            self.exchange,
+            self.roster,
+            clients=clients,
+            least=self.setting.min_success,
+            timeout_s=connect_timeout_s,
+        )
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None
         self.account = Account(
-            strategy, self.roster, clients=clients, schedule=self.schedule, central=central
+            self.roster,
+            clients=clients,
+            benign=self.setting.benign,
+            schedule=self.schedule,
+            central=central,
         )
         self.ledger = ledger
+        self.availability = Availability(self.roster, self.schedule, ledger)
+        self._outcome: Outcome | None = None
         self._sound = True
-        self._outside = Introductions()
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
@@ -87,7 +109,7 @@ class RoundLoop(Server):
     def _play_all(self, first: int, last: int) -> None:
         status = "failed"
         try:
-            self._wait_for_clients(self.clients if self.schedule is None else self.schedule.first)
+            self.connections.wait(self.clients if self.schedule is None else self.schedule.first)
             with keep_objects():
                 for done in self._rounds(first, last):
                     log.debug("round %d is done", done)
@@ -110,202 +132,120 @@ class RoundLoop(Server):
                 raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
             if end is not None:
                 return
-            self._round(server_round)
+            outcome = self._round(server_round)
             yield server_round
-            if self.communities_strategy.finished:
+            if outcome.finished:
                 return
 
     def _restore(self) -> int:
         """Take up the checkpoint of a run that goes on; return the rounds it has behind it."""
-        strategy = self.communities_strategy
-        self.parameters = strategy.initialize_parameters(self.roster)
+        self.parameters = self.method.initialize_parameters(self.roster)
         saved = self.recorder.restored()
         if saved is None:
             return 0
-        load(strategy.state, saved.arrays, saved.state)
+        load(self.method.state, saved.arrays, saved.state)
         self.account.restore(self.recorder.history.rounds)
         if self.ledger is not None:
             self.ledger.restore(self.recorder.history.rounds)
         return saved.round
 
-    def _wait_for_clients(self, needed: int) -> None:
-        """Wait until `needed` clients are known, or the others have answered and are not let in.
-
-        When the time is up the run goes on with `engine.min_success` clients or more. Raises
-        TimeoutError for fewer.
-        """
-        deadline = time.monotonic() + self.connect_timeout_s
-        least = self.communities_strategy.setting.min_success
-        while True:
-            self._introduce()
-            present = len(self.roster.proxies())
-            enough = present >= least
-            if present >= needed or (enough and present + self._outside.answered >= needed):
-                break
-            if time.monotonic() > deadline and enough:
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"{present} of {needed} clients connected within "
-                    f"{self.connect_timeout_s} s, engine.min_success is {least}; start the others "
-                    f"or raise engine.connect_timeout_s; {self._outside}"
-                )
-            stop_request.wait(POLL_S)
-        if present < needed:
-            log.warning(
-                "the run goes on with %d of %d clients, without clients %s; %s",
-                present, needed, self.account.lost(), self._outside,
-            )  # fmt: skip
-
-    def _introduce(self) -> None:
-        """Ask new nodes who they are; note and log those who did not get in."""
-        before, self._outside = self._outside, self.exchange.introduce()
-        refused = self._outside.failed, self._outside.rejected
-        if self._outside.answered and refused != (before.failed, before.rejected):
-            log.warning("not let in: %s", self._outside)
-
-    def _round(self, server_round: int) -> None:
+    def _round(self, server_round: int) -> Outcome:
         """Play a round, again where too many were lost in it.
 
         With a privacy budget there is one attempt: another one would release more than is booked.
         """
-        for attempt in range(1, ATTEMPTS + 1):
+        attempts = ATTEMPTS if self.ledger is None else 1
+        for attempt in range(1, attempts + 1):
             if server_round > 1 or attempt > 1:
-                self._introduce()
-            if len(self.roster.proxies()) < self.communities_strategy.setting.min_success:
-                self._wait_for_clients(self.communities_strategy.setting.min_success)
+                self.connections.introduce()
+            self.connections.require()
+            trained = self._train(server_round)
             try:
-                self._play(server_round)
-                return
+                with stop_request.held():
+                    return self._learn(trained)
             except LostRepliesError as error:
-                if attempt == ATTEMPTS or self.ledger is not None:
+                if attempt == attempts:
                     raise
                 log.warning("round %d is played again: %s", server_round, error)
+        raise AssertionError("a round has at least one attempt")
 
-    def _play(self, server_round: int) -> None:
-        strategy, began = self.communities_strategy, time.perf_counter()
-        self._see(server_round, training=True)
-        instructions = strategy.configure_fit(server_round, self.parameters, self.roster)
-        self._see(server_round, training=False)
+    def _train(self, server_round: int) -> Trained:
+        """Let the clients that the strategy selects train."""
+        began = time.perf_counter()
+        leaving = self.availability.show_trainable(server_round)
+        instructions = self.strategy.configure_fit(server_round, self.parameters, self.roster)
+        self.availability.show_members(server_round)
         if self.ledger is not None:
             self.ledger.instruct(instructions)
         asked = time.perf_counter()
         results, failures = self.exchange.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
-        with stop_request.held():
-            self._learn(server_round, instructions, results, failures, (began, training_s))
+        return Trained(server_round, began, training_s, instructions, results, failures, leaving)
 
-    def _learn(
-        self,
-        server_round: int,
-        instructions: Sequence[tuple[ClientProxy, FitIns]],
-        results: list[tuple[ClientProxy, FitRes]],
-        failures: list[ClientFailure],
-        clock: tuple[float, float],
-    ) -> None:
-        """Aggregate, evaluate and record a round, as a whole; `clock`: its start, its training."""
-        strategy, (began, training_s) = self.communities_strategy, clock
+    def _learn(self, trained: Trained) -> Outcome:
+        """Aggregate, evaluate and record a round, as a whole."""
+        now = trained.round
         self._sound = False
-        self.parameters, metrics = self._aggregate(server_round, results, failures)
-        booked = self._book(server_round)
-        evaluated = time.perf_counter()
-        failures += self._evaluate(server_round)
-        evaluation_s = time.perf_counter() - evaluated
-        view = strategy.view(server_round)
-        record = self.account.of(server_round, failures, view)
-        record["train_loss"] = metrics.get("train_loss")
-        record["privacy"] = booked
-        total_s = time.perf_counter() - began
-        record["bytes"] = {"down": sent(instructions), "up": sent(results)}
-        record["time"] = {
-            "total_s": total_s,
-            "training_s": training_s,
-            "server_s": total_s - training_s - evaluation_s,
-            "evaluation_s": evaluation_s,
-            "clients_s": strategy.training_s,
-        }
-        self.recorder.round(record)
-        self._sound = True
-        self._keep(server_round, view, record)
-        strategy.events.clear()
-
-    def _book(self, server_round: int) -> dict[str, Any] | None:
-        """Book what the round cost in privacy; where that is all, the run ends with it."""
-        if self.ledger is None:
-            return None
-        strategy = self.communities_strategy
-        booked = self.ledger.book(strategy.cohort, strategy.said, self.roster)
-        end = self._exhausted() if server_round < strategy.setting.rounds else None
+        metrics = self._aggregate(trained)
+        outcome = self.method.outcome(now)
+        booked = self.ledger.book(outcome, self.roster) if self.ledger is not None else None
+        end = self._exhausted() if now < self.setting.rounds else None
+        failures, evaluation_s = _failed(now, trained.failures), 0.0
         if end is not None:
-            log.warning("the run ends after round %d: %s", server_round, end.detail)
-            strategy.events.append(end)
-            strategy.stopped = True
-        return booked
+            log.warning("the run ends after round %d: %s", now, end.detail)
+        if end is not None or self._is_measured(now, outcome):
+            evaluated = time.perf_counter()
+            failures += self._evaluate(now)
+            evaluation_s = time.perf_counter() - evaluated
+            outcome = self.method.outcome(now)
+        events = [trained.leaving, *outcome.events, end]
+        record = self.account.of(now, outcome, failures, [each for each in events if each])
+        record |= {"train_loss": metrics.get("train_loss"), "privacy": booked}
+        record["bytes"] = {"down": sent(trained.instructions), "up": sent(trained.results)}
+        record["time"] = _times(trained, evaluation_s, outcome)
+        self.recorder.round(record)
+        self._sound, self._outcome = True, outcome
+        self._keep(now, outcome, record)
+        return outcome
+
+    def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
+        """Whether the clients are asked for their accuracy after this round."""
+        last = server_round == self.setting.rounds or outcome.finished
+        return last or outcome.measures or server_round % self.setting.evaluate_every == 0
 
     def _exhausted(self) -> Event | None:
-        least = self.communities_strategy.setting.min_success
+        least = self.setting.min_success
         return None if self.ledger is None else self.ledger.exhausted(self.roster, least)
 
-    def _see(self, server_round: int, *, training: bool) -> None:
-        """Hide the clients that are not there; for training also who cannot or must not train."""
-        gone = self.schedule.absent(server_round) if self.schedule is not None else set()
-        self.roster.absent = frozenset(gone)
-        if training:
-            self.roster.absent |= self._not_training(server_round)
-
-    def _not_training(self, server_round: int) -> set[int]:
-        """Return who is unavailable by the schedule, or has spent its privacy budget."""
-        away = self.schedule.unavailable(server_round) if self.schedule is not None else set()
-        if self.ledger is None:
-            return set(away)
-        over = self.ledger.over(self.roster)
-        event = self.ledger.leaving(over)
-        if event is not None:
-            log.warning("round %d: %s", server_round, event.detail)
-            self.communities_strategy.events.append(event)
-        return away | set(over)
-
-    def _aggregate(
-        self,
-        server_round: int,
-        results: list[tuple[ClientProxy, FitRes]],
-        failures: list[ClientFailure],
-    ) -> tuple[Any, dict[str, Any]]:
-        failures[:] = self._failed(server_round, failures)
-        for client, why in self._outside.rejected.items():
-            self.communities_strategy.reject(server_round, client, why)
+    def _aggregate(self, trained: Trained) -> dict[str, Any]:
+        """Hand over the replies and failures of a round; return the metrics of the strategy."""
+        failures = [*trained.failures, *self.connections.refused]
         try:
-            return self.strategy.aggregate_fit(server_round, results, [*failures])
+            parameters, metrics = self.method.aggregate_fit(
+                trained.round, trained.results, [*failures]
+            )
         except TooFewRepliesError as error:
             self._sound = True  # raised before anything learnt was touched
-            raise too_few(error, failures) from error
+            raise too_few(error, _failed(trained.round, trained.failures)) from error
+        if parameters is not None:
+            self.parameters = parameters
+        return metrics
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
-        strategy = self.communities_strategy
+        """Let the clients measure their models; return who failed."""
+        strategy = self.strategy
         instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.exchange.evaluate(server_round, instructions)
-        failures = self._failed(server_round, failures, "evaluation: ")
         strategy.aggregate_evaluate(server_round, results, [*failures])
-        return failures
+        return _failed(server_round, failures, "evaluation: ")
 
-    def _failed(
-        self, server_round: int, failures: list[ClientFailure], what: str = ""
-    ) -> list[ClientFailure]:
-        """Return the failures that are no malformed replies, which the strategy is told of."""
-        for failure in failures:
-            if isinstance(failure, RejectedReply):
-                reason = f"{what}{failure.reason}"
-                self.communities_strategy.reject(server_round, failure.client_id, reason)
-            else:
-                log.warning("round %d: %s%s", server_round, what, failure)
-        return [each for each in failures if not isinstance(each, RejectedReply)]
-
-    def _keep(self, server_round: int, view: View | None, record: dict[str, Any]) -> None:
+    def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
         """Write snapshot and checkpoint where this round calls for them."""
         clustered = any(event["kind"] == "clustered" for event in record["events"])
-        last = server_round == self.communities_strategy.setting.rounds
         wanted = clustered or server_round in self.recorder.snapshot_rounds
+        last = server_round == self.setting.rounds
         wanted = wanted or (last and not self.recorder.has_snapshots)
+        view = outcome.view
         if view is not None and view.alike is not None and wanted:
             groups = self.account.groups(view, server_round)
             self.recorder.snapshot(
@@ -315,28 +255,39 @@ class RoundLoop(Server):
             self._checkpoint()
 
     def _checkpoint(self) -> None:
-        arrays, state = save(self.communities_strategy.state)
-        self.recorder.checkpoint(arrays, state)
+        self.recorder.checkpoint(*save(self.method.state))
 
     def _finish(self, status: str) -> None:
-        strategy = self.communities_strategy
-        assignment = strategy.state.communities.members | strategy.assigned
+        outcome = self._outcome if self._outcome is not None else self.method.outcome(0)
         self.recorder.finish(
             status,
             clients=len(self.roster.proxies()),
-            assignment=assignment if strategy.phase == "clustered" else {},
-            removed=sorted(strategy.state.removed),
-            models=strategy.state.communities.models,
-            layout=strategy.setting.layout,
+            assignment=outcome.assignment,
+            removed=sorted(outcome.removed),
+            models=outcome.models,
+            layout=self.setting.layout,
         )
         if self.figures and self.recorder.history.rounds:
-            self._draw()
+            figures.draw(self.recorder.folder)
 
-    def _draw(self) -> None:
-        """Draw the figures; one that fails or takes too long costs no result."""
-        draw = partial(write_figures, self.recorder.folder)
-        try:
-            if not signals.patiently(draw, FIGURES_S, hurried=stop_request.asked):
-                log.warning("the figures took too long and were left out")
-        except Exception:
-            log.exception("figures could not be drawn")
+
+def _failed(
+    server_round: int, failures: Sequence[ClientFailure], what: str = ""
+) -> list[ClientFailure]:
+    """Return and log the failures that are no malformed replies: those the strategy rejects."""
+    found = [each for each in failures if not isinstance(each, RejectedReply)]
+    for failure in found:
+        log.warning("round %d: %s%s", server_round, what, failure)
+    return found
+
+
+def _times(trained: Trained, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
+    """Return the seconds that a round took until now, and those of its parts."""
+    total_s = time.perf_counter() - trained.began
+    return {
+        "total_s": total_s,
+        "training_s": trained.training_s,
+        "server_s": total_s - trained.training_s - evaluation_s,
+        "evaluation_s": evaluation_s,
+        "clients_s": outcome.training_s,
+    }

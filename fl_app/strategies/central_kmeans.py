@@ -1,16 +1,17 @@
 """Central k-means: what all points in one place would give, to compare with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.kmeans.central import cluster
 from fl_app.rng import generator
-from fl_app.strategies.base import FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.setting import Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import PositiveInt
@@ -46,29 +47,25 @@ class CentralKMeans(OfPoints):
         self.n_init, self.max_iter = n_init, max_iter
         self.state = CentralState(communities=Communities.of(setting.initial))
 
-    @property
-    def notes(self) -> dict[str, object]:
-        """What was measured of clusters and classes."""
-        return dict(self.agreement)
-
-    @property
-    def finished(self) -> bool:
-        """Whether the one round is over."""
-        return self.state.done
+    def outcome(self, server_round: int) -> Outcome:
+        """Add whether the one round is over, and what was measured of clusters and classes."""
+        notes, done = self.evaluation.scores.agreement, self.state.done
+        return replace(super().outcome(server_round), notes=notes, finished=done)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Ask nobody."""
-        return []
+        return self.instruct(server_round, [], client_manager)
 
     def aggregate_fit(
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Cluster the union."""
+        self.rejections.add_failed(failures)
         points = self.union()
         state = int(generator(self.setting.seed, purpose="central k-means").integers(2**31))
         found = cluster(points, self.k, state=state, n_init=self.n_init, max_iter=self.max_iter)

@@ -4,12 +4,11 @@ Sattler et al., ICASSP 2020, "On the Byzantine robustness of clustered federated
 algorithm 1; the gate on norms is that of Sattler et al., IEEE TNNLS 2021, equations 17 and 18.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeFloat
@@ -17,9 +16,13 @@ from pydantic import Field, NonNegativeFloat
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import bipartition
 from fl_app.graph.store import UpdateStore
-from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
-from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Event, Setting, View
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.roster import roster
+from fl_app.strategies.setting import Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt
 
@@ -81,17 +84,6 @@ class Cfl(CommunityStrategy):
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
 
-    @property
-    def phase(self) -> str:
-        """`federated` until the first split."""
-        split = len(self.state.communities.models) > 1 or self.state.removed
-        return "clustered" if split else "federated"
-
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """The largest cross similarity of every cluster that could have been split."""
-        return {"alpha_cross": {str(row): alpha for row, alpha in self.alpha_cross.items()}}
-
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
@@ -99,12 +91,12 @@ class Cfl(CommunityStrategy):
         present = [c for c in roster(client_manager).proxies() if c not in self.state.removed]
         members = self.state.communities.members
         pool = [c for c in present if c not in members]
-        cohort = self.sample(server_round, pool, "pool 0")
+        cohort = self.sampler.draw(server_round, pool, "pool 0")
         all_new = len(cohort) == len(pool)
         self._whole = set()
         for row in range(len(self.state.communities.models)):
             pool = [c for c in present if members.get(c) == row]
-            sampled = self.sample(server_round, pool, f"pool {row + 1}")
+            sampled = self.sampler.draw(server_round, pool, f"pool {row + 1}")
             cohort += pool if row in self.state.due else sampled
             if row in self.state.due or (all_new and len(sampled) == len(pool)):
                 self._whole.add(row)
@@ -114,17 +106,17 @@ class Cfl(CommunityStrategy):
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Bipartition every cluster, then average inside what remains of each."""
-        replies = self.receive(server_round, results)
+        replies = self.receive(server_round, results, failures)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)
         self._remember(server_round, replies)
         self.alpha_cross, self.state.due = {}, set()
         for row in range(len(self.state.communities.models)):
             self._split(server_round, row)
-        self.aggregate(self._of_members(replies))
+        self.aggregator.update(self.state.communities.models, self._of_members(replies))
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies) -> None:
@@ -201,6 +193,16 @@ class Cfl(CommunityStrategy):
             replies.losses[kept],
             replies.weights[kept],
         )
+
+    def outcome(self, server_round: int) -> Outcome:
+        """Add the largest cross similarity of every cluster that could have been split.
+
+        The phase is `federated` until the first split.
+        """
+        split = len(self.state.communities.models) > 1 or self.state.removed
+        notes = {"alpha_cross": {str(row): alpha for row, alpha in self.alpha_cross.items()}}
+        phase = CLUSTERED if split else FEDERATED
+        return replace(super().outcome(server_round), phase=phase, notes=notes)
 
     def view(self, server_round: int) -> View | None:
         """Return the clusters, with the removed as one more."""

@@ -1,9 +1,9 @@
-"""The clients that were asked to train in a round, and those whose answers are trusted."""
+"""The clients that are asked to train in a round, and those whose answers are trusted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from flwr.common import FitRes
+from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.ingress.admission import admit
@@ -11,11 +11,16 @@ from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
 from fl_app.ingress.screen import FEWEST, norms_and_usual, too_long
 from fl_app.params import Layout
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.rejections import Rejections
+from fl_app.strategies.roster import Roster
 from fl_app.types import Labels, Vector, Vectors, Weights
 
+Rows = Sequence[int]
+"""Rows of the models that one client receives; of several it takes the best."""
 FitReplies = list[tuple[ClientProxy, FitRes]]
+FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 Check = Callable[[Vector, int], None]
-Reject = Callable[[int | str, str], None]
 
 
 class Cohort:
@@ -24,13 +29,28 @@ class Cohort:
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, null: none. `of_points`: the models are centroids, whose norm says nothing of how
     far they may move, so that a cohort without a majority is not screened; nor are the counts of
-    points beside them.
+    points beside them. `check` may raise ValueError for a finite model (d,), and the samples
+    that its client trained on, that the method cannot use.
+
+    `metrics` has further numbers that a client sent beside its model, by client id, and
+    `training_s` is the time that all clients together trained.
     """
 
-    def __init__(self, layout: Layout, *, largest_update: float | None, of_points: bool) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        rejections: Rejections,
+        *,
+        largest_update: float | None,
+        of_points: bool,
+    ) -> None:
         self.size, self.largest_update, self.of_points = layout.size, largest_update, of_points
-        self._screened = layout.direction if of_points else slice(None)
+        self.check: Check = lambda model, samples: None
         self.asked: dict[str, FitQuestion] = {}
+        self.metrics: dict[int, Mapping[str, float]] = {}
+        self.training_s = 0.0
+        self._rejections = rejections
+        self._screened = layout.direction if of_points else slice(None)
         self._sent = np.empty((0, self.size), np.float32)
         # one buffer for all rounds: fresh pages for every cohort cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
@@ -40,30 +60,48 @@ class Cohort:
         """Sorted ids of the clients that were asked."""
         return sorted(question.client_id for question in self.asked.values())
 
-    def begin(self, models: Vectors) -> None:
-        """Begin a round in which rows of `models` (m, d) are offered."""
-        self.asked, self._sent = {}, models
+    def ask(
+        self,
+        models: Vectors,
+        offers: Sequence[tuple[int, Rows]],
+        known: Roster,
+        config: Mapping[str, Scalar],
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Return the messages: each client trains on from a model of its rows of (m, d)."""
+        self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
+        encoded: dict[Rows, Parameters] = {}
+        instructions = []
+        for client_id, offered in offers:
+            rows = tuple(offered)
+            if rows not in encoded:
+                encoded[rows] = encode(*(models[row] for row in rows))
+            proxy = known.proxy(client_id)  # one that has left since fails, by name
+            self.asked[proxy.cid] = FitQuestion(client_id, rows, known.samples(client_id))
+            instructions.append((proxy, FitIns(encoded[rows], dict(config))))
+        return instructions
 
     def receive(
-        self, results: FitReplies, check: Check, reject: Reject
+        self, results: FitReplies, failures: FitFailures
     ) -> tuple[list[FitAnswer], Vectors]:
         """Return the trusted answers (n), sorted by client, and their models (n, d).
 
-        `check` may raise for a model that the method cannot use; `reject` is told of each client
-        whose reply is left out. The models are valid until the next round.
+        The models are valid until the next round.
         """
+        self._rejections.add_failed(failures)
         if len(results) > len(self._room):
             self._room = np.empty((len(results), self.size), np.float32)
-        answers = self._admit(results, check, reject)
+        answers = self._admit(results)
         long = self._too_long(answers)
-        if not long:
-            return answers, self._room[: len(answers)]
         for row, (norm, usual) in long.items():
             most = f"at most {self.largest_update:g} times the usual {usual:.3g}"
             error = RejectionError("norm of the update", most, f"{norm:.3g}")
-            reject(answers[row].client_id, str(error))
+            self._rejections.add(answers[row].client_id, str(error))
         kept = [row for row in range(len(answers)) if row not in long]
-        return [answers[row] for row in kept], self._room[kept]
+        models = self._room[kept] if long else self._room[: len(answers)]
+        answers = [answers[row] for row in kept]
+        self.training_s = sum(answer.seconds for answer in answers)
+        self.metrics = {answer.client_id: answer.said for answer in answers}
+        return answers, models
 
     def strides(self, models: Vectors, rows: Labels) -> Weights:
         """Return the norms of updates as multiples of the usual one (n,).
@@ -77,23 +115,24 @@ class Cohort:
         known = len(models) >= FEWEST and (usual > 0).all()
         return norms / usual if known else np.ones(len(models))
 
-    def _admit(self, results: FitReplies, check: Check, reject: Reject) -> list[FitAnswer]:
+    def _admit(self, results: FitReplies) -> list[FitAnswer]:
         count = 0
 
         def read(reply: FitRes, question: FitQuestion) -> FitAnswer:
             nonlocal count
             answer = read_fit(reply, question, self.size)
-            check(answer.model, answer.samples)
+            self.check(answer.model, answer.samples)
             self._room[count] = answer.model  # at once, while the check has it in the cache
             count += 1
             return answer
 
-        def tell(cid: str, question: FitQuestion | None, error: RejectionError) -> None:
-            reject(f"node {cid}" if question is None else question.client_id, str(error))
+        def reject(cid: str, question: FitQuestion | None, error: RejectionError) -> None:
+            client = f"node {cid}" if question is None else question.client_id
+            self._rejections.add(client, str(error))
 
         replies = [(proxy.cid, reply) for proxy, reply in results]
         replies.sort(key=lambda each: self._place(each[0]))
-        return admit(replies, self.asked, read, tell)
+        return admit(replies, self.asked, read, reject)
 
     def _place(self, cid: str) -> int:
         question = self.asked.get(cid)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from flwr.common import FitRes, Parameters, Scalar
-from flwr.server.client_proxy import ClientProxy
+from flwr.common import Parameters, Scalar
 from pydantic import NonNegativeFloat
 
-from fl_app.aggregation import Weighting, weighted_mean
+from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import nearest, weighted_nearest
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.encoding import encode
 from fl_app.strategies.model_graph import (
     Exponent,
     LatestModels,
@@ -24,8 +25,8 @@ from fl_app.strategies.model_graph import (
     Similarity,
     Snapshot,
 )
-from fl_app.strategies.replies import encode
-from fl_app.strategies.setting import Setting, View
+from fl_app.strategies.outcome import View
+from fl_app.strategies.setting import Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Between, Participation, PositiveInt, Vector, Vectors
 
@@ -84,14 +85,11 @@ class CommunityDiscovery(CommunityStrategy):
             scale=scale,
             max_age=max_age,
         )
+        self.cohort.check = self.graph.check
         self.state = DiscoveryState(
             communities=Communities.of(setting.initial), global_model=setting.initial
         )
         self._found: tuple[int, Snapshot] | None = None
-
-    def check(self, model: Vector, samples: int) -> None:
-        """Refuse a model that no distance can be measured from."""
-        self.graph.check(model)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, the global one and mixtures (m, d), and each client's row."""
@@ -130,11 +128,13 @@ class CommunityDiscovery(CommunityStrategy):
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the models, find the communities, and average inside and over them."""
-        replies = self.receive(server_round, results)
-        self.state.latest.put(server_round, replies, self.strides(replies))
+        replies = self.receive(server_round, results, failures)
+        self.state.latest.put(
+            server_round, replies, self.cohort.strides(replies.models, replies.starts)
+        )
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         self.state.round = server_round
@@ -152,18 +152,23 @@ class CommunityDiscovery(CommunityStrategy):
         found = self._look()
         assert found is not None
         ids = found.client_ids.tolist()
-        weights = self.weights_of(np.array([self.state.samples[client] for client in ids]))
+        samples = np.array([self.state.samples[client] for client in ids])
+        weights = sample_weights(samples, how=self.weighting, cap=self.setting.sample_cap)
         count = int(found.labels.max()) + 1
         inside = [np.flatnonzero(found.labels == row) for row in range(count)]
-        for each in inside:
-            self.watch(found.client_ids[each], weights[each])
-        models = np.stack([self.rule(found.models[each], weights[each]) for each in inside])
+        aggregate = self.aggregator.aggregate
+        models = np.stack(
+            [
+                aggregate(found.client_ids[each], found.models[each], weights[each])
+                for each in inside
+            ]
+        )
         members = dict(zip(ids, found.labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         before, now = self.state.global_model, models.mean(axis=0)
         self.state.global_model = now
         length = float(np.linalg.norm(now))
-        self.step = float(np.linalg.norm(now - before)) / length if length else None
+        self.aggregator.step = float(np.linalg.norm(now - before)) / length if length else None
 
     def view(self, server_round: int) -> View | None:
         """Return the communities that were found after this round."""

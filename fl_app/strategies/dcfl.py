@@ -5,13 +5,12 @@ differential privacy settings", algorithm 1.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
 
 import numpy as np
-from flwr.common import FitRes, Parameters, Scalar
-from flwr.server.client_proxy import ClientProxy
+from flwr.common import Parameters, Scalar
 from pydantic import Field
 
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
@@ -20,9 +19,12 @@ from fl_app.graph.holdings import InMemory
 from fl_app.graph.similarity import euclidean_between, flic_similarity
 from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
-from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import RULES, Event, Setting, View
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import Event, Outcome, View
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.setting import RULES, Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt, Vector, Vectors
 
@@ -82,11 +84,6 @@ class Dcfl(CommunityStrategy):
         )
         self.found: tuple[Labels, Matrix] | None = None
 
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """The Dunn index of the communities as they were before this round."""
-        return {"dunn": self.state.dunn}
-
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models and the global one (k + 1, d), and each client's row."""
         models, members = self.state.communities.models, self.state.communities.members
@@ -97,11 +94,11 @@ class Dcfl(CommunityStrategy):
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the update vectors, find communities where the old ones fail, average inside."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
-        replies = self.receive(server_round, results)
+        replies = self.receive(server_round, results, failures)
         self._remember(server_round, replies, sent)
         ids, starts, ends = self._fresh(server_round)
         distance = self._distance(starts, ends)
@@ -118,7 +115,7 @@ class Dcfl(CommunityStrategy):
 
     def _middle(self, models: Vectors) -> Vector:
         """Return the plain mean, or the median, (d,) of models (m, d)."""
-        return self.rule(models, np.ones(len(models)))
+        return self.aggregator.rule(models, np.ones(len(models)))
 
     def _remember(self, server_round: int, replies: Replies, sent: Vectors) -> None:
         received = zip(
@@ -195,6 +192,10 @@ class Dcfl(CommunityStrategy):
     def _steps_from(count: int, labels: Labels, starts: Vectors) -> Vectors:
         """Return where each community's members started from on average (k, d)."""
         return np.stack([starts[labels == row].mean(axis=0) for row in range(count)])
+
+    def outcome(self, server_round: int) -> Outcome:
+        """Add the Dunn index of the communities as they were before this round."""
+        return replace(super().outcome(server_round), notes={"dunn": self.state.dunn})
 
     def view(self, server_round: int) -> View | None:
         """Return the communities after this round."""

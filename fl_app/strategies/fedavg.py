@@ -1,12 +1,13 @@
 """FedAvg and FedMedian: one model for all clients."""
 
-from flwr.common import FitRes, Parameters, Scalar
-from flwr.server.client_proxy import ClientProxy
+from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting, median, weighted_mean
-from fl_app.strategies.base import CommunityStrategy, FitReplies
-from fl_app.strategies.replies import encode
-from fl_app.strategies.setting import Setting, View
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import View
+from fl_app.strategies.setting import Setting
 from fl_app.types import Participation
 
 
@@ -17,11 +18,11 @@ class SingleModel(CommunityStrategy):
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Replace the model by the aggregate of the valid replies."""
-        replies = self.receive(server_round, results)
-        self.aggregate(replies)
+        replies = self.receive(server_round, results, failures)
+        self.aggregator.update(self.state.communities.models, replies)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def view(self, server_round: int) -> View | None:

@@ -4,7 +4,7 @@ Espinoza Castellon et al., IJCNN 2022, "Federated learning with incremental clus
 heterogeneous data", algorithm 1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,8 +13,9 @@ from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.communities import find
 from fl_app.graph.store import UpdateStore
+from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting, View
+from fl_app.strategies.setting import RULES, Setting
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
@@ -85,7 +86,8 @@ class Flic(TwoPhase):
         """After `cluster_round`, or, with `auto`, once the loss stands still."""
         if self.cluster_round != "auto":
             return server_round >= self.cluster_round and len(self.state.store) > 0
-        return self.stability is not None and self.stability < self.tolerance
+        fall = self._loss_fall()
+        return fall is not None and fall < self.tolerance
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the similarity graph."""
@@ -103,7 +105,9 @@ class Flic(TwoPhase):
         ids, labels = self.find() if at is None else self.known()
         return View(ids, labels, similarity)
 
-    @property
-    def stability(self) -> float | None:
-        """Fall of the windowed training loss (see class docstring)."""
+    def outcome(self, server_round: int) -> Outcome:
+        """Add the fall of the training loss."""
+        return replace(super().outcome(server_round), stability=self._loss_fall())
+
+    def _loss_fall(self) -> float | None:
         return loss_fall(self.state.losses, window=self.window)

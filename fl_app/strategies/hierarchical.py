@@ -15,10 +15,11 @@ from pydantic import PositiveFloat
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.communities import Linkage, agglomerative
-from fl_app.strategies.base import roster
 from fl_app.strategies.model_graph import DottedPath, distance_named
+from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting, View
+from fl_app.strategies.roster import roster
+from fl_app.strategies.setting import RULES, Setting
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt

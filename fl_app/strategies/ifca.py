@@ -5,17 +5,19 @@ algorithm 1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from flwr.common import FitRes, Parameters, Scalar
-from flwr.server.client_proxy import ClientProxy
+from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
-from fl_app.strategies.base import CommunityStrategy, FitReplies, Rows
-from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import RULES, Event, Setting, View
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.setting import RULES, Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
@@ -76,11 +78,6 @@ class Ifca(CommunityStrategy):
         self.restarts, self.trial_rounds = restarts, trial_rounds
         self.state = IfcaState(communities=Communities(self._first_models(0)))
 
-    @property
-    def phase(self) -> str:
-        """Always `clustered`: there are several models from the start."""
-        return "clustered"
-
     def _first_models(self, trial: int) -> Vectors:
         fresh, initial = self.setting.fresh, self.setting.initial
         numbers = range(trial * self.count, (trial + 1) * self.count)
@@ -96,16 +93,16 @@ class Ifca(CommunityStrategy):
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Average what was trained from each model; after a trial, start anew or take the best."""
-        replies = self.receive(server_round, results)
+        replies = self.receive(server_round, results, failures)
         chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.choices.update(chosen)
         if self.by_gradients:
             self._step(replies)
         else:
-            self.aggregate(replies)
+            self.aggregator.update(self.state.communities.models, replies)
         self._end_trial(server_round, replies.usual_loss)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
@@ -130,6 +127,10 @@ class Ifca(CommunityStrategy):
         self.state.communities, self.state.choices = Communities(kept.models), kept.choices
         self.state.tried = []
         self.events.append(Event("restarted", f"first models {best} of losses {losses}"))
+
+    def outcome(self, server_round: int) -> Outcome:
+        """Call the phase `clustered`: there are several models from the start."""
+        return replace(super().outcome(server_round), phase=CLUSTERED)
 
     def view(self, server_round: int) -> View | None:
         """Return the models that the clients chose when they last trained."""

@@ -4,13 +4,13 @@ Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from flwr.common import EvaluateRes, FitIns, FitRes, Parameters, Scalar
+from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat
@@ -21,8 +21,11 @@ from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, start_seed
 from fl_app.kmeans.lloyd import Centroids
-from fl_app.strategies.base import EvaluateReplies, FitReplies, roster
+from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.outcome import Outcome
+from fl_app.strategies.roster import roster
 from fl_app.strategies.setting import Setting
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Participation, PositiveInt, Vector, Vectors
@@ -129,36 +132,31 @@ class KMeans(OfPoints):
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience
         self.n_init, self.only_start = n_init, only_start
+        self.cohort.check = self._check_counts
         first = self._centroids(setting.initial[None, :])[0][0]
         self.state = KMeansState(
             communities=Communities.of(setting.initial), descent=Descent(first, first)
         )
 
-    @property
-    def notes(self) -> Mapping[str, Any]:
-        """Movement of the round, and what was measured of clusters and classes."""
-        found = {"movement": self.state.descent.moved, "start": self.state.number, **self.agreement}
-        if self.length <= PATHS:
-            found["centroids"] = self.state.descent.current.tolist()
-        return found
+    def outcome(self, server_round: int) -> Outcome:
+        """Add the movement of the round, and what was measured of clusters and classes.
 
-    @property
-    def finished(self) -> bool:
+        Clients are asked for their scores at the end of each start.
+        """
+        descent, measured = self.state.descent, self.evaluation.scores.agreement
+        notes = {"movement": descent.moved, "start": self.state.number, **measured}
+        if self.length <= PATHS:
+            notes["centroids"] = descent.current.tolist()
+        found = super().outcome(server_round)
+        return replace(found, notes=notes, measures=self.state.over, finished=self._finished())
+
+    def _finished(self) -> bool:
         """Whether the last start has come to its end."""
         return self.state.over and self.state.number == self.n_init
-
-    def evaluates(self, server_round: int) -> bool:
-        """Whether clients are asked for their score: at the end of each start, too."""
-        return self.state.over or super().evaluates(server_round)
 
     def _asks(self, server_round: int) -> bool:
         """Whether this is the round in which clients give centroids of their own."""
         return self.init != "random" and server_round == self.state.begun
-
-    def task(self, server_round: int) -> Mapping[str, Scalar]:
-        """Ask for local steps, or for the clients' own centroids."""
-        own = self._asks(server_round)
-        return {"steps": self.steps, "tolerance": self.tolerance, "own": own}
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -167,18 +165,20 @@ class KMeans(OfPoints):
         if self.state.over and self.state.number < self.n_init:
             self._begin(server_round)
         present = list(roster(client_manager).proxies())
-        if self.only_start or not self._asks(server_round):
-            present = self.sample(server_round, present, "all")
-        return self.instruct(server_round, present, client_manager)
+        own = self._asks(server_round)
+        if self.only_start or not own:
+            present = self.sampler.draw(server_round, present, "all")
+        task = {"steps": self.steps, "tolerance": self.tolerance, "own": own}
+        return self.instruct(server_round, present, client_manager, task)
 
     def aggregate_fit(
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Start from the clients' own centroids, or step towards the mean of their moved ones."""
-        replies = self.receive(server_round, results)
+        replies = self.receive(server_round, results, failures)
         centroids, counts = self._centroids(replies.models)
         if self._asks(server_round):
             self.state.descent.begin(self._first(centroids, counts))
@@ -190,7 +190,7 @@ class KMeans(OfPoints):
         self.state.over = self._ends(server_round)
         return self.publish(self.state.descent.current), {"train_loss": replies.loss}
 
-    def check(self, model: Vector, samples: int) -> None:
+    def _check_counts(self, model: Vector, samples: int) -> None:
         """Raise ValueError for counts that are no numbers of points, or of more than there are."""
         counts = model[self.k * self.length :].astype(np.float64)
         if (counts < 0).any():
@@ -240,18 +240,20 @@ class KMeans(OfPoints):
         self,
         server_round: int,
         results: EvaluateReplies,
-        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+        failures: EvaluateFailures,
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Score the centroids; at the end of a start, keep the best ones so far."""
         found = super().aggregate_evaluate(server_round, results, failures)
-        state, distance = self.state, self.distance
+        state, scores = self.state, self.evaluation.scores
         if not state.over or self.n_init == 1:
             return found
+        distance = scores.agreement.get("distance")
         if distance is not None and (state.best is None or distance < state.best.distance):
-            state.best = Best(distance, state.descent.current, self.agreement, self.accuracy)
-        last = self.finished or server_round >= self.setting.rounds
+            now = state.descent.current
+            state.best = Best(distance, now, scores.agreement, scores.accuracy)
+        last = self._finished() or server_round >= self.setting.rounds
         if last and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
-            self.agreement, self.scores.accuracy = state.best.agreement, state.best.accuracy
+            scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy
             self.publish(state.best.centroids)
         return found

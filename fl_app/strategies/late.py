@@ -15,11 +15,12 @@ from fl_app.strategies.model_graph import (
     Similarity,
     Snapshot,
 )
+from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting, View
+from fl_app.strategies.setting import RULES, Setting
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, Participation, PositiveInt, Vector
+from fl_app.types import Labels, Participation, PositiveInt
 
 
 @dataclass(kw_only=True)
@@ -62,17 +63,16 @@ class Late(TwoPhase):
             scale=scale,
             max_age=max_age,
         )
+        self.cohort.check = self.graph.check
         self.state = LateState(communities=Communities.of(setting.initial))
         self._found: tuple[int, Snapshot] | None = None
-
-    def check(self, model: Vector, samples: int) -> None:
-        """Refuse a model that no distance can be measured from."""
-        self.graph.check(model)
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
         self.state.round = server_round
-        self.state.latest.put(server_round, replies, self.strides(replies))
+        self.state.latest.put(
+            server_round, replies, self.cohort.strides(replies.models, replies.starts)
+        )
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""

@@ -98,7 +98,7 @@ class ModelGraph:
         self.exponent, self.scale = exponent, scale
         self.max_age = max_age
 
-    def check(self, model: Vector) -> None:
+    def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for a model (d,) whose distance to itself is no finite number.
 
         The distances named here are finite for every model that is; one of a user's own may

@@ -4,20 +4,21 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
-from flwr.common import EvaluateRes, Parameters, Scalar
-from flwr.server.client_proxy import ClientProxy
+from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import lower_median, sample_weights, weighted_mean
 from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import Contingency, agreement, majority
-from fl_app.strategies.base import CommunityStrategy, EvaluateReplies
-from fl_app.strategies.replies import FAR, encode
-from fl_app.strategies.setting import Setting, View
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, Scores
+from fl_app.strategies.outcome import View
+from fl_app.strategies.replies import FAR
+from fl_app.strategies.setting import Setting
 from fl_app.types import Participation
 
 MOST_CLASSES = 100_000
@@ -46,8 +47,7 @@ class OfPoints(CommunityStrategy):
         super().__init__(setting, participation=participation, rule=weighted_mean)
         shape = setting.layout.shapes[0]
         self.k, self.length = shape[0], prod(shape[1:])
-        self.agreement: dict[str, Any] = {}
-        self.distance: float | None = None
+        self.evaluation.check = self._check_score
 
     def publish(self, centroids: Centroids) -> Parameters:
         """Make centroids (k, d) the model that clients receive."""
@@ -59,41 +59,39 @@ class OfPoints(CommunityStrategy):
         self,
         server_round: int,
         results: EvaluateReplies,
-        failures: list[tuple[ClientProxy, EvaluateRes] | BaseException],
+        failures: EvaluateFailures,
     ) -> tuple[float | None, dict[str, Scalar]]:
         """Sum the clients' tables: classes are called by the majority of all their points.
 
         Accuracy of a client is under that one map; without classes there is only a distance.
         """
         super().aggregate_evaluate(server_round, results, failures)
-        said = self._agreeing(server_round)
-        self.agreement, self.distance, self.scores.accuracy = {}, None, {}
-        if said:
-            self._agree(said)
-        if not self.accuracy:
-            return None, {}
-        return None, {"accuracy": float(np.mean(list(self.accuracy.values())))}
+        scored, scores = self._agreeing(), self.evaluation.scores
+        scores.accuracy = {}
+        if scored:
+            self._agree(scored, scores)
+        return None, scores.metrics
 
-    def _agree(self, said: Sequence[Scored]) -> None:
-        """Set distance, agreement and accuracy to what the clients say together."""
+    def _agree(self, said: Sequence[Scored], scores: Scores) -> None:
+        """Set agreement and accuracy of the scores to what the clients say together."""
         points = np.array([each.points for each in said], float)
         weights = sample_weights(points, how="capped", cap=self.setting.sample_cap)
         distances = np.array([each.distance for each in said])
         usual = lower_median(distances)
         most = FAR * usual if usual > 0 else np.inf
-        self.distance = float(np.average(np.minimum(distances, most), weights=weights))
-        self.agreement = {"distance": self.distance}
+        distance = float(np.average(np.minimum(distances, most), weights=weights))
+        scores.agreement = {"distance": distance}
         kept = weights / points
         tables = [(each.table * k).astype(int) for each, k in zip(said, kept, strict=True)]
         table = np.sum(tables, axis=0)
         if table.shape[1] > 1:
-            self.agreement |= vars(agreement(table))
+            scores.agreement |= vars(agreement(table))
             right, rows = majority(table), np.arange(self.k)
-            self.scores.accuracy = {
+            scores.accuracy = {
                 each.client_id: float(each.table[rows, right].sum() / each.points) for each in said
             }
 
-    def check_score(self, answer: EvaluationAnswer) -> None:
+    def _check_score(self, answer: EvaluationAnswer) -> None:
         """Refuse a table that does not fit; a client without points has nothing to say."""
         if answer.samples:
             self._scored(answer)
@@ -113,16 +111,16 @@ class OfPoints(CommunityStrategy):
             raise RejectionError("loss", "at least 0", shown(answer.loss))
         return Scored(answer.client_id, table, answer.loss, points)
 
-    def _agreeing(self, server_round: int) -> list[Scored]:
+    def _agreeing(self) -> list[Scored]:
         """Return what those counted whose tables have as many classes as most tables have."""
-        said = [self._scored(answer) for answer in self.scores.answers if answer.samples]
+        said = [self._scored(answer) for answer in self.evaluation.scores.answers if answer.samples]
         widths = Counter(each.table.shape[1] for each in said).most_common(1)
         for each in said:
             if each.table.shape[1] != widths[0][0]:
                 rule = f"of {widths[0][0]} classes, as most are"
                 error = RejectionError("table", rule, str(each.table.shape[1]))
-                self.reject(server_round, each.client_id, f"evaluation: {error}")
-                self.scores.remove(each.client_id)
+                self.evaluation.reject(each.client_id, error)
+                self.evaluation.scores.remove(each.client_id)
         return [each for each in said if each.table.shape[1] == widths[0][0]]
 
     def view(self, server_round: int) -> View | None:

@@ -1,15 +1,13 @@
-"""The trusted replies of a round, and how models travel."""
+"""The trusted replies of a round, and the failures beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from flwr.common import Parameters
 
 from fl_app.aggregation import lower_median
 from fl_app.ingress.fits import FitAnswer
-from fl_app.params import to_bytes
-from fl_app.types import Labels, Vector, Vectors, Weights
+from fl_app.types import Labels, Vectors, Weights
 
 FAR = 100.0
 """Multiple of the usual loss beyond which a loss says no more."""
@@ -70,7 +68,7 @@ class LostRepliesError(TooFewRepliesError):
 class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results and failures)
     """A client that raised or did not answer, with its id."""
 
-    def __init__(self, client_id: int, reason: str) -> None:
+    def __init__(self, client_id: int | str, reason: str) -> None:
         super().__init__(f"client {client_id}: {reason}")
         self.client_id = client_id
         self.reason = reason
@@ -90,8 +88,3 @@ def too_few(error: TooFewRepliesError, failures: Sequence[ClientFailure]) -> Too
     lost = any(isinstance(failure, LostClient) for failure in failures)
     kind = LostRepliesError if lost else TooFewRepliesError
     return kind(f"{error}; failed: {named}")
-
-
-def encode(*vectors: Vector) -> Parameters:
-    """Return models as Flower parameters: one flat float32 array each."""
-    return Parameters([to_bytes(vector) for vector in vectors], "numpy.ndarray")

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from logging import getLogger
 from operator import itemgetter
 
-from flwr.server.client_manager import SimpleClientManager
+from flwr.server.client_manager import ClientManager, SimpleClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.ingress.introductions import Identity
 
-__all__ = ["Identity", "Roster"]
+__all__ = ["Identity", "Roster", "roster"]
 log = getLogger(__name__)
 
 
@@ -98,6 +98,13 @@ class Roster(SimpleClientManager):
         """Return how many training samples a client said it has."""
         return self._identities[self._holders[client_id].cid].samples
 
+    def lost(self, clients: int) -> list[int]:
+        """Return which of so many clients should be there by the schedule and are not connected."""
+        present = self.proxies().keys()
+        if len(present) + len(self.absent) >= clients:
+            return []
+        return sorted(set(range(clients)) - present - self.absent)
+
     def malicious(self) -> set[int]:
         """Return the clients that attack, as a simulation knows them: for metrics alone."""
         return {who.client_id for who in self._identities.values() if who.malicious}
@@ -105,3 +112,13 @@ class Roster(SimpleClientManager):
     def groups(self) -> dict[int, int]:
         """Return the planted group of every client that said one: for metrics alone."""
         return {who.client_id: who.group for who in self._identities.values() if who.group >= 0}
+
+
+def roster(client_manager: ClientManager) -> Roster:
+    """Return the client manager as the roster that our loop hands in."""
+    if not isinstance(client_manager, Roster):
+        raise TypeError(
+            f"expected a Roster, got {type(client_manager).__name__}; "
+            "return ServerAppComponents(server=RoundLoop(...)) so that clients are known by id"
+        )
+    return client_manager

@@ -1,4 +1,4 @@
-"""What a strategy is given, and what it shows."""
+"""What a strategy is given."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fl_app.aggregation import Rule, median, weighted_mean
 from fl_app.graph.communities import Finding
 from fl_app.graph.holdings import Holding, InMemory
 from fl_app.params import Layout
-from fl_app.types import Labels, Matrix, Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors
 
 RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by the name that a configuration gives them."""
@@ -45,33 +45,3 @@ class Setting:
     """Draws first models beyond `initial`, by number: for methods that start from several."""
     union: Callable[[], np.ndarray] | None = None
     """Brings all clients' training points (p, d) together, where a simulation has them."""
-
-
-@dataclass(frozen=True)
-class View:
-    """The communities as the server sees them after a round, for records and figures.
-
-    `labels` (n,) of `client_ids` (n,); `similarity` (n, n) that they were found in, and
-    `distance` (n, n) where it is not just `2 - similarity`.
-    """
-
-    client_ids: Labels
-    labels: Labels
-    similarity: Matrix | None
-    distance: Matrix | None = None
-
-    @property
-    def alike(self) -> Matrix | None:
-        """How alike the clients are (n, n): the similarity, or where there is none -distance."""
-        if self.similarity is None and self.distance is not None:
-            return -self.distance
-        return self.similarity
-
-
-@dataclass
-class Event:
-    """Something that happened once and belongs in the records; `clients` it happened to."""
-
-    kind: str
-    detail: str
-    clients: list[int] = field(default_factory=list)

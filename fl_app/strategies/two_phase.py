@@ -1,16 +1,19 @@
 """Methods that train one model first, cluster the clients once, then train one model each."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from flwr.common import FitIns, FitRes, Parameters, Scalar
+from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.strategies.base import CommunityStrategy, FitReplies, roster
-from fl_app.strategies.replies import Replies, encode
-from fl_app.strategies.setting import Event
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import Event, Outcome
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.roster import roster
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels
 
@@ -52,33 +55,34 @@ class TwoPhase(CommunityStrategy):
         """Sample among all clients, or, once clustered, inside each community."""
         present = list(roster(client_manager).proxies())
         if self.state.clustered_at is None:
-            cohort = self.sample(server_round, present, "all")
+            cohort = self.sampler.draw(server_round, present, "all")
         else:
             members = self.state.communities.members
             cohort = []
             for row in range(len(self.state.communities.models)):
                 inside = [client for client in present if members.get(client) == row]
-                cohort += self.sample(server_round, inside, f"community {row}")
+                cohort += self.sampler.draw(server_round, inside, f"community {row}")
         return self.instruct(server_round, sorted(cohort), client_manager)
 
     def aggregate_fit(
         self,
         server_round: int,
         results: FitReplies,
-        failures: list[tuple[ClientProxy, FitRes] | BaseException],
+        failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Remember, aggregate per community, cluster when it is time."""
-        replies = self.receive(server_round, results)
+        replies = self.receive(server_round, results, failures)
         if self.state.clustered_at is None:
             self.remember(server_round, replies)
-        self.aggregate(replies)
+        self.aggregator.update(self.state.communities.models, replies)
         if self.state.clustered_at is None and self.is_due(server_round):
             self._cluster(server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
-    def evaluates(self, server_round: int) -> bool:
+    def outcome(self, server_round: int) -> Outcome:
         """Measure at the clustering round too: accuracy before is the global model's there."""
-        return super().evaluates(server_round) or server_round == self.state.clustered_at
+        measures = server_round == self.state.clustered_at
+        return replace(super().outcome(server_round), measures=measures)
 
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities; each starts from the global model."""

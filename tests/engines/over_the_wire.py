@@ -149,22 +149,20 @@ class OverTheWire(Lockstep):
 
     def _tell_of_fits(self, server_round: int, asked: Asked, said: Said) -> None:
         results, failures = self.exchange.fit(server_round, asked)
-        self._judge(server_round, failures, "")
+        self._judge(failures)
         assert sent(results) <= len(asked) * 10_000
-        self.lied.aggregate_fit(server_round, results, [])
+        self.lied.aggregate_fit(server_round, results, [*failures])
 
     def _tell_of_scores(self, server_round: int, asked: Asked, said: Said) -> None:
         results, failures = self.exchange.evaluate(server_round, asked)
-        self._judge(server_round, failures, "evaluation: ")
-        self.lied.aggregate_evaluate(server_round, results, [])
+        self._judge(failures)
+        self.lied.aggregate_evaluate(server_round, results, [*failures])
 
-    def _judge(self, server_round: int, failures: list[ClientFailure], what: str) -> None:
-        """Reject malformed replies as the loop does; the other failures are named as such."""
+    def _judge(self, failures: list[ClientFailure]) -> None:
+        """Hold that who fails, other than by a malformed reply, is named as such."""
         others = set()
         for failure in failures:
-            if isinstance(failure, RejectedReply):
-                self.lied.reject(server_round, failure.client_id, f"{what}{failure.reason}")
-            else:
+            if not isinstance(failure, RejectedReply):
                 others.add(failure.client_id)
                 assert len(failure.reason) < 600
                 assert failure.reason.isprintable()

@@ -2,8 +2,10 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from flwr.common import FitIns, Parameters
 
@@ -13,6 +15,8 @@ from toy import Proxy, roster
 from fl_app.client import accountant
 from fl_app.client.protection import LocalDp, Plan, Privacy, SampleDp
 from fl_app.engines.ledger import Ledger
+from fl_app.strategies.model_evaluation import Scores
+from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
 
 NOTHING = Parameters([], "")
@@ -22,10 +26,20 @@ def _ledger(guard: Privacy, rounds: int = 3) -> Ledger:
     return Ledger(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
 
 
+def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> Outcome:
+    """Return the outcome of a round in which these clients were asked to train."""
+    empty = np.zeros((1, 2), np.float32)
+    return Outcome(
+        models=empty, members={}, global_model=None, removed={}, phase=FEDERATED, view=None,
+        events=(), cohort=cohort, rejected={}, dominance={}, metrics=metrics, training_s=0.0,
+        scores=Scores(), step=None,
+    )  # fmt: skip
+
+
 def test_everyone_asked_has_spent_the_others_have_not() -> None:
     known, ledger = roster(4), _ledger(LocalDp(epsilon=10.0))
-    ledger.book([0, 1], {}, known)
-    record = ledger.book([1, 2], {}, known)
+    ledger.book(_outcome([0, 1], {}), known)
+    record = ledger.book(_outcome([1, 2], {}), known)
     once, twice = (
         accountant.spent([LocalDp(epsilon=10.0).release(Plan(3, 1.0, 10, 5, 1))] * n, 1e-5)
         for n in (1, 2)
@@ -39,9 +53,9 @@ def test_everyone_asked_has_spent_the_others_have_not() -> None:
 def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
     known, ledger = roster(3), _ledger(LocalDp(epsilon=10.0), rounds=3)
     for _ in range(2):
-        ledger.book([0, 1, 2], {}, known)
+        ledger.book(_outcome([0, 1, 2], {}), known)
         assert ledger.exhausted(known, 1) is None
-    ledger.book([0, 1], {}, known)
+    ledger.book(_outcome([0, 1], {}), known)
     end = ledger.exhausted(known, 1)
     assert end is not None
     assert end.detail.startswith("one more round would cost clients [0, 1] more than epsilon 10")
@@ -52,7 +66,7 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
     noisy = _ledger(LocalDp(epsilon=5.0, noise_multiplier=4.0))
     rounds = 0
     while noisy.exhausted(known, 1) is None:
-        noisy.book([0, 1, 2], {}, known)
+        noisy.book(_outcome([0, 1, 2], {}), known)
         rounds += 1
     spent = [
         accountant.spent([accountant.whole_update(4.0)] * n, 1e-5) for n in (rounds, rounds + 1)
@@ -60,7 +74,7 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
     assert spent[0] <= 5.0 < spent[1]
     endless = _ledger(LocalDp(epsilon=5.0, budget="round"))
     for _ in range(20):
-        endless.book([0, 1, 2], {}, known)
+        endless.book(_outcome([0, 1, 2], {}), known)
     assert endless.exhausted(known, 1) is None
     assert endless.spent(0) > 5.0
 
@@ -70,7 +84,7 @@ def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
     known, first = roster(3), _ledger(guard, rounds=9)
     records = []
     for said in (0.9, 0.2):
-        booked = first.book([0, 1], {0: {"fitting": said}}, known)
+        booked = first.book(_outcome([0, 1], {0: {"fitting": said}}), known)
         records.append(json.loads(json.dumps({"round": 1, "privacy": booked})))
     second = _ledger(guard, rounds=9)
     second.restore(records)
@@ -84,14 +98,14 @@ def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
     known, ledger = roster(3), _ledger(LocalDp(quantile=0.5, clip=2.0))
     proxies = known.proxies()
     said = {0: {"fitting": 1.1}, 1: {"fitting": 0.7}}
-    record = ledger.book([0, 1], said, known)
+    record = ledger.book(_outcome([0, 1], said), known)
     assert record["fitting"] == pytest.approx(0.9)
     assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
     ledger.instruct(asked)
     assert asked[0][1].config["clip_bound"] == ledger.bound
     fixed = _ledger(LocalDp(clip=2.0))
-    assert fixed.book([0, 1], said, known)["next_clip"] == 2.0
+    assert fixed.book(_outcome([0, 1], said), known)["next_clip"] == 2.0
 
 
 def _claiming(*samples: int) -> Roster:
@@ -113,7 +127,7 @@ def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(clai
     event = ledger.leaving(over)
     assert (event.clients if event is not None else []) == over
     assert ledger.leaving(over) is None
-    assert ledger.book([1, 2, 3], {}, known)["epsilon"]["max"] < 4.0
+    assert ledger.book(_outcome([1, 2, 3], {}), known)["epsilon"]["max"] < 4.0
 
 
 def test_a_run_ends_when_half_of_the_clients_or_all_but_too_few_cannot_train_on() -> None:

@@ -11,8 +11,7 @@ import pytest
 from flwr.common import EvaluateIns, FitIns, FitRes
 from flwr.supercore.run import RunNotRunningException
 
-from fl_app.engines import loop as module
-from fl_app.engines import stop_request
+from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.exchange import Introductions
 from fl_app.engines.loop import ATTEMPTS, RoundLoop
 from fl_app.params import from_bytes
@@ -92,7 +91,9 @@ class Played:
             resume=False,
         )
         self.loop = RoundLoop(
-            strategy=FedAvg(setting(rounds=3, min_success=least), participation=1.0),
+            strategy=FedAvg(
+                setting(rounds=3, min_success=least, evaluate_every=1), participation=1.0
+            ),
             recorder=recorder,
             clients=CLIENTS,
             round_timeout_s=None,
@@ -100,7 +101,7 @@ class Played:
             figures=False,
         )
         self.federation = Federation(self.loop.roster, joins)
-        self.loop.exchange = self.federation  # type: ignore[assignment]
+        self.loop.exchange = self.loop.connections.exchange = self.federation  # type: ignore[assignment]
 
     def __call__(self) -> list[dict[str, Any]]:
         self.loop.fit(3, None)
@@ -113,7 +114,7 @@ class Played:
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
-    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(connections, "POLL_S", 0.01)
 
     def build(joins: Callable[[int], set[int]] = lambda look: {0, 1, 2}, least: int = 1) -> Played:
         return Played(tmp_path / "run", joins, least)
@@ -162,7 +163,7 @@ def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
     play: Callable[..., Played], outside: Introductions
 ) -> None:
     played = play(lambda look: {0, 2})
-    played.loop.connect_timeout_s = 9999
+    played.loop.connections.timeout_s = 9999
     played.federation.outside = outside
     rounds = played()
     assert [record["lost"] for record in rounds] == [[1]] * 3
@@ -196,7 +197,7 @@ def test_when_too_many_are_lost_they_are_waited_for_and_the_round_is_played_agai
     usual = play(least=2)
     expected = usual()
     played = play(lambda look: set() if 2 < look < 5 else {0, 1, 2}, least=2)
-    played.loop.connect_timeout_s = 9999
+    played.loop.connections.timeout_s = 9999
     played.federation.fails = lambda client, fit: lost(client) if fit == 2 and client else None
     rounds = played()
     assert played.federation.fits == 4
@@ -235,7 +236,7 @@ def test_a_round_whose_clients_raise_is_not_played_again(play: Callable[..., Pla
 
 
 def test_with_a_privacy_budget_no_round_is_played_again(
-    play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
+    play: Callable[..., Played],
 ) -> None:
     class Ledger:
         def instruct(self, instructions: Instructions) -> None:
@@ -251,7 +252,7 @@ def test_with_a_privacy_budget_no_round_is_played_again(
             return
 
     played = play()
-    monkeypatch.setattr(played.loop, "ledger", Ledger())
+    played.loop.ledger = played.loop.availability.ledger = Ledger()  # type: ignore[assignment]
     played.federation.fails = lambda client, fit: lost(client)
     with pytest.raises(LostRepliesError):
         played()
@@ -273,7 +274,7 @@ def test_a_stop_while_clients_are_waited_for_leaves_the_initial_checkpoint(
         return {0}
 
     played = play(joins)
-    played.loop.connect_timeout_s = 9999
+    played.loop.connections.timeout_s = 9999
     with pytest.raises(KeyboardInterrupt):
         played()
     assert checkpoint.read(played.folder / "checkpoint").round == 0
@@ -324,8 +325,8 @@ def test_figures_that_take_too_long_are_left_out(
     play: Callable[..., Played], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(module, "FIGURES_S", 0.05)
-    monkeypatch.setattr(module, "write_figures", lambda folder: go_on.wait(600))
+    monkeypatch.setattr(figures, "LONGEST_S", 0.05)
+    monkeypatch.setattr(figures, "write_figures", lambda folder: go_on.wait(600))
     played = play()
     played.loop.figures = True
     assert len(played()) == 3

@@ -149,14 +149,14 @@ def test_a_clients_accuracy_is_under_the_majority_of_all(tmp_path: Path) -> None
 def test_counts_that_cannot_weigh_are_refused() -> None:
     strategy = server_wiring.strategy(load([*BASE, "strategy=kmeans"]))
     model = np.zeros(strategy.k * strategy.length + strategy.k, np.float32)
-    strategy.check(model, 100)
+    strategy.cohort.check(model, 100)
     model[-1] = -3
     with pytest.raises(RejectionError, match="counts of points must be at least 0, got -3"):
-        strategy.check(model, 100)
+        strategy.cohort.check(model, 100)
     model[-1] = 101
     with pytest.raises(RejectionError, match="at most the 100 samples in sum, got 101"):
-        strategy.check(model, 100)
-    strategy.check(model, 101)
+        strategy.cohort.check(model, 100)
+    strategy.cohort.check(model, 101)
 
 
 @pytest.mark.parametrize("init", ["kfed", "kmeans++"])
@@ -217,10 +217,10 @@ def test_scores_that_do_not_fit_are_named_and_reach_no_sum() -> None:
     asked = strategy.configure_evaluate(40, strategy.initialize_parameters(known), known)
     proxies = [proxy for proxy, _ in asked]
     strategy.aggregate_evaluate(40, list(zip(proxies, replies, strict=True)), [])
-    assert strategy.agreement["distance"] == 2.0
-    assert sorted(strategy.accuracy) == [0, 1]
-    assert sorted(strategy.rejected) == list(range(3, len(replies)))
-    assert all(why.startswith("evaluation: ") for why in strategy.rejected.values())
+    assert strategy.evaluation.scores.agreement["distance"] == 2.0
+    assert sorted(strategy.evaluation.scores.accuracy) == [0, 1]
+    assert sorted(strategy.rejections.by_client) == list(range(3, len(replies)))
+    assert all(why.startswith("evaluation: ") for why in strategy.rejections.by_client.values())
 
 
 def test_clients_with_tables_of_their_own_and_no_classes(tmp_path: Path) -> None:

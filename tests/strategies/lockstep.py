@@ -60,11 +60,11 @@ class Lockstep:
     def round(self, server_round: int) -> None:
         """Play one round; raises AssertionError where a lie changed anything or is not named."""
         named = self._fit(server_round)
-        assert set(self.lied.rejected) == named, (self.lied.rejected, named)
+        assert set(self.lied.rejections.by_client) == named, (self.lied.rejections.by_client, named)
         named |= self._evaluate(server_round)
-        assert set(self.lied.rejected) == named, (self.lied.rejected, named)
-        assert not self.clean.rejected, self.clean.rejected
-        assert state(self.lied) == state(self.clean)
+        assert set(self.lied.rejections.by_client) == named, (self.lied.rejections.by_client, named)
+        assert not self.clean.rejections.by_client, self.clean.rejections.by_client
+        assert state(self.lied, server_round) == state(self.clean, server_round)
 
     def _fit(self, server_round: int) -> set[int | str]:
         first = self.lied.initialize_parameters(self.known)
@@ -240,22 +240,23 @@ def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
     return graph is None or graph.between is not DISTANCES["trusted"] or bool(model.any())
 
 
-def state(strategy: CommunityStrategy) -> tuple[Any, ...]:
+def state(strategy: CommunityStrategy, server_round: int) -> tuple[Any, ...]:
     """Return all that a strategy has learnt, so that two of them can be compared."""
     arrays, values = save(strategy.state)
+    outcome = strategy.outcome(server_round)
     return (
         {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()},
         json.dumps(values, sort_keys=True, allow_nan=False),
-        strategy.state.communities.models.tobytes(),
-        strategy.state.communities.members,
-        json.dumps(strategy.notes),
-        repr(strategy.scores),
-        [repr(event) for event in strategy.events],
-        strategy.step,
-        strategy.stability,
-        strategy.dominance,
-        strategy.said,
-        strategy.training_s,
-        sorted(strategy.state.removed.items()),
-        strategy.suspects,
+        outcome.models.tobytes(),
+        outcome.members,
+        json.dumps(outcome.notes),
+        repr(outcome.scores),
+        [repr(event) for event in outcome.events],
+        outcome.step,
+        outcome.stability,
+        outcome.dominance,
+        outcome.metrics,
+        outcome.training_s,
+        sorted(outcome.removed.items()),
+        outcome.suspects(strategy.setting.benign),
     )

@@ -12,6 +12,7 @@ from toy import TARGETS, honest, play, reply, roster, setting
 
 from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.robust import Robust
+from fl_app.strategies.setting import largest
 from fl_app.strategies.state import load, save
 
 LIARS = {1, 4, 7}
@@ -34,9 +35,9 @@ def test_liars_are_removed_by_name_and_never_asked_again() -> None:
     (event,) = strategy.events
     assert event.kind == "removed"
     assert "[1, 4, 7]" in event.detail
-    assert strategy.suspects == LIARS
+    assert strategy.outcome(1).suspects(largest) == LIARS
     play(strategy, known, range(2, 8), client=_attacked)
-    assert not LIARS & set(strategy.cohort)
+    assert not LIARS & set(strategy.cohort.client_ids)
     np.testing.assert_allclose(strategy.state.communities.models[0], TARGETS[0], atol=0.2)
 
 
@@ -55,7 +56,7 @@ def test_clusters_are_split_until_they_agree() -> None:
         frozenset(view.client_ids[view.labels == row].tolist()) for row in np.unique(view.labels)
     }
     assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
-    assert strategy.phase == "clustered"
+    assert strategy.outcome(7).phase == "clustered"
     for client, row in strategy.state.communities.members.items():
         np.testing.assert_allclose(
             strategy.state.communities.models[row], TARGETS[client % 3], atol=0.2
@@ -69,13 +70,13 @@ def test_those_who_agree_are_never_split() -> None:
     strategy = Cfl(setting(), participation=0.5, mode="clusters")
     play(strategy, roster(8), range(1, 8), client=same)
     assert len(strategy.state.communities.models) == 1
-    assert strategy.notes["alpha_cross"]["0"] == pytest.approx(1.0)
+    assert strategy.outcome(7).notes["alpha_cross"]["0"] == pytest.approx(1.0)
 
 
 def test_only_the_freshly_heard_of_are_split() -> None:
     strategy = Cfl(setting(), participation=0.25, mode="clusters", alpha_threshold=0.5)
     play(strategy, roster(12), range(1, 2))
-    cohort = set(strategy.cohort)
+    cohort = set(strategy.cohort.client_ids)
     assert set(strategy.state.communities.members) == cohort
 
 
@@ -83,14 +84,14 @@ def test_a_cluster_is_cut_after_a_round_that_asked_all_of_it() -> None:
     known = roster(12)
     strategy = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
     play(strategy, known, range(1, 2))
-    assert len(strategy.cohort) == 6
+    assert len(strategy.cohort.client_ids) == 6
     assert len(strategy.state.communities.models) == 1
     strategy.state.communities.members.update(dict.fromkeys(range(12), 0))
     again = Cfl(setting(), participation=0.5, mode="clusters", alpha_threshold=0.5)
     load(again.state, *save(strategy.state))
     for each in (strategy, again):
         play(each, known, range(2, 3))
-        assert len(each.cohort) == 12
+        assert len(each.cohort.client_ids) == 12
         parts = {frozenset(c for c, row in each.state.communities.members.items() if row == r)
                  for r in range(2)}  # fmt: skip
         groups = [frozenset(range(group, 12, 3)) for group in range(3)]

@@ -10,11 +10,12 @@ from flwr.common import FitRes
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import SIZE, TARGETS, honest, play, reply, roster, setting
 
-from fl_app.strategies.base import GLOBAL, CommunityStrategy
+from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.hierarchical import Hierarchical
 from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.late import Late
+from fl_app.strategies.model_evaluation import GLOBAL
 from fl_app.strategies.state import load, save
 
 PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
@@ -131,7 +132,7 @@ def test_a_model_of_zeros_is_at_its_distance_and_parts_nobody(attribution: str) 
 
     strategy = CommunityDiscovery(setting(), participation=1.0, attribution=attribution)
     play(strategy, roster(12), range(1, 9), client=zero)
-    assert strategy.rejected == {}
+    assert strategy.rejections.by_client == {}
     assert {found - {2} for found in _found(strategy, 8)} - {frozenset()} == {
         group - {2} for group in PLANTED
     }
@@ -141,7 +142,7 @@ def test_a_model_whose_own_distance_is_no_number_is_rejected_and_named() -> None
     strategy = CommunityDiscovery(setting(), participation=1.0)
     strategy.graph.between = lambda models, others, layout: np.full((len(models), 1), np.nan)
     with pytest.raises(ValueError, match="distance to itself must be finite, got nan"):
-        strategy.check(np.ones(SIZE, np.float32), 10)
+        strategy.cohort.check(np.ones(SIZE, np.float32), 10)
 
 
 def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
@@ -200,6 +201,6 @@ def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> N
     sizes = []
     for server_round in range(1, 5):
         play(strategy, known, range(server_round, server_round + 1))
-        sizes.append(len(strategy.cohort))
+        sizes.append(len(strategy.cohort.client_ids))
     assert sizes == [3, 3, 12, 3]
     assert strategy.state.clustered_at == 3

@@ -41,7 +41,7 @@ def test_another_seed_samples_other_clients(build) -> None:
     # the second round: a method may ask all clients in the first
     play(first, roster(12), range(1, 3))
     play(second, roster(12), range(1, 3))
-    assert first.cohort != second.cohort
+    assert first.cohort != second.cohort.client_ids
 
 
 @pytest.mark.parametrize("stop", [3, 5, 7])
@@ -92,7 +92,7 @@ def test_equal_clients_get_equal_models(build) -> None:
         return reply(start + 0.5 * (TARGETS[0] - start))
 
     strategy, known = build(setting()), roster(6, groups=1)
-    strategy.participation = 1.0  # a model of an earlier round is another model
+    strategy.sampler.participation = 1.0  # a model of an earlier round is another model
     play(strategy, known, range(1, 9), client=same)
     models, offers = strategy.attribute(range(6))
     received = [[models[row] for row in rows] for rows in offers]
@@ -105,7 +105,7 @@ def test_two_clients_with_the_same_update_belong_together(build) -> None:
         return honest(0 if client == 3 else client, start, server_round)
 
     strategy = build(setting())
-    strategy.participation = 1.0
+    strategy.sampler.participation = 1.0
     play(strategy, roster(12), range(1, 9), client=twins)
     view = strategy.view(8)
     if view is not None:
@@ -211,8 +211,8 @@ def test_a_bad_reply_is_named_and_never_reaches_a_sum(build, case: str) -> None:
         return make() if client_id == target[0] else honest(client_id, start, server_round)
 
     play(with_bad, known, range(1, 2), client=client)
-    assert list(with_bad.rejected) == target
-    assert message in with_bad.rejected[target[0]]
+    assert list(with_bad.rejections.by_client) == target
+    assert message in with_bad.rejections.by_client[target[0]]
 
     def silent(client_id: int, start: np.ndarray, server_round: int) -> FitRes | None:
         return None if client_id == target[0] else honest(client_id, start, server_round)

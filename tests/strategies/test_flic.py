@@ -37,7 +37,7 @@ def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead
     strategy = _flic()
     play(strategy, roster(12), range(1, 5))
     view = strategy.view(4)
-    assert strategy.phase == "federated"
+    assert strategy.outcome(4).phase == "federated"
     assert len(strategy.state.communities.models) == 1
     assert view is not None
     assert view.labels.shape == view.client_ids.shape
@@ -83,9 +83,9 @@ def test_statistics_of_normalisation_do_not_count_as_direction() -> None:
 def test_auto_clusters_once_the_loss_stands_still() -> None:
     strategy = _flic(cluster_round="auto", stability_window=2, stability_tolerance=0.05)
     play(strategy, roster(6), range(1, 4))
-    assert strategy.stability is None
+    assert strategy.outcome(3).stability is None
     play(strategy, roster(6), range(4, 5))
-    assert strategy.stability == 0.0
+    assert strategy.outcome(4).stability == 0.0
     assert strategy.state.clustered_at == 4
 
 
@@ -104,5 +104,5 @@ def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
         metrics = {"client_id": client, "community": row, "accuracy": 1 - loss, "choice_loss": loss}
         results.append((proxy, EvaluateRes(Status(Code.OK, ""), loss, 5, metrics)))
     strategy.aggregate_evaluate(10, results, [])
-    assert strategy.assigned == dict.fromkeys(sorted(strangers), 1)
-    assert all(strategy.accuracy[client] == 0.9 for client in strangers)
+    assert strategy.evaluation.scores.assigned == dict.fromkeys(sorted(strangers), 1)
+    assert all(strategy.evaluation.scores.accuracy[client] == 0.9 for client in strangers)

@@ -125,7 +125,7 @@ MEDIAN_FIRST = ("late median", "hierarchical median")
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_model_stays_finite(method: str, lie: str) -> None:
     strategy = _played(method, lie)
-    assert strategy.rejected == {}
+    assert strategy.rejections.by_client == {}
     models, offers = strategy.attribute([c for c in range(12) if c not in LIARS])
     assert all(offers)
     assert np.isfinite(models).all()

@@ -2,71 +2,95 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.ingress.admission import admit
 from fl_app.ingress.evaluations import EvaluationAnswer, EvaluationQuestion, read_evaluation
 from fl_app.ingress.rejection import RejectionError, trusted
-from fl_app.strategies.cohort import Reject
-from fl_app.strategies.replies import encode
+from fl_app.strategies.cohort import Rows
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.rejections import Rejections
 from fl_app.strategies.roster import Roster
 from fl_app.types import Vector, Vectors
 
-Rows = Sequence[int]
-"""Rows of the models that one client receives; of several it takes the best."""
 EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
+EvaluateFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 Check = Callable[[EvaluationAnswer], None]
 Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
+PREFIX = "evaluation: "
+"""Begins the reason of a rejection in an evaluation."""
 
 
 @dataclass
 class Scores:
-    """What clients said in one evaluation, each by client id.
-
-    `accuracy` of the model that a client uses, `everyone` of the global one, `fooled` how often
-    a backdoor worked, `assigned` the row that a client with a choice has taken, and all
-    `answers`.
-    """
+    """What clients answered in one evaluation, each by client id."""
 
     accuracy: dict[int, float] = field(default_factory=dict)
+    """Of the model that the client uses."""
     everyone: dict[int, float] = field(default_factory=dict)
+    """Accuracy of the global model."""
     fooled: dict[int, float] = field(default_factory=dict)
+    """How often a backdoor worked."""
     assigned: dict[int, int] = field(default_factory=dict)
+    """The row of the model that a client chose, where it had a choice."""
     answers: list[EvaluationAnswer] = field(default_factory=list)
+    """All answers."""
+    agreement: dict[str, Any] = field(default_factory=dict)
+    """What all answers together tell, by name; for methods that cluster points."""
+
+    @property
+    def metrics(self) -> dict[str, Scalar]:
+        """What Flower reports of an evaluation."""
+        values = list(self.accuracy.values())
+        return {"accuracy": float(np.mean(values))} if values else {}
 
     def remove(self, client_id: int) -> None:
-        """Forget all that a client said."""
+        """Forget all that a client answered."""
         self.answers = [each for each in self.answers if each.client_id != client_id]
-        for said in (self.accuracy, self.everyone, self.fooled, self.assigned):
-            said.pop(client_id, None)
+        for by_client in (self.accuracy, self.everyone, self.fooled, self.assigned):
+            by_client.pop(client_id, None)
 
 
-class Examination:
-    """The evaluation of one round: its questions, and the scores of those who answer."""
+class ModelEvaluation:
+    """The evaluation of a round: its questions, and the scores of the clients that answer.
 
-    def __init__(self) -> None:
+    `check` may raise ValueError for an answer that the method cannot use.
+    """
+
+    def __init__(self, rejections: Rejections) -> None:
+        self.scores = Scores()
+        self.check: Check = lambda answer: None
+        self._rejections = rejections
         self._asked: dict[tuple[str, int], EvaluationQuestion] = {}
         self._choosing: set[int] = set()
+
+    def begin(self) -> None:
+        """Forget the evaluation before."""
+        self.scores, self._asked, self._choosing = Scores(), {}, set()
 
     def ask(
         self,
         server_round: int,
-        client_ids: Sequence[int],
         models: Vectors,
-        offers: Sequence[Rows],
+        offers: Sequence[tuple[int, Rows]],
         known: Roster,
         everyone: Vector | None,
     ) -> Instructions:
         """Return the messages: each client scores the models (m, d) of its rows, and `everyone`."""
-        encoded = {row: encode(models[row]) for row in sorted({r for rows in offers for r in rows})}
+        self.begin()
+        encoded = {
+            row: encode(models[row]) for row in sorted({r for _, rows in offers for r in rows})
+        }
         if everyone is not None:
             encoded[GLOBAL] = encode(everyone)
         instructions: Instructions = []
-        for client_id, rows in zip(client_ids, offers, strict=True):
+        for client_id, rows in offers:
             proxy = known.proxy(client_id)  # one that has left since fails, by name
             choose = len(rows) > 1
             if choose:
@@ -78,25 +102,25 @@ class Examination:
                 instructions.append((proxy, ins))
         return instructions
 
-    def receive(self, results: EvaluateReplies, check: Check, reject: Reject) -> Scores:
-        """Return what the trusted replies say.
-
-        `check` may raise for a score that the method cannot use; `reject` is told of each client
-        whose reply is left out.
-        """
-
-        def read(reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
-            answer = read_evaluation(reply, question)
-            check(answer)
-            return answer
-
-        def tell(
-            key: tuple[str, int], question: EvaluationQuestion | None, error: RejectionError
-        ) -> None:
-            reject(self._named(key[0]), f"evaluation: {error}")
-
+    def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
+        """Make `scores` what the trusted replies say."""
+        self._rejections.add_failed(failures, PREFIX)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
-        return self._scores(admit(keyed, self._asked, read, tell))
+        self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
+
+    def reject(self, client: int | str, error: RejectionError) -> None:
+        """Note that an answer of a client is not used."""
+        self._rejections.add(client, f"{PREFIX}{error}")
+
+    def _read(self, reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
+        answer = read_evaluation(reply, question)
+        self.check(answer)
+        return answer
+
+    def _reject(
+        self, key: tuple[str, int], question: EvaluationQuestion | None, error: RejectionError
+    ) -> None:
+        self.reject(self._named(key[0]), error)
 
     def _named(self, cid: str) -> int | str:
         """Return the client behind a node, or the node where it was not asked."""

@@ -1,0 +1,36 @@
+"""Which clients a round sees: by the schedule, and by what is left of their privacy budgets."""
+
+from logging import getLogger
+
+from fl_app.data.schedule import Schedule
+from fl_app.engines.ledger import Ledger
+from fl_app.strategies.outcome import Event
+from fl_app.strategies.roster import Roster
+
+log = getLogger(__name__)
+
+
+class Availability:
+    """Hides clients in the roster while they are absent; None: no schedule, no budget."""
+
+    def __init__(self, roster: Roster, schedule: Schedule | None, ledger: Ledger | None) -> None:
+        self.roster, self.schedule, self.ledger = roster, schedule, ledger
+
+    def show_members(self, server_round: int) -> None:
+        """Show the clients that belong to the federation in this round."""
+        gone = self.schedule.absent(server_round) if self.schedule is not None else set()
+        self.roster.absent = frozenset(gone)
+
+    def show_trainable(self, server_round: int) -> Event | None:
+        """Show only those that can train in this round; return who trains no more since now."""
+        self.show_members(server_round)
+        away = self.schedule.unavailable(server_round) if self.schedule is not None else set()
+        if self.ledger is None:
+            self.roster.absent |= away
+            return None
+        over = self.ledger.over(self.roster)
+        event = self.ledger.leaving(over)
+        if event is not None:
+            log.warning("round %d: %s", server_round, event.detail)
+        self.roster.absent |= away | set(over)
+        return event

@@ -1,0 +1,22 @@
+"""Figures at the end of a run, which must cost no result."""
+
+from functools import partial
+from logging import getLogger
+from pathlib import Path
+
+from fl_app.engines import signals, stop_request
+from fl_app.report import write_figures
+
+log = getLogger(__name__)
+LONGEST_S = 300.0
+"""How long the figures may take."""
+
+
+def draw(folder: Path) -> None:
+    """Draw the figures of a run; log when they fail or take too long."""
+    try:
+        write = partial(write_figures, folder)
+        if not signals.patiently(write, LONGEST_S, hurried=stop_request.asked):
+            log.warning("the figures took too long and were left out")
+    except Exception:
+        log.exception("figures could not be drawn")

@@ -1,0 +1,60 @@
+"""One model for each community out of its clients' replies."""
+
+from logging import getLogger
+
+import numpy as np
+
+from fl_app.aggregation import Rule, dominant
+from fl_app.strategies.replies import Replies
+from fl_app.types import Labels, Vector, Vectors, Weights
+
+log = getLogger(__name__)
+
+
+class CommunityAggregator:
+    """Applies `rule` inside each community, and notes how far the models moved.
+
+    `dominance` has the clients that hold more than half of the weight of their community in
+    this round, each with its share. `step` is the norm of the movement of the models over the
+    norm of the models, None: not measured.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.dominance: dict[int, float] = {}
+        self.step: float | None = None
+        self._warned: set[int] = set()
+
+    def begin(self) -> None:
+        """Forget the round before."""
+        self.dominance, self.step = {}, None
+
+    def update(self, models: Vectors, replies: Replies) -> None:
+        """Replace the model of each community that replied, a row of `models` (k, d)."""
+        moved = length = 0.0
+        for row in np.unique(replies.starts):
+            mine = np.flatnonzero(replies.starts == row)
+            alone = len(mine) == len(replies.starts)
+            received = replies.models if alone else replies.models[mine]
+            model = self.aggregate(replies.client_ids[mine], received, replies.weights[mine])
+            moved += float(np.linalg.norm(model - models[row]))
+            length += float(np.linalg.norm(model))
+            models[row] = model
+        self.step = moved / length if length else None
+
+    def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
+        """Return the model (d,) of one community of clients (n,) from theirs (n, d)."""
+        found = dominant(weights)
+        if found is not None:
+            self._note_dominant(int(client_ids[found[0]]), found[1])
+        return self.rule(models, weights)
+
+    def _note_dominant(self, client: int, share: float) -> None:
+        self.dominance[client] = max(share, self.dominance.get(client, 0.0))
+        if client not in self._warned:
+            log.warning(
+                "client %d holds %.0f %% of the weight of its community; "
+                "strategy.weighting=uniform or a lower engine.sample_cap bound it",
+                client, 100 * share,
+            )  # fmt: skip
+            self._warned.add(client)
