@@ -125,6 +125,8 @@ class RoundLoop(Server):
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
         """Play the rounds until all is done or spent; yield the number of each that is over."""
+        if self.method.outcome(0).finished:  # the run had ended before it was resumed
+            return
         for server_round in range(first, last + 1):
             stop_request.check()
             end = self._exhausted()

@@ -151,8 +151,9 @@ class KMeans(OfPoints):
         return replace(found, notes=notes, measures=self.state.over, finished=self._finished())
 
     def _finished(self) -> bool:
-        """Whether the last start has come to its end."""
-        return self.state.over and self.state.number == self.n_init
+        """Whether the last start has come to its end, and not only to the end of the rounds."""
+        ended = self.only_start or self._still()
+        return self.state.over and self.state.number == self.n_init and ended
 
     def _asks(self, server_round: int) -> bool:
         """Whether this is the round in which clients give centroids of their own."""
@@ -223,8 +224,10 @@ class KMeans(OfPoints):
     def _ends(self, server_round: int) -> bool:
         """Whether this start is over: still, out of its share of the rounds, or k-FED's one."""
         last = self.setting.rounds * self.state.number // self.n_init
-        still = self.state.descent.still(tolerance=self.tolerance, patience=self.patience)
-        return still or server_round >= last or self.only_start
+        return self._still() or server_round >= last or self.only_start
+
+    def _still(self) -> bool:
+        return self.state.descent.still(tolerance=self.tolerance, patience=self.patience)
 
     def _begin(self, server_round: int) -> None:
         """Begin the next start."""

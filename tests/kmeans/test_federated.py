@@ -253,6 +253,14 @@ def test_a_run_that_is_given_more_rounds_goes_on_where_it_was(tmp_path: Path) ->
     np.testing.assert_array_equal(longer, whole)
 
 
+@pytest.mark.parametrize("method", ["kfed", "central_kmeans"])
+def test_a_run_that_has_ended_is_not_changed_by_resuming_it(tmp_path: Path, method: str) -> None:
+    whole, _ = _run(tmp_path, f"strategy={method}", "rounds=8")
+    again, records = _run(tmp_path, f"strategy={method}", "rounds=8", resume=True)
+    assert len(records) == 1
+    np.testing.assert_array_equal(again, whole)
+
+
 def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
     named, _ = _run(
         tmp_path / "named", "strategy=kmeans", "rounds=3",
