@@ -11,7 +11,7 @@ from flwr.app import Context, Message
 
 from fl_app.client_wiring import fuses, workers
 from fl_app.config import load
-from fl_app.engines.inprocess import InProcessGrid, server_context
+from fl_app.engines.inprocess import InProcessGrid, app_context
 from fl_app.main import override
 from fl_app.server_app import app as server_app
 
@@ -34,7 +34,7 @@ def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]
         gathers=fuses(config),
     )
     try:
-        server_app(grid, server_context(run_config))
+        server_app(grid, app_context(run_config))
     finally:
         grid.close()
     return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

@@ -280,7 +280,7 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
 
 def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
     from fl_app.client_app import app as client_app
-    from fl_app.engines.inprocess import InProcessGrid, server_context
+    from fl_app.engines.inprocess import InProcessGrid, app_context
     from fl_app.engines.memory import keep_freed_pages
     from fl_app.server_app import app as server_app
 
@@ -295,7 +295,7 @@ def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) 
         gathers=fuses(config),
     )
     try:
-        server_app(grid, server_context(run_config))
+        server_app(grid, app_context(run_config))
     finally:
         grid.close()
 

@@ -23,7 +23,7 @@ from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
 from fl_app.rng import generator
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.setting import Setting, largest
+from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.wiring import (
     device,
     initial_model,
@@ -39,9 +39,9 @@ DRAWN = 5_000
 
 
 def strategy(config: Config) -> CommunityStrategy:
-    """Build the strategy with its setting."""
+    """Build the strategy with its context."""
     graph, (layout, initial) = config.graph, initial_model(config)
-    setting = Setting(
+    context = ServerContext(
         seed=config.seed,
         rounds=config.rounds,
         layout=layout,
@@ -77,7 +77,7 @@ def strategy(config: Config) -> CommunityStrategy:
     method, options = config.strategy.resolve(), dict(config.strategy.options)
     untaken = getattr(method, "shared", {}).keys() - signature(method).parameters.keys()
     shared = {name: options.pop(name) for name in untaken & options.keys()}
-    built: CommunityStrategy = method(setting, **options)
+    built: CommunityStrategy = method(context, **options)
     for name, value in shared.items():
         setattr(built, name, value)
     return built

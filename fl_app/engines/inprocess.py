@@ -180,7 +180,7 @@ def _tell(gathering: Gathering, place: int, _: Future[Message]) -> None:
     gathering.arrived(place)
 
 
-def server_context(run_config: UserConfig) -> Context:
+def app_context(run_config: UserConfig) -> Context:
     """Return the context that the ServerApp runs in."""
     return Context(
         run_id=RUN_ID,

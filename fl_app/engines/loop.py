@@ -74,7 +74,7 @@ class RoundLoop(Server):
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
-        self.method, self.setting = strategy, strategy.setting
+        self.method, self.context = strategy, strategy.context
         self.recorder = recorder
         self.clients = clients
         self.exchange = Exchange(self.roster, clients=clients, timeout=round_timeout_s)
@@ -82,7 +82,7 @@ class RoundLoop(Server):
             self.exchange,
             self.roster,
             clients=clients,
-            least=self.setting.min_success,
+            least=self.context.min_success,
             timeout_s=connect_timeout_s,
         )
         self.figures = figures
@@ -90,7 +90,7 @@ class RoundLoop(Server):
         self.account = Account(
             self.roster,
             clients=clients,
-            benign=self.setting.benign,
+            benign=self.context.benign,
             schedule=self.schedule,
             central=central,
         )
@@ -191,7 +191,7 @@ class RoundLoop(Server):
         metrics = self._aggregate(trained)
         outcome = self.method.outcome(now)
         booked = self.ledger.book(outcome, self.roster) if self.ledger is not None else None
-        end = self._exhausted() if now < self.setting.rounds else None
+        end = self._exhausted() if now < self.context.rounds else None
         failures, evaluation_s = _failed(now, trained.failures), 0.0
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)
@@ -212,11 +212,11 @@ class RoundLoop(Server):
 
     def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
         """Whether the clients are asked for their accuracy after this round."""
-        last = server_round == self.setting.rounds or outcome.finished
-        return last or outcome.measures or server_round % self.setting.evaluate_every == 0
+        last = server_round == self.context.rounds or outcome.finished
+        return last or outcome.measures or server_round % self.context.evaluate_every == 0
 
     def _exhausted(self) -> Event | None:
-        least = self.setting.min_success
+        least = self.context.min_success
         return None if self.ledger is None else self.ledger.exhausted(self.roster, least)
 
     def _aggregate(self, trained: Trained) -> dict[str, Any]:
@@ -245,7 +245,7 @@ class RoundLoop(Server):
         """Write snapshot and checkpoint where this round calls for them."""
         clustered = any(event["kind"] == "clustered" for event in record["events"])
         wanted = clustered or server_round in self.recorder.snapshot_rounds
-        last = server_round == self.setting.rounds
+        last = server_round == self.context.rounds
         wanted = wanted or (last and not self.recorder.has_snapshots)
         view = outcome.view
         if view is not None and view.alike is not None and wanted:
@@ -267,7 +267,7 @@ class RoundLoop(Server):
             assignment=outcome.assignment,
             removed=sorted(outcome.removed),
             models=outcome.models,
-            layout=self.setting.layout,
+            layout=self.context.layout,
         )
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)

@@ -20,7 +20,7 @@ from fl_app.strategies.rejections import Rejections
 from fl_app.strategies.replies import Replies, TooFewRepliesError
 from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Vectors
 
@@ -43,22 +43,22 @@ class CommunityStrategy(Strategy, ABC):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: float,
         rule: Rule,
         weighting: Weighting = "samples",
     ) -> None:
-        self.setting = setting
+        self.context = context
         self.weighting: Weighting = weighting
-        self.state = MethodState(communities=Communities.of(setting.initial))
+        self.state = MethodState(communities=Communities.of(context.initial))
         self.events: list[Event] = []
         self.rejections = Rejections()
-        self.sampler = CohortSampler(setting.seed, participation)
+        self.sampler = CohortSampler(context.seed, participation)
         self.cohort = Cohort(
-            setting.layout,
+            context.layout,
             self.rejections,
-            largest_update=setting.largest_update,
+            largest_update=context.largest_update,
             of_points=self.of_points,
         )
         self.aggregator = CommunityAggregator(rule)
@@ -101,7 +101,7 @@ class CommunityStrategy(Strategy, ABC):
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
         """Return the initial model: the server's own, so that every engine starts alike."""
-        return encode(self.setting.initial)
+        return encode(self.context.initial)
 
     def evaluate(
         self, server_round: int, parameters: Parameters
@@ -143,14 +143,14 @@ class CommunityStrategy(Strategy, ABC):
         Raises TooFewRepliesError before anything learnt is touched.
         """
         answers, models = self.cohort.receive(results, failures)
-        if len(answers) < self.setting.min_success:
+        if len(answers) < self.context.min_success:
             raise TooFewRepliesError(
                 f"round {server_round} brought {len(answers)} valid replies of "
                 f"{len(self.cohort.asked)} asked, engine.min_success is "
-                f"{self.setting.min_success}; rejected: {self.rejections.by_client or 'none'}"
+                f"{self.context.min_success}; rejected: {self.rejections.by_client or 'none'}"
             )
         samples = np.array([answer.samples for answer in answers], float)
-        weights = sample_weights(samples, how=self.weighting, cap=self.setting.sample_cap)
+        weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         return Replies.of(answers, models, weights)
 
     def configure_evaluate(
@@ -160,11 +160,11 @@ class CommunityStrategy(Strategy, ABC):
 
         The loop decides after which rounds.
         """
-        known, setting = roster(client_manager), self.setting
+        known, context = roster(client_manager), self.context
         client_ids = draw_at_most(
-            setting.evaluate_at_most,
+            context.evaluate_at_most,
             list(known.proxies()),
-            seed=setting.seed,
+            seed=context.seed,
             server_round=server_round,
         )
         models, rows = self.attribute(client_ids)

@@ -12,7 +12,7 @@ from fl_app.rng import generator
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.outcome import Outcome
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import PositiveInt
 
@@ -30,7 +30,7 @@ class CentralKMeans(OfPoints):
 
     No client is asked but for its score: only a simulation has the points on the server. The
     best of `n_init` k-means++ starts is kept, each of up to `max_iter` iterations. Raises
-    ValueError where the setting has no union.
+    ValueError where the context has no union.
     """
 
     simulation_only = True
@@ -38,14 +38,14 @@ class CentralKMeans(OfPoints):
     state: CentralState
 
     def __init__(
-        self, setting: Setting, *, n_init: PositiveInt = 1, max_iter: PositiveInt = 10_000
+        self, context: ServerContext, *, n_init: PositiveInt = 1, max_iter: PositiveInt = 10_000
     ) -> None:
-        super().__init__(setting, participation=1.0)
-        if setting.union is None:
+        super().__init__(context, participation=1.0)
+        if context.union is None:
             raise ValueError("central k-means needs all points in one place; run a simulation")
-        self.union = setting.union
+        self.union = context.union
         self.n_init, self.max_iter = n_init, max_iter
-        self.state = CentralState(communities=Communities.of(setting.initial))
+        self.state = CentralState(communities=Communities.of(context.initial))
 
     def outcome(self, server_round: int) -> Outcome:
         """Add whether the one round is over, and what was measured of clusters and classes."""
@@ -67,7 +67,7 @@ class CentralKMeans(OfPoints):
         """Cluster the union."""
         self.rejections.add_failed(failures)
         points = self.union()
-        state = int(generator(self.setting.seed, purpose="central k-means").integers(2**31))
+        state = int(generator(self.context.seed, purpose="central k-means").integers(2**31))
         found = cluster(points, self.k, state=state, n_init=self.n_init, max_iter=self.max_iter)
         self.state.done = True
         loss = float(found.inertia_ / len(points))

@@ -22,7 +22,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt
 
@@ -59,7 +59,7 @@ class Cfl(CommunityStrategy):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         alpha_threshold: Annotated[float, Field(gt=-1, lt=1)] = 0.02,
@@ -72,14 +72,14 @@ class Cfl(CommunityStrategy):
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            context, participation=participation, rule=weighted_mean, weighting=weighting
         )
         self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
         self.state = CflState(
-            communities=Communities.of(setting.initial), store=UpdateStore(setting.holding())
+            communities=Communities.of(context.initial), store=UpdateStore(context.holding())
         )
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
@@ -120,7 +120,7 @@ class Cfl(CommunityStrategy):
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies) -> None:
-        part = self.setting.layout.direction
+        part = self.context.layout.direction
         starts = self.state.communities.models[replies.starts]
         for client, start, model in zip(
             replies.client_ids.tolist(), starts, replies.models, strict=True

@@ -26,7 +26,7 @@ from fl_app.strategies.model_graph import (
     Snapshot,
 )
 from fl_app.strategies.outcome import View
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Between, Participation, PositiveInt, Vector, Vectors
 
@@ -60,7 +60,7 @@ class CommunityDiscovery(CommunityStrategy):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         attribution: Literal["avg", "1nn", "wnn"] = "avg",
@@ -73,13 +73,13 @@ class CommunityDiscovery(CommunityStrategy):
         max_age: PositiveInt | None = None,
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            context, participation=participation, rule=weighted_mean, weighting=weighting
         )
         self.attribution = attribution
         self.neighbours, self.beta = neighbours, beta
         self.graph = ModelGraph(
-            setting.layout,
-            setting.finding,
+            context.layout,
+            context.finding,
             similarity=similarity,
             exponent=exponent,
             scale=scale,
@@ -87,7 +87,7 @@ class CommunityDiscovery(CommunityStrategy):
         )
         self.cohort.check = self.graph.check
         self.state = DiscoveryState(
-            communities=Communities.of(setting.initial), global_model=setting.initial
+            communities=Communities.of(context.initial), global_model=context.initial
         )
         self._found: tuple[int, Snapshot] | None = None
 
@@ -117,7 +117,7 @@ class CommunityDiscovery(CommunityStrategy):
         """Return how much of each community's model (k) each known client receives (n, k)."""
         models, rows = self.state.communities.models, found.labels
         if self.attribution != "avg":
-            distance = self.graph.between(found.models, models, self.setting.layout)
+            distance = self.graph.between(found.models, models, self.context.layout)
             if self.attribution == "wnn":
                 return weighted_nearest(distance, neighbours=self.neighbours, beta=self.beta)
             rows = nearest(distance)
@@ -153,7 +153,7 @@ class CommunityDiscovery(CommunityStrategy):
         assert found is not None
         ids = found.client_ids.tolist()
         samples = np.array([self.state.samples[client] for client in ids])
-        weights = sample_weights(samples, how=self.weighting, cap=self.setting.sample_cap)
+        weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         count = int(found.labels.max()) + 1
         inside = [np.flatnonzero(found.labels == row) for row in range(count)]
         aggregate = self.aggregator.aggregate

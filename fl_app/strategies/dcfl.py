@@ -24,7 +24,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting
+from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt, Vector, Vectors
 
@@ -64,7 +64,7 @@ class Dcfl(CommunityStrategy):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         distance: Literal["complete", "divergence", "cosine", "euclidean"] = "complete",
@@ -73,14 +73,14 @@ class Dcfl(CommunityStrategy):
         max_age: PositiveInt | None = None,
         rule: Literal["mean", "median"] = "mean",
     ) -> None:
-        super().__init__(setting, participation=participation, rule=RULES[rule])
+        super().__init__(context, participation=participation, rule=RULES[rule])
         self.kind = distance
         self.damping, self.preference = damping, preference
         self.max_age = max_age
         self.state = DcflState(
-            communities=Communities.of(setting.initial),
-            global_model=setting.initial,
-            before=setting.initial[None, :].copy(),
+            communities=Communities.of(context.initial),
+            global_model=context.initial,
+            before=context.initial[None, :].copy(),
         )
         self.found: tuple[Labels, Matrix] | None = None
 
@@ -133,7 +133,7 @@ class Dcfl(CommunityStrategy):
         return ids[young], starts[young], ends[young]
 
     def _distance(self, starts: Vectors, ends: Vectors) -> Matrix:
-        part = self.setting.layout.direction
+        part = self.context.layout.direction
         starts, ends = starts[:, part], ends[:, part]
         if self.kind == "complete":
             return dcfl_distance(starts, ends)
@@ -142,7 +142,7 @@ class Dcfl(CommunityStrategy):
         if self.kind == "cosine":
             distance: Matrix = 2.0 - flic_similarity(ends - starts)
         else:
-            distance = euclidean_between(ends, ends, self.setting.layout)
+            distance = euclidean_between(ends, ends, self.context.layout)
         np.fill_diagonal(distance, 0.0)
         return distance
 
@@ -162,7 +162,7 @@ class Dcfl(CommunityStrategy):
         """Give each newcomer the community whose last step is nearest to its own."""
         new = labels < 0
         if new.any():
-            part = self.setting.layout.direction
+            part = self.context.layout.direction
             models = self.state.communities.models
             nearness = dcfl_between(
                 starts[new][:, part],
@@ -180,7 +180,7 @@ class Dcfl(CommunityStrategy):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NotConvergedWarning)
             labels = affinity_propagation(
-                distance, damping=self.damping, preference=level, seed=self.setting.seed
+                distance, damping=self.damping, preference=level, seed=self.context.seed
             )
         self.events += [Event("not converged", str(each.message)) for each in caught]
         sizes = np.bincount(labels).tolist()

@@ -7,7 +7,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import View
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Participation
 
 
@@ -38,18 +38,18 @@ class FedAvg(SingleModel):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=weighted_mean, weighting=weighting
+            context, participation=participation, rule=weighted_mean, weighting=weighting
         )
 
 
 class FedMedian(SingleModel):
     """The coordinate-wise median of the clients' models (Yin et al., ICML 2018, option I)."""
 
-    def __init__(self, setting: Setting, *, participation: Participation) -> None:
-        super().__init__(setting, participation=participation, rule=median)
+    def __init__(self, context: ServerContext, *, participation: Participation) -> None:
+        super().__init__(context, participation=participation, rule=median)

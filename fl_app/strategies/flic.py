@@ -15,7 +15,7 @@ from fl_app.graph.communities import find
 from fl_app.graph.store import UpdateStore
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting
+from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
@@ -51,7 +51,7 @@ class Flic(TwoPhase):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         cluster_round: ClusterRound,
@@ -62,14 +62,14 @@ class Flic(TwoPhase):
         stability_tolerance: Tolerance = 0.02,
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=RULES[rule], weighting=weighting
+            context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
         self.ignore_before = ignore_before
         self.window = stability_window
         self.tolerance = stability_tolerance
         self.state = FlicState(
-            communities=Communities.of(setting.initial), store=UpdateStore(setting.holding())
+            communities=Communities.of(context.initial), store=UpdateStore(context.holding())
         )
 
     def remember(self, server_round: int, replies: Replies) -> None:
@@ -77,7 +77,7 @@ class Flic(TwoPhase):
         self.state.losses.append(replies.usual_loss)
         if server_round < self.ignore_before:
             return
-        part = self.setting.layout.direction
+        part = self.context.layout.direction
         before = self.state.communities.models[0]
         for client_id, model in zip(replies.client_ids, replies.models, strict=True):
             self.state.store.put(int(client_id), before[part] - model[part], server_round)
@@ -91,15 +91,15 @@ class Flic(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the similarity graph."""
-        return self.state.store.client_ids(), find(self.state.store, self.setting.finding)
+        return self.state.store.client_ids(), find(self.state.store, self.context.finding)
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that Louvain would find now."""
-        every, at = self.setting.look_ahead_every, self.state.clustered_at
+        every, at = self.context.look_ahead_every, self.state.clustered_at
         store = self.state.store
         if at is None and (every == 0 or server_round % every or not store):
             return None
-        dense = len(store) <= self.setting.finding.sparse_above
+        dense = len(store) <= self.context.finding.sparse_above
         dense |= server_round == at and len(store) <= MOST_WHOLE
         similarity = store.similarity()[1] if dense else None
         ids, labels = self.find() if at is None else self.known()

@@ -19,7 +19,7 @@ from fl_app.strategies.model_graph import DottedPath, distance_named
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.setting import RULES, Setting
+from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Matrix, Participation, PositiveInt
@@ -48,7 +48,7 @@ class Hierarchical(TwoPhase):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         cluster_round: PositiveInt,
@@ -59,13 +59,13 @@ class Hierarchical(TwoPhase):
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=RULES[rule], weighting=weighting
+            context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
         self.threshold = threshold
         self.linkage: Linkage = linkage
         self.measure = distance_named(distance)
-        self.state = HierarchicalState(communities=Communities.of(setting.initial))
+        self.state = HierarchicalState(communities=Communities.of(context.initial))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -82,7 +82,7 @@ class Hierarchical(TwoPhase):
             return
         updates = self.state.communities.models[0] - replies.models
         self.state.ids = replies.client_ids
-        self.state.distance = self.measure(updates, updates, self.setting.layout)
+        self.state.distance = self.measure(updates, updates, self.context.layout)
         np.fill_diagonal(self.state.distance, 0.0)
 
     def is_due(self, server_round: int) -> bool:

@@ -17,7 +17,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting
+from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
@@ -60,7 +60,7 @@ class Ifca(CommunityStrategy):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         communities: PositiveInt,
@@ -71,7 +71,7 @@ class Ifca(CommunityStrategy):
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=RULES[rule], weighting=weighting
+            context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.count = communities
         self.by_gradients = average == "gradients"
@@ -79,10 +79,10 @@ class Ifca(CommunityStrategy):
         self.state = IfcaState(communities=Communities(self._first_models(0)))
 
     def _first_models(self, trial: int) -> Vectors:
-        fresh, initial = self.setting.fresh, self.setting.initial
+        fresh, initial = self.context.fresh, self.context.initial
         numbers = range(trial * self.count, (trial + 1) * self.count)
         if fresh is None:
-            raise ValueError("IFCA needs Setting.fresh to draw its first models; give one")
+            raise ValueError("IFCA needs ServerContext.fresh to draw its first models; give one")
         return np.stack([initial if number == 0 else fresh(number) for number in numbers])
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:

@@ -26,7 +26,7 @@ from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.roster import roster
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Participation, PositiveInt, Vector, Vectors
 
@@ -112,7 +112,7 @@ class KMeans(OfPoints):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         weighting: Weighting = CAPPED,
@@ -125,17 +125,17 @@ class KMeans(OfPoints):
         n_init: PositiveInt = 1,
         only_start: bool = False,
     ) -> None:
-        super().__init__(setting, participation=participation)
-        capped = partial(rules.capped, cap=setting.sample_cap)
+        super().__init__(context, participation=participation)
+        capped = partial(rules.capped, cap=context.sample_cap)
         self.weigh: Weigh = capped if weighting == CAPPED else _function(weighting)
         self.init, self.steps = init, steps
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience
         self.n_init, self.only_start = n_init, only_start
         self.cohort.check = self._check_counts
-        first = self._centroids(setting.initial[None, :])[0][0]
+        first = self._centroids(context.initial[None, :])[0][0]
         self.state = KMeansState(
-            communities=Communities.of(setting.initial), descent=Descent(first, first)
+            communities=Communities.of(context.initial), descent=Descent(first, first)
         )
 
     def outcome(self, server_round: int) -> Outcome:
@@ -211,7 +211,7 @@ class KMeans(OfPoints):
         if not counts.any():
             return self.state.descent.current
         own = [c[n > 0] for c, n in zip(centroids, counts, strict=True)]
-        seed = start_seed(self.setting.seed, self.state.begun)
+        seed = start_seed(self.context.seed, self.state.begun)
         if self.init == "kfed":
             return initial_centroids(own, self.k, seed=seed)
         pool, weights = np.concatenate(own), counts[counts > 0]
@@ -223,7 +223,7 @@ class KMeans(OfPoints):
 
     def _ends(self, server_round: int) -> bool:
         """Whether this start is over: still, out of its share of the rounds, or k-FED's one."""
-        last = self.setting.rounds * self.state.number // self.n_init
+        last = self.context.rounds * self.state.number // self.n_init
         return self._still() or server_round >= last or self.only_start
 
     def _still(self) -> bool:
@@ -231,7 +231,7 @@ class KMeans(OfPoints):
 
     def _begin(self, server_round: int) -> None:
         """Begin the next start."""
-        state, fresh = self.state, self.setting.fresh
+        state, fresh = self.state, self.context.fresh
         state.begun, state.number, state.over = server_round, state.number + 1, False
         current = state.descent.current
         if self.init == "random" and fresh is not None:
@@ -254,7 +254,7 @@ class KMeans(OfPoints):
         if distance is not None and (state.best is None or distance < state.best.distance):
             now = state.descent.current
             state.best = Best(distance, now, scores.agreement, scores.accuracy)
-        last = self._finished() or server_round >= self.setting.rounds
+        last = self._finished() or server_round >= self.context.rounds
         if last and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
             scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy

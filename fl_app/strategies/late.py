@@ -17,7 +17,7 @@ from fl_app.strategies.model_graph import (
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.setting import RULES, Setting
+from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Participation, PositiveInt
@@ -40,7 +40,7 @@ class Late(TwoPhase):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         cluster_round: PositiveInt,
@@ -52,19 +52,19 @@ class Late(TwoPhase):
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(
-            setting, participation=participation, rule=RULES[rule], weighting=weighting
+            context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
         self.graph = ModelGraph(
-            setting.layout,
-            setting.finding,
+            context.layout,
+            context.finding,
             similarity=similarity,
             exponent=exponent,
             scale=scale,
             max_age=max_age,
         )
         self.cohort.check = self.graph.check
-        self.state = LateState(communities=Communities.of(setting.initial))
+        self.state = LateState(communities=Communities.of(context.initial))
         self._found: tuple[int, Snapshot] | None = None
 
     def remember(self, server_round: int, replies: Replies) -> None:
@@ -85,7 +85,7 @@ class Late(TwoPhase):
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that would be found now."""
-        every = self.setting.look_ahead_every
+        every = self.context.look_ahead_every
         if self.state.clustered_at is None and (every == 0 or server_round % every):
             return None
         found = self._look()

@@ -18,7 +18,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, Scores
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import FAR
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Participation
 
 MOST_CLASSES = 100_000
@@ -43,9 +43,9 @@ class OfPoints(CommunityStrategy):
 
     of_points = True
 
-    def __init__(self, setting: Setting, *, participation: Participation) -> None:
-        super().__init__(setting, participation=participation, rule=weighted_mean)
-        shape = setting.layout.shapes[0]
+    def __init__(self, context: ServerContext, *, participation: Participation) -> None:
+        super().__init__(context, participation=participation, rule=weighted_mean)
+        shape = context.layout.shapes[0]
         self.k, self.length = shape[0], prod(shape[1:])
         self.evaluation.check = self._check_score
 
@@ -75,7 +75,7 @@ class OfPoints(CommunityStrategy):
     def _agree(self, said: Sequence[Scored], scores: Scores) -> None:
         """Set agreement and accuracy of the scores to what the clients say together."""
         points = np.array([each.points for each in said], float)
-        weights = sample_weights(points, how="capped", cap=self.setting.sample_cap)
+        weights = sample_weights(points, how="capped", cap=self.context.sample_cap)
         distances = np.array([each.distance for each in said])
         usual = lower_median(distances)
         most = FAR * usual if usual > 0 else np.inf

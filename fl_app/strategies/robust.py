@@ -14,7 +14,7 @@ from pydantic import Field
 
 from fl_app.aggregation import Rule, geometric_median, median
 from fl_app.strategies.fedavg import SingleModel
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.types import NonNegativeInt, Participation, Vector, Vectors, Weights
 
 Name = Literal["median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median"]
@@ -37,7 +37,7 @@ class Robust(SingleModel):
 
     def __init__(
         self,
-        setting: Setting,
+        context: ServerContext,
         *,
         participation: Participation,
         rule: Name,
@@ -52,7 +52,7 @@ class Robust(SingleModel):
             "multi_krum": partial(krum, malicious=malicious, many=True),
             "bulyan": partial(bulyan, malicious=malicious),
         }
-        super().__init__(setting, participation=participation, rule=rules[rule])
+        super().__init__(context, participation=participation, rule=rules[rule])
 
 
 def trimmed_mean(models: Vectors, weights: Weights, *, share: float) -> Vector:

@@ -28,7 +28,7 @@ from fl_app.strategies.replies import (
 from fl_app.strategies.roster import Identity, Roster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "strategies"))
-from toy import Proxy, honest, setting
+from toy import Proxy, context, honest
 
 CLIENTS = 3
 Instructions = Sequence[tuple[Proxy, FitIns]]
@@ -92,7 +92,7 @@ class Played:
         )
         self.loop = RoundLoop(
             strategy=FedAvg(
-                setting(rounds=3, min_success=least, evaluate_every=1), participation=1.0
+                context(rounds=3, min_success=least, evaluate_every=1), participation=1.0
             ),
             recorder=recorder,
             clients=CLIENTS,

@@ -19,20 +19,20 @@ from flwr.server.client_proxy import ClientProxy
 sys.path.insert(0, str(Path(__file__).parents[1] / "ingress"))
 import rules
 from lies import lie_of_evaluation, lie_of_fit
-from toy import SIZE, TARGETS, Proxy, answer_of, fresh, honest, roster, setting
+from toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
 
 from fl_app.graph.similarity import DISTANCES
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.of_points import OfPoints
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
 
 CLIENTS, LIARS = 12, (1, 4, 7)
 HONEST = "honest"
 STRANGER = Proxy("5")
 MULTIPLE = 1000.0
-Build = Callable[[Setting], CommunityStrategy]
+Build = Callable[[ServerContext], CommunityStrategy]
 Reply = tuple[ClientProxy, Any]
 Said = list[tuple[str, Reply]]
 Asked = list[tuple[ClientProxy, Any]]
@@ -51,7 +51,7 @@ class Lockstep:
 
     def __init__(self, build: Build, draw: Random) -> None:
         start = {"initial": fresh(0), "evaluate_every": 1}
-        given = setting(**start, largest_update=MULTIPLE, sample_cap=10.0)
+        given = context(**start, largest_update=MULTIPLE, sample_cap=10.0)
         self.lied, self.clean = build(given), build(given)
         self.known, self.draw, self.tally = roster(CLIENTS), draw, Tally()
         self.asked: dict[str, FitIns] = {}
@@ -203,7 +203,7 @@ class Lockstep:
     def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
         if self.lied.of_points and len(kept) < 3:
             return []
-        part = self.lied.setting.layout.direction if self.lied.of_points else slice(None)
+        part = self.lied.context.layout.direction if self.lied.of_points else slice(None)
         models = [from_bytes(reply.parameters.tensors[0])[part] for _, reply in kept]
         offers = [self.asked[proxy.cid].parameters.tensors for proxy, _ in kept]
         starts = [
@@ -258,5 +258,5 @@ def state(strategy: CommunityStrategy, server_round: int) -> tuple[Any, ...]:
         outcome.metrics,
         outcome.training_s,
         sorted(outcome.removed.items()),
-        outcome.suspects(strategy.setting.benign),
+        outcome.suspects(strategy.context.benign),
     )

@@ -16,12 +16,12 @@ from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.kmeans import KMeans
 from fl_app.strategies.late import Late
 from fl_app.strategies.robust import Robust
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 
-Build = Callable[[Setting], CommunityStrategy]
+Build = Callable[[ServerContext], CommunityStrategy]
 
 
-def _kmeans(given: Setting, **options: object) -> KMeans:
+def _kmeans(given: ServerContext, **options: object) -> KMeans:
     """One centroid of five coordinates, and its count: as many numbers as the toy has."""
     layout = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
     return KMeans(
@@ -29,7 +29,7 @@ def _kmeans(given: Setting, **options: object) -> KMeans:
     )
 
 
-def _flic(given: Setting) -> Flic:
+def _flic(given: ServerContext) -> Flic:
     return Flic(given, participation=0.5, cluster_round=5)
 
 

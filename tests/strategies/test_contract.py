@@ -10,7 +10,7 @@ from flwr.common import Code, FitRes, Parameters, Status
 
 sys.path.insert(0, str(Path(__file__).parent))
 from methods import STRATEGIES
-from toy import SIZE, TARGETS, Proxy, honest, play, reply, roster, setting
+from toy import SIZE, TARGETS, Proxy, context, honest, play, reply, roster
 
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
@@ -29,7 +29,7 @@ def _models(strategy: CommunityStrategy) -> np.ndarray:
 
 
 def test_runs_are_repeatable_and_do_not_depend_on_reply_order(build) -> None:
-    first, second = build(setting()), build(setting())
+    first, second = build(context()), build(context())
     play(first, roster(12), range(1, 9))
     play(second, roster(12), range(1, 9), reverse=True)
     np.testing.assert_array_equal(_models(first), _models(second))
@@ -37,7 +37,7 @@ def test_runs_are_repeatable_and_do_not_depend_on_reply_order(build) -> None:
 
 
 def test_another_seed_samples_other_clients(build) -> None:
-    first, second = build(setting()), build(setting(seed=1))
+    first, second = build(context()), build(context(seed=1))
     # the second round: a method may ask all clients in the first
     play(first, roster(12), range(1, 3))
     play(second, roster(12), range(1, 3))
@@ -48,9 +48,9 @@ def test_another_seed_samples_other_clients(build) -> None:
 def test_restored_strategy_goes_on_as_if_nothing_had_happened(
     build, stop: int, tmp_path: Path
 ) -> None:
-    whole = build(setting())
+    whole = build(context())
     play(whole, roster(12), range(1, 9))
-    before, after = build(setting()), build(setting())
+    before, after = build(context()), build(context())
     play(before, roster(12), range(1, stop + 1))
     write(tmp_path, Checkpoint(stop, *save(before.state)))
     kept = read(tmp_path)
@@ -64,7 +64,7 @@ def test_no_more_clients_are_measured_than_asked_for_and_others_each_time(build)
     known = roster(12)
 
     def examined(most: int | None) -> list[set[int]]:
-        strategy = build(setting(evaluate_at_most=most, evaluate_every=1))
+        strategy = build(context(evaluate_at_most=most, evaluate_every=1))
         parameters = strategy.initialize_parameters(known)
         found = []
         for server_round in (1, 2):
@@ -80,7 +80,7 @@ def test_no_more_clients_are_measured_than_asked_for_and_others_each_time(build)
 
 
 def test_a_single_client_is_a_federation(build) -> None:
-    strategy = build(setting())
+    strategy = build(context())
     play(strategy, roster(1), range(1, 9))
     assert np.isfinite(_models(strategy)).all()
     view = strategy.view(8)
@@ -91,7 +91,7 @@ def test_equal_clients_get_equal_models(build) -> None:
     def same(client: int, start: np.ndarray, server_round: int) -> FitRes:
         return reply(start + 0.5 * (TARGETS[0] - start))
 
-    strategy, known = build(setting()), roster(6, groups=1)
+    strategy, known = build(context()), roster(6, groups=1)
     strategy.sampler.participation = 1.0  # a model of an earlier round is another model
     play(strategy, known, range(1, 9), client=same)
     models, offers = strategy.attribute(range(6))
@@ -104,7 +104,7 @@ def test_two_clients_with_the_same_update_belong_together(build) -> None:
     def twins(client: int, start: np.ndarray, server_round: int) -> FitRes:
         return honest(0 if client == 3 else client, start, server_round)
 
-    strategy = build(setting())
+    strategy = build(context())
     strategy.sampler.participation = 1.0
     play(strategy, roster(12), range(1, 9), client=twins)
     view = strategy.view(8)
@@ -114,7 +114,7 @@ def test_two_clients_with_the_same_update_belong_together(build) -> None:
 
 
 def test_a_newcomer_is_taken_in(build) -> None:
-    strategy, known = build(setting()), roster(12)
+    strategy, known = build(context()), roster(12)
     play(strategy, known, range(1, 5))
     proxy = Proxy("99991")
     known.register(proxy)
@@ -127,7 +127,7 @@ def test_a_newcomer_is_taken_in(build) -> None:
 
 
 def test_a_community_whose_clients_are_gone_keeps_its_model(build) -> None:
-    strategy, known = build(setting()), roster(12)
+    strategy, known = build(context()), roster(12)
     play(strategy, known, range(1, 7))
     for client, proxy in known.proxies().items():
         if client % 3 == 0:
@@ -202,7 +202,7 @@ BAD = {
 @pytest.mark.parametrize("case", list(BAD))
 def test_a_bad_reply_is_named_and_never_reaches_a_sum(build, case: str) -> None:
     make, message = BAD[case]
-    with_bad, without = build(setting()), build(setting())
+    with_bad, without = build(context()), build(context())
     known = roster(12)
     target: list[int] = []
 
@@ -222,7 +222,7 @@ def test_a_bad_reply_is_named_and_never_reaches_a_sum(build, case: str) -> None:
 
 
 def test_too_few_valid_replies_stop_the_round_and_change_nothing(build) -> None:
-    strategy = build(setting(min_success=4))
+    strategy = build(context(min_success=4))
     play(strategy, roster(12), range(1, 3))
     before = _models(strategy).copy()
     with pytest.raises(TooFewRepliesError, match=r"brought 0 valid replies of \d+ asked.*is 4"):

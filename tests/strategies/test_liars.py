@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
-from toy import SIZE, TARGETS, honest, play, reply, roster, setting
+from toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
@@ -98,7 +98,7 @@ def _played(method: str, name: str | None) -> CommunityStrategy:
         model = np.clip(lie(client_id, start, server_round), -1e17, 1e17)
         return reply(model.astype(np.float32))
 
-    strategy = METHODS[method](setting())
+    strategy = METHODS[method](context())
     play(strategy, roster(12), range(1, ROUNDS + 1), client=client)
     return strategy
 

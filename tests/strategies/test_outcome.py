@@ -7,7 +7,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from methods import STRATEGIES
-from toy import play, roster, setting
+from toy import context, play, roster
 
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Outcome
@@ -40,7 +40,7 @@ def test_suspects_are_outside_the_benign_communities_or_removed() -> None:
 
 
 def test_the_view_of_a_round_is_made_once() -> None:
-    strategy, calls = STRATEGIES["flic"](setting()), []
+    strategy, calls = STRATEGIES["flic"](context()), []
     view = strategy.view
     strategy.view = lambda now: calls.append(now) or view(now)
     for now in (1, 2):
@@ -52,6 +52,6 @@ def test_the_view_of_a_round_is_made_once() -> None:
 
 def test_before_the_first_round_there_is_an_outcome_without_a_view() -> None:
     for name, build in STRATEGIES.items():
-        outcome = build(setting()).outcome(0)
+        outcome = build(context()).outcome(0)
         assert outcome.view is None, name
         assert not outcome.finished, name

@@ -9,7 +9,7 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.params import Layout, from_bytes, to_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.roster import Identity, Roster
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 
 TARGETS = np.array([[4, 0, 0, 0, 0, 1], [0, 4, 0, 0, 0, 1], [0, 0, 4, 0, 0, 1]], np.float32)
 SIZE = TARGETS.shape[1]
@@ -32,11 +32,11 @@ class Proxy(ClientProxy):
 Proxy.__abstractmethods__ = frozenset()
 
 
-def setting(**changes: object) -> Setting:
-    """Return a setting for six parameters and ten rounds."""
+def context(**changes: object) -> ServerContext:
+    """Return a context of six parameters and ten rounds."""
     values = {"seed": 0, "rounds": 10, "layout": LAYOUT, "min_success": 1, "evaluate_every": 5}
     first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh}
-    return Setting(**(values | first | changes))
+    return ServerContext(**(values | first | changes))
 
 
 def fresh(number: int) -> np.ndarray:

@@ -11,14 +11,14 @@ from fl_app.engines.loop import RoundLoop
 from fl_app.params import Layout
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.fedavg import FedAvg
-from fl_app.strategies.setting import Setting
+from fl_app.strategies.server_context import ServerContext
 
 
 def server_fn(context: Context) -> ServerAppComponents:
     """Build the loop; its records go to the folder in the run_config."""
     given = context.run_config
     rounds = int(given["rounds"])
-    setting = Setting(
+    context = ServerContext(
         seed=0,
         rounds=rounds,
         layout=Layout(("w",), ((2, 3),), 1),
@@ -27,7 +27,7 @@ def server_fn(context: Context) -> ServerAppComponents:
         evaluate_every=3,
     )
     loop = RoundLoop(
-        strategy=FedAvg(setting, participation=1.0),
+        strategy=FedAvg(context, participation=1.0),
         recorder=Recorder(
             Path(str(given["folder"])),
             identity={"strategy": "fedavg", "engine": "deployment", "seed": 0},

@@ -1,4 +1,4 @@
-"""What a strategy is given."""
+"""What every strategy receives from the wiring."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def largest(models: Vectors, sizes: Labels) -> set[int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class ServerContext:
     """What the wiring hands to every strategy; `initial` is the first model (d,)."""
 
     seed: int
