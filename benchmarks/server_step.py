@@ -20,7 +20,7 @@ import numpy as np
 from table import header, row, write_section
 
 from fl_app.evaluation.agreement import adjusted_rand
-from fl_app.graph.communities import Finding, find
+from fl_app.graph.communities import CommunityDetection, find
 from fl_app.graph.holdings import InMemory, OnDisk, Sketched, choose
 from fl_app.graph.similarity import flic_similarity
 from fl_app.graph.store import UpdateStore
@@ -60,11 +60,11 @@ def measure(clients: int, mode: str) -> dict[str, float | list[float]]:
     planted = Planted()
     before = gigabytes()
     holding = choose(mode, clients=clients, length=LENGTH, memory_gb=64, dimension=SKETCH, seed=0)  # type: ignore[arg-type]
-    store, finding = UpdateStore(holding), Finding()
+    store, detection = UpdateStore(holding), CommunityDetection()
     for client in range(clients):
         store.put(client, planted.update(client, 0), 0)
     began = time.perf_counter()
-    find(store, finding)
+    find(store, detection)
     first = time.perf_counter() - began
     draw, steps = np.random.default_rng(1), []
     for number in range(1, ROUNDS + 1):
@@ -73,7 +73,7 @@ def measure(clients: int, mode: str) -> dict[str, float | list[float]]:
         began = time.perf_counter()
         for client, update in zip(cohort, updates, strict=True):
             store.put(client, update, number)
-        labels = find(store, finding)
+        labels = find(store, detection)
         steps.append(time.perf_counter() - began)
     ari = adjusted_rand(np.arange(clients) % GROUPS, labels)
     return {"first": first, "steps": steps, "gigabytes": gigabytes() - before, "ari": ari}
@@ -126,7 +126,7 @@ def errors(run: Path) -> None:
         for client, update in enumerate(updates):
             store.put(client, update, 1)
         error = (store.similarity()[1] - exact)[apart]
-        labels = find(store, Finding())
+        labels = find(store, CommunityDetection())
         reference = labels if reference is None else reference
         promised = f"{holding.dimension**-0.5:.1e}" if isinstance(holding, Sketched) else ""
         lines.append(

@@ -14,7 +14,7 @@ from fl_app.config import Config
 from fl_app.engines.ledger import Ledger
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.ray_workers import replace_dead_workers
-from fl_app.graph.communities import Finding
+from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.holdings import choose
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
@@ -51,7 +51,7 @@ def strategy(config: Config) -> CommunityStrategy:
         evaluate_at_most=config.records.evaluate_at_most,
         largest_update=config.engine.largest_update,
         sample_cap=config.engine.sample_cap,
-        finding=Finding(
+        detection=CommunityDetection(
             backend=graph.backend,
             resolution=graph.resolution,
             sparse_above=graph.sparse_above,

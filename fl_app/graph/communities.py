@@ -20,8 +20,8 @@ COPY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
-    """How communities are found: see `louvain`, and `find` for graphs of many clients."""
+class CommunityDetection:
+    """The settings of community detection: see `louvain`, and `find` for graphs of many clients."""
 
     backend: Backend = "python-louvain"
     resolution: float = 1.0
@@ -30,7 +30,7 @@ class Finding:
     seed: int = 0
 
 
-def find(store: UpdateStore, how: Finding) -> Labels:
+def find(store: UpdateStore, how: CommunityDetection) -> Labels:
     """Return the community of each client of a store (n,), in the order of its ids.
 
     Above `sparse_above` clients on the graph of their nearest `neighbours`, and then by

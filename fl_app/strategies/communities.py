@@ -79,7 +79,7 @@ class CommunityDiscovery(CommunityStrategy):
         self.neighbours, self.beta = neighbours, beta
         self.graph = ModelGraph(
             context.layout,
-            context.finding,
+            context.detection,
             similarity=similarity,
             exponent=exponent,
             scale=scale,

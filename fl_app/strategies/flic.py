@@ -91,7 +91,7 @@ class Flic(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the similarity graph."""
-        return self.state.store.client_ids(), find(self.state.store, self.context.finding)
+        return self.state.store.client_ids(), find(self.state.store, self.context.detection)
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that Louvain would find now."""
@@ -99,7 +99,7 @@ class Flic(TwoPhase):
         store = self.state.store
         if at is None and (every == 0 or server_round % every or not store):
             return None
-        dense = len(store) <= self.context.finding.sparse_above
+        dense = len(store) <= self.context.detection.sparse_above
         dense |= server_round == at and len(store) <= MOST_WHOLE
         similarity = store.similarity()[1] if dense else None
         ids, labels = self.find() if at is None else self.known()

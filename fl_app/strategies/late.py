@@ -57,7 +57,7 @@ class Late(TwoPhase):
         self.cluster_round = cluster_round
         self.graph = ModelGraph(
             context.layout,
-            context.finding,
+            context.detection,
             similarity=similarity,
             exponent=exponent,
             scale=scale,

@@ -8,7 +8,7 @@ import numpy as np
 from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
-from fl_app.graph.communities import Finding, louvain
+from fl_app.graph.communities import CommunityDetection, louvain
 from fl_app.graph.holdings import InMemory
 from fl_app.graph.normalised import normalised_similarity
 from fl_app.graph.similarity import DISTANCES, Distance
@@ -86,14 +86,14 @@ class ModelGraph:
     def __init__(
         self,
         layout: Layout,
-        finding: Finding,
+        detection: CommunityDetection,
         *,
         similarity: str,
         exponent: float,
         scale: Scale,
         max_age: int | None,
     ) -> None:
-        self.layout, self.finding = layout, finding
+        self.layout, self.detection = layout, detection
         self.between = distance_named(similarity)
         self.exponent, self.scale = exponent, scale
         self.max_age = max_age
@@ -116,7 +116,7 @@ class ModelGraph:
         np.fill_diagonal(distance, 0.0)
         odd = np.isin(ids, list(latest.odd)) if self.scale == "ordinary" else None
         similarity = normalised_similarity(distance, exponent=self.exponent, odd=odd)
-        how = self.finding
+        how = self.detection
         options = {"resolution": how.resolution, "seed": how.seed}
         labels = louvain(similarity, backend=how.backend, **options)  # type: ignore[arg-type]
         return Snapshot(ids, models, distance, similarity, labels)

@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 
 from fl_app.aggregation import Rule, median, weighted_mean
-from fl_app.graph.communities import Finding
+from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.holdings import Holding, InMemory
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
@@ -36,7 +36,7 @@ class ServerContext:
     """Times the usual norm of a round's updates beyond which an update is rejected; None: off."""
     sample_cap: float = inf
     """Times the median of a round's samples that a client may weigh, with weighting=capped."""
-    finding: Finding = field(default_factory=Finding)
+    detection: CommunityDetection = field(default_factory=CommunityDetection)
     holding: Callable[[], Holding] = InMemory
     look_ahead_every: int = 1
     benign: Callable[[Vectors, Labels], set[int]] = largest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app.evaluation.agreement import adjusted_rand
-from fl_app.graph.communities import Finding, find
+from fl_app.graph.communities import CommunityDetection, find
 from fl_app.graph.neighbours import nearest
 from fl_app.graph.store import UpdateStore
 
@@ -41,8 +41,8 @@ def test_sparse_and_dense_graphs_give_the_same_communities(groups: int, backend:
     store = UpdateStore()
     for client in range(120):
         store.put(client, _update(client, 0, groups), 1)
-    dense = find(store, Finding(backend=backend))
-    sparse = find(store, Finding(backend=backend, sparse_above=100, neighbours=12))
+    dense = find(store, CommunityDetection(backend=backend))
+    sparse = find(store, CommunityDetection(backend=backend, sparse_above=100, neighbours=12))
     assert adjusted_rand(dense, np.arange(120) % groups) == 1.0
     np.testing.assert_array_equal(dense, sparse)
 
@@ -51,4 +51,4 @@ def test_few_clients_have_fewer_neighbours() -> None:
     store = UpdateStore()
     for client, found in ((9, [0]), (4, [0, 0])):
         store.put(client, _update(0, 0), 1)
-        assert find(store, Finding(sparse_above=0)).tolist() == found
+        assert find(store, CommunityDetection(sparse_above=0)).tolist() == found

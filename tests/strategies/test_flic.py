@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import Code, EvaluateRes, Status
 from toy import LAYOUT, TARGETS, context, play, roster
 
-from fl_app.graph.communities import Finding
+from fl_app.graph.communities import CommunityDetection
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
 
@@ -44,8 +44,8 @@ def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead
 
 
 def test_the_whole_matrix_of_many_clients_is_shown_at_the_clustering_alone() -> None:
-    many = Finding(sparse_above=5, neighbours=4)
-    strategy = Flic(context(finding=many), participation=1.0, cluster_round=2)
+    many = CommunityDetection(sparse_above=5, neighbours=4)
+    strategy = Flic(context(detection=many), participation=1.0, cluster_round=2)
     shown = []
     for number in (1, 2, 3):
         play(strategy, roster(12), range(number, number + 1))
