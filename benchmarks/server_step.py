@@ -21,9 +21,9 @@ from table import header, row, write_section
 
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.graph.communities import CommunityDetection, find
-from fl_app.graph.holdings import InMemory, OnDisk, Sketched, choose
 from fl_app.graph.similarity import flic_similarity
 from fl_app.graph.store import UpdateStore
+from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, choose
 from fl_app.records.checkpoint import read
 
 LENGTH = 1_663_370
@@ -59,8 +59,8 @@ def measure(clients: int, mode: str) -> dict[str, float | list[float]]:
     """Fill a store and time some rounds of it, in a process of its own."""
     planted = Planted()
     before = gigabytes()
-    holding = choose(mode, clients=clients, length=LENGTH, memory_gb=64, dimension=SKETCH, seed=0)  # type: ignore[arg-type]
-    store, detection = UpdateStore(holding), CommunityDetection()
+    backend = choose(mode, clients=clients, length=LENGTH, memory_gb=64, dimension=SKETCH, seed=0)  # type: ignore[arg-type]
+    store, detection = UpdateStore(backend), CommunityDetection()
     for client in range(clients):
         store.put(client, planted.update(client, 0), 0)
     began = time.perf_counter()
@@ -109,9 +109,9 @@ def errors(run: Path) -> None:
     updates = checkpoint.arrays["store.updates"]
     exact = flic_similarity(updates)
     apart = ~np.eye(len(updates), dtype=bool)
-    holdings = {"exact": InMemory(), "disk": OnDisk(capacity=len(updates))}
+    backends = {"exact": InMemory(), "disk": OnDisk(capacity=len(updates))}
     for dimension in (1024, 4096, SKETCH, 65_536):
-        holdings[f"sketch of {dimension:,}"] = Sketched(dimension=dimension, seed=0)
+        backends[f"sketch of {dimension:,}"] = Sketched(dimension=dimension, seed=0)
     lines = [
         f"{len(updates)} updates of {updates.shape[1]:,} numbers after round {checkpoint.round} "
         f"of `{run.name}`; their cosines lie in [{exact[apart].min() - 1:.3f}, "
@@ -121,14 +121,14 @@ def errors(run: Path) -> None:
                 "communities", "ARI with exact"),
     ]  # fmt: skip
     reference = None
-    for name, holding in holdings.items():
-        store = UpdateStore(holding)
+    for name, backend in backends.items():
+        store = UpdateStore(backend)
         for client, update in enumerate(updates):
             store.put(client, update, 1)
         error = (store.similarity()[1] - exact)[apart]
         labels = find(store, CommunityDetection())
         reference = labels if reference is None else reference
-        promised = f"{holding.dimension**-0.5:.1e}" if isinstance(holding, Sketched) else ""
+        promised = f"{backend.dimension**-0.5:.1e}" if isinstance(backend, Sketched) else ""
         lines.append(
             row(name, f"{np.sqrt(np.mean(error**2)):.1e}", f"{np.abs(error).max():.1e}", promised,
                 labels.max() + 1, f"{adjusted_rand(reference, labels):.3f}")

@@ -15,7 +15,7 @@ from fl_app.engines.ledger import Ledger
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import CommunityDetection
-from fl_app.graph.holdings import choose
+from fl_app.graph.vector_backends import choose
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
 from fl_app.records.points import write_points
@@ -58,7 +58,7 @@ def strategy(config: Config) -> CommunityStrategy:
             neighbours=graph.neighbours,
             seed=config.seed,
         ),
-        holding=partial(
+        vector_backend=partial(
             choose,
             graph.store,
             clients=config.population.options["clients"],

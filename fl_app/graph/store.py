@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import sparse
 
-from fl_app.graph.holdings import Holding, InMemory
 from fl_app.graph.neighbours import Neighbours
 from fl_app.graph.similarity import shifted_cosine
+from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.params import is_finite
 from fl_app.types import Labels, Matrix, Vector
 
@@ -19,16 +19,16 @@ class UpdateStore:
     """Keeps one update per client; only rows of clients that reported are recomputed.
 
     A client never seen is no node. Rows lie in order of first appearance, so that a new
-    client moves nothing. `holding` says where the updates lie, by default exact in memory;
+    client moves nothing. `backend` says where the updates lie, by default exact in memory;
     the matrix is float32, n * n * 4 bytes. `rows_computed` counts the rows of similarity
     computed so far.
     """
 
-    def __init__(self, holding: Holding | None = None) -> None:
+    def __init__(self, backend: VectorBackend | None = None) -> None:
         self._row: dict[int, int] = {}
         self._rounds: list[int] = []
         self._length = 0
-        self._holding: Holding = holding or InMemory()
+        self._backend: VectorBackend = backend or InMemory()
         self._matrix = np.zeros((0, 0), np.float32)
         self._changed: set[int] = set()
         self._neighbours: Neighbours | None = None
@@ -50,7 +50,7 @@ class UpdateStore:
         if not is_finite(update):
             raise ValueError(f"update of client {client_id} is not finite; reject it before")
         row = self._row.get(client_id, len(self))
-        self._holding.put(row, update)
+        self._backend.put(row, update)
         self._length = update.shape[0]
         if row == len(self):
             self._row[client_id] = row
@@ -83,7 +83,7 @@ class UpdateStore:
     def updates(self) -> tuple[Labels, np.ndarray]:
         """Return the sorted client ids (n,) and what is held of their updates (n, w)."""
         ids, order = self._sorted()
-        return ids, self._holding.updates(len(self))[order]
+        return ids, self._backend.updates(len(self))[order]
 
     def rounds(self) -> Labels:
         """Return the round of each client's update (n,), in the order of the ids."""
@@ -101,7 +101,7 @@ class UpdateStore:
         return {
             "ids": np.array(list(self._row), np.int64),
             "rounds": np.array(self._rounds, np.int64),
-            "updates": self._holding.updates(n),
+            "updates": self._backend.updates(n),
             "matrix": self._matrix[:n, :n],
             "changed": np.array(sorted(self._changed), np.int64),
             "counts": np.array([self.rows_computed, self._length], np.int64),
@@ -109,18 +109,18 @@ class UpdateStore:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, np.ndarray], holding: Holding | None = None
+        cls, arrays: Mapping[str, np.ndarray], backend: VectorBackend | None = None
     ) -> "UpdateStore":
-        """Return the store that `arrays` came from, on an empty holding of the same kind."""
-        store = cls(holding)
+        """Return the store that `arrays` came from, on an empty backend of the same kind."""
+        store = cls(backend)
         store.restore(arrays)
         return store
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `arrays` returned, on an empty holding of the same kind."""
+        """Take over what `arrays` returned, on an empty backend of the same kind."""
         self._row = {int(client): row for row, client in enumerate(arrays["ids"])}
         self._rounds = arrays["rounds"].tolist()
-        self._holding.restore(arrays["updates"])
+        self._backend.restore(arrays["updates"])
         self._matrix = np.array(arrays["matrix"], np.float32)
         self._changed = set(arrays["changed"].tolist())
         self.rows_computed, self._length = (int(count) for count in arrays["counts"])
@@ -133,7 +133,7 @@ class UpdateStore:
         self._grow(n)
         for start in range(0, len(changed), BLOCK_ROWS):
             rows = changed[start : start + BLOCK_ROWS]
-            products, lengths = self._holding.products(rows, n)
+            products, lengths = self._backend.products(rows, n)
             fresh = shifted_cosine(products, lengths[rows], lengths).astype(np.float32)
             fresh[:, rows] = (fresh[:, rows] + fresh[:, rows].T) / 2
             self._matrix[rows, :n] = fresh

@@ -79,7 +79,7 @@ class Cfl(CommunityStrategy):
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
         self.state = CflState(
-            communities=Communities.of(context.initial), store=UpdateStore(context.holding())
+            communities=Communities.of(context.initial), store=UpdateStore(context.vector_backend())
         )
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()

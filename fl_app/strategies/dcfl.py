@@ -15,10 +15,10 @@ from pydantic import Field
 
 from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
 from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
-from fl_app.graph.holdings import InMemory
 from fl_app.graph.similarity import euclidean_between, flic_similarity
 from fl_app.graph.store import UpdateStore
 from fl_app.graph.validity import dunn_index
+from fl_app.graph.vector_backends import InMemory
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode

@@ -69,7 +69,7 @@ class Flic(TwoPhase):
         self.window = stability_window
         self.tolerance = stability_tolerance
         self.state = FlicState(
-            communities=Communities.of(context.initial), store=UpdateStore(context.holding())
+            communities=Communities.of(context.initial), store=UpdateStore(context.vector_backend())
         )
 
     def remember(self, server_round: int, replies: Replies) -> None:

@@ -9,10 +9,10 @@ from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
 from fl_app.graph.communities import CommunityDetection, louvain
-from fl_app.graph.holdings import InMemory
 from fl_app.graph.normalised import normalised_similarity
 from fl_app.graph.similarity import DISTANCES, Distance
 from fl_app.graph.store import UpdateStore
+from fl_app.graph.vector_backends import InMemory
 from fl_app.params import Layout
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Matrix, Vector, Vectors, Weights

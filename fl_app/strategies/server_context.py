@@ -8,7 +8,7 @@ import numpy as np
 
 from fl_app.aggregation import Rule, median, weighted_mean
 from fl_app.graph.communities import CommunityDetection
-from fl_app.graph.holdings import Holding, InMemory
+from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
 
@@ -37,7 +37,7 @@ class ServerContext:
     sample_cap: float = inf
     """Times the median of a round's samples that a client may weigh, with weighting=capped."""
     detection: CommunityDetection = field(default_factory=CommunityDetection)
-    holding: Callable[[], Holding] = InMemory
+    vector_backend: Callable[[], VectorBackend] = InMemory
     look_ahead_every: int = 1
     benign: Callable[[Vectors, Labels], set[int]] = largest
     """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""

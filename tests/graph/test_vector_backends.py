@@ -1,13 +1,20 @@
-"""Where updates lie: every holding gives the same products, within what it promises."""
+"""Where updates lie: every backend gives the same products, within what it promises."""
 
 import numpy as np
 import pytest
 
-from fl_app.graph.holdings import BLOCK_BYTES, Holding, InMemory, OnDisk, Sketched, choose
 from fl_app.graph.store import UpdateStore
+from fl_app.graph.vector_backends import (
+    BLOCK_BYTES,
+    InMemory,
+    OnDisk,
+    Sketched,
+    VectorBackend,
+    choose,
+)
 
 D = 20_000
-HOLDINGS = {
+BACKENDS = {
     "exact": (InMemory, 1e-6),
     "disk": (lambda: OnDisk(capacity=40), 1e-4),
     "sketch": (lambda: Sketched(dimension=4096, seed=0), 5 / np.sqrt(4096)),
@@ -27,29 +34,29 @@ def _cosine(updates: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-@pytest.mark.parametrize("name", list(HOLDINGS))
+@pytest.mark.parametrize("name", list(BACKENDS))
 def test_cosines_are_right_within_what_is_promised(name: str) -> None:
-    make, tolerance = HOLDINGS[name]
-    holding: Holding = make()
+    make, tolerance = BACKENDS[name]
+    backend: VectorBackend = make()
     updates = _updates()
     for row, update in enumerate(updates):
-        holding.put(row, update[::-1])
-        holding.put(row, update)
+        backend.put(row, update[::-1])
+        backend.put(row, update)
     rows = np.array([4, 7, 29])
-    products, lengths = holding.products(rows, 30)
+    products, lengths = backend.products(rows, 30)
     cosine = products / np.outer(lengths[rows], lengths)
     np.testing.assert_allclose(cosine, _cosine(updates)[rows], atol=tolerance)
 
 
-@pytest.mark.parametrize("name", list(HOLDINGS))
+@pytest.mark.parametrize("name", list(BACKENDS))
 def test_a_store_is_restored_bit_for_bit_whatever_it_holds(name: str) -> None:
-    store = UpdateStore(HOLDINGS[name][0]())
+    store = UpdateStore(BACKENDS[name][0]())
     for client, update in enumerate(_updates(12)):
         store.put(client, update, 1)
     store.similarity()
     store.put(5, _updates(12)[3], 2)
     arrays = {key: np.array(value) for key, value in store.arrays().items()}
-    again = UpdateStore.from_arrays(arrays, HOLDINGS[name][0]())
+    again = UpdateStore.from_arrays(arrays, BACKENDS[name][0]())
     for one in (store, again):
         one.put(77, _updates(12)[4], 3)
     np.testing.assert_array_equal(store.similarity()[1], again.similarity()[1])
@@ -78,15 +85,15 @@ def test_a_sketch_of_a_length_that_does_not_divide_keeps_every_entry() -> None:
 
 def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BLOCK_BYTES > 0
-    monkeypatch.setattr("fl_app.graph.holdings.BLOCK_BYTES", 4 * D * 7)
+    monkeypatch.setattr("fl_app.graph.vector_backends.BLOCK_BYTES", 4 * D * 7)
     test_cosines_are_right_within_what_is_promised("disk")
 
 
 def test_disk_is_full_at_its_capacity() -> None:
-    holding = OnDisk(capacity=1)
-    holding.put(0, np.ones(3, np.float32))
+    backend = OnDisk(capacity=1)
+    backend.put(0, np.ones(3, np.float32))
     with pytest.raises(ValueError, match="room for 1 clients"):
-        holding.put(1, np.ones(3, np.float32))
+        backend.put(1, np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +108,8 @@ def test_disk_is_full_at_its_capacity() -> None:
 )
 def test_auto_is_exact_where_that_fits(clients: int, length: int, kind: type) -> None:
     options = {"memory_gb": 4.0, "dimension": 16384, "seed": 0}
-    holding = choose("auto", clients=clients, length=length, **options)
-    assert isinstance(holding, kind)
+    backend = choose("auto", clients=clients, length=length, **options)
+    assert isinstance(backend, kind)
     assert isinstance(choose("sketch", clients=2, length=9, **options), Sketched)
 
 

@@ -26,7 +26,7 @@ Mode = Literal["auto", "exact", "disk", "sketch"]
 
 
 @runtime_checkable
-class Holding(Protocol):
+class VectorBackend(Protocol):
     """Rows of updates, written one at a time."""
 
     def put(self, row: int, update: Vector) -> None:
@@ -193,8 +193,8 @@ class Sketched:
 
 def choose(
     mode: Mode, *, clients: int, length: int, memory_gb: float, dimension: int, seed: int
-) -> Holding:
-    """Return the holding named by `mode`; `auto` is exact up to `memory_gb`, else sketches.
+) -> VectorBackend:
+    """Return the backend named by `mode`; `auto` is exact up to `memory_gb`, else sketches.
 
     Also exact where a sketch would be no smaller than an update. On disk only by name: every
     row is read every round, which takes fifty times as long as sketches do.
