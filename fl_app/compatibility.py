@@ -54,13 +54,13 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     )
     module = seeded_network(net, data, values["seed"])
     _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
-    of_points = isinstance(module, CentroidModel)
-    if method is not None and of_points != getattr(method.resolve(), "of_points", False):
+    centroids = isinstance(module, CentroidModel)
+    if method is not None and centroids != getattr(method.resolve(), "trains_centroids", False):
         raise ValueError(
             f"network=centroids and strategy=kmeans or kfed need each other, got {net.path} "
             f"with {method.path}; change one"
         )
-    if of_points and records is not None and records.central_test:
+    if centroids and records is not None and records.central_test:
         raise ValueError(
             "records.central_test must be false with network=centroids, which answers with "
             "clusters and not with classes; remove it"

@@ -34,7 +34,7 @@ class CommunityStrategy(Strategy, ABC):
     """
 
     name: str | None = None
-    of_points = False
+    trains_centroids = False
     """Whether the model is centroids of data points, and not a network."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name: set as attributes where its constructor takes none."""
@@ -59,7 +59,7 @@ class CommunityStrategy(Strategy, ABC):
             context.layout,
             self.rejections,
             largest_update=context.largest_update,
-            of_points=self.of_points,
+            trains_centroids=self.trains_centroids,
         )
         self.aggregator = CommunityAggregator(rule)
         self.evaluation = ModelEvaluation(self.rejections)

@@ -9,8 +9,8 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.kmeans.central import cluster
 from fl_app.rng import generator
+from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
-from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
@@ -25,7 +25,7 @@ class CentralState(MethodState):
     """Whether the one round is over."""
 
 
-class CentralKMeans(OfPoints):
+class CentralKMeans(CentroidStrategy):
     """Scikit-learn's k-means on the union of all clients' points, in one round.
 
     No client is asked but for its score: only a simulation has the points on the server. The

@@ -27,9 +27,9 @@ class Cohort:
     """Holds the questions of a round, and the answers' models side by side.
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
-    rejected, null: none. `of_points`: the models are centroids, whose norm says nothing of how
-    far they may move, so that a cohort without a majority is not screened; nor are the counts of
-    points beside them. `check` may raise ValueError for a finite model (d,), and the samples
+    rejected, null: none. With `trains_centroids` the norm of a model does not bound how far it
+    may move, so that a cohort without a majority is not screened; nor are the counts of points
+    beside the centroids. `check` may raise ValueError for a finite model (d,), and the samples
     that its client trained on, that the method cannot use.
 
     `metrics` has further numbers that a client sent beside its model, by client id, and
@@ -42,15 +42,16 @@ class Cohort:
         rejections: Rejections,
         *,
         largest_update: float | None,
-        of_points: bool,
+        trains_centroids: bool,
     ) -> None:
-        self.size, self.largest_update, self.of_points = layout.size, largest_update, of_points
+        self.size, self.largest_update = layout.size, largest_update
+        self.trains_centroids = trains_centroids
         self.check: Check = lambda model, samples: None
         self.asked: dict[str, FitQuestion] = {}
         self.metrics: dict[int, Mapping[str, float]] = {}
         self.training_s = 0.0
         self._rejections = rejections
-        self._screened = layout.direction if of_points else slice(None)
+        self._screened = layout.direction if trains_centroids else slice(None)
         self._sent = np.empty((0, self.size), np.float32)
         # one buffer for all rounds: fresh pages for every cohort cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
@@ -141,7 +142,7 @@ class Cohort:
     def _too_long(self, answers: Sequence[FitAnswer]) -> dict[int, tuple[float, float]]:
         """Return the rows of answers whose update is too long: its norm, and the usual one."""
         few = len(answers) < FEWEST
-        if self.largest_update is None or not answers or (few and self.of_points):
+        if self.largest_update is None or not answers or (few and self.trains_centroids):
             return {}
         part = self._screened
         starts = {row: self._sent[row][part] for row in {answer.row for answer in answers}}

@@ -21,9 +21,9 @@ from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, start_seed
 from fl_app.kmeans.lloyd import Centroids
+from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
-from fl_app.strategies.of_points import OfPoints
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
@@ -94,7 +94,7 @@ class KMeansState(MethodState):
     """The best start so far; None: none has been scored."""
 
 
-class KMeans(OfPoints):
+class KMeans(CentroidStrategy):
     """Clients take `steps` of Lloyd's algorithm, the server a step towards their mean.
 
     `weighting=dynamic` weighs a client's centroid by its points nearest to the one that came

@@ -24,7 +24,7 @@ from toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
 from fl_app.graph.similarity import DISTANCES
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.of_points import OfPoints
+from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
 
@@ -106,7 +106,7 @@ class Lockstep:
             said,
             lambda proxy, reply: self._key(proxy, reply) in rows and self._is_score(proxy, reply),
         )
-        if isinstance(self.lied, OfPoints):
+        if isinstance(self.lied, CentroidStrategy):
             kept, odd = self._agreeing(kept)
             named |= odd
         self._count("evaluation", said, kept)
@@ -137,7 +137,7 @@ class Lockstep:
         metrics = {"accuracy": 1 / (1 + loss), "choice_loss": loss} | {
             "community": ins.config["community"]
         }
-        if isinstance(self.lied, OfPoints):
+        if isinstance(self.lied, CentroidStrategy):
             metrics["table"] = np.array([[client, 10]], np.int64).tobytes()
         return EvaluateRes(Status(Code.OK, ""), loss, 10 + client, metrics)
 
@@ -196,14 +196,14 @@ class Lockstep:
 
     def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:
         samples = self.known.samples(self.known.client_id(proxy))
-        if isinstance(self.lied, OfPoints) and rules.is_score(reply):
+        if isinstance(self.lied, CentroidStrategy) and rules.is_score(reply):
             return rules.is_table(reply, rows=self.lied.k, samples=samples)
         return rules.is_score(reply)
 
     def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
-        if self.lied.of_points and len(kept) < 3:
+        if self.lied.trains_centroids and len(kept) < 3:
             return []
-        part = self.lied.context.layout.direction if self.lied.of_points else slice(None)
+        part = self.lied.context.layout.direction if self.lied.trains_centroids else slice(None)
         models = [from_bytes(reply.parameters.tensors[0])[part] for _, reply in kept]
         offers = [self.asked[proxy.cid].parameters.tensors for proxy, _ in kept]
         starts = [
@@ -233,7 +233,7 @@ class Lockstep:
 def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
     """Whether a method can use a valid model: see the `check` of each."""
     model = from_bytes(reply.parameters.tensors[0])
-    if isinstance(strategy, OfPoints):
+    if isinstance(strategy, CentroidStrategy):
         counts = model[strategy.k * strategy.length :].astype(float)
         return bool((counts >= 0).all() and counts.sum() <= reply.num_examples * (1 + 1e-6))
     graph = getattr(strategy, "graph", None)

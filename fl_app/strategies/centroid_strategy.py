@@ -35,13 +35,13 @@ class Scored:
     points: int
 
 
-class OfPoints(CommunityStrategy):
+class CentroidStrategy(CommunityStrategy):
     """Centroids of data points as the only model, and how clients score them.
 
     The layout is that of `network=centroids`: k centroids, then the counts that weigh them.
     """
 
-    of_points = True
+    trains_centroids = True
 
     def __init__(self, context: ServerContext, *, participation: Participation) -> None:
         super().__init__(context, participation=participation, rule=weighted_mean)
