@@ -1,4 +1,4 @@
-"""Whole runs with lies: the real client app, grid, exchange, loop and checkpoint.
+"""Whole runs with lies: the real client app, grid, messenger, loop and checkpoint.
 
 Each run is held against a second one, in which whatever was rejected in the first is never sent.
 """

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fl_app.engines.exchange import Exchange
+from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
 
@@ -198,17 +198,17 @@ class LyingApp:
 @contextmanager
 def answers_twice(liars: tuple[int, ...]) -> Iterator[None]:
     """Hand the liars' answers to a strategy twice, which no engine does by itself."""
-    fit, evaluate = Exchange.fit, Exchange.evaluate
+    fit, evaluate = ClientMessenger.fit, ClientMessenger.evaluate
 
     def twice(send: Callable[..., tuple[list, list]]) -> Callable[..., tuple[list, list]]:
-        def sent(self: Exchange, *arguments: object) -> tuple[list, list]:
+        def sent(self: ClientMessenger, *arguments: object) -> tuple[list, list]:
             results, failures = send(self, *arguments)
             return results + [r for r in results if self.roster.client_id(r[0]) in liars], failures
 
         return sent
 
-    Exchange.fit, Exchange.evaluate = twice(fit), twice(evaluate)  # type: ignore[method-assign]
+    ClientMessenger.fit, ClientMessenger.evaluate = twice(fit), twice(evaluate)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Exchange.fit, Exchange.evaluate = fit, evaluate  # type: ignore[method-assign]
+        ClientMessenger.fit, ClientMessenger.evaluate = fit, evaluate  # type: ignore[method-assign]

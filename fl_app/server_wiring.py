@@ -11,8 +11,8 @@ import numpy as np
 
 from fl_app.client.central import CentralTest, balanced
 from fl_app.config import Config
-from fl_app.engines.ledger import Ledger
 from fl_app.engines.loop import RoundLoop
+from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import choose
@@ -124,7 +124,7 @@ def server(config: Config) -> RoundLoop:
         figures=config.records.figures,
         central=central_test(config),
         schedule=schedule(config),
-        ledger=ledger(config),
+        budget=privacy_budget(config),
     )
 
 
@@ -145,10 +145,10 @@ def _describe_points(config: Config, folder: Path) -> None:
     write_points(folder, shape, points)
 
 
-def ledger(config: Config) -> Ledger | None:
-    """Return the account of what clients spend on their privacy, where they have one."""
+def privacy_budget(config: Config) -> PrivacyBudget | None:
+    """Return what keeps count of the privacy that clients spend, where they have a budget."""
     guard = privacy(config)
-    return None if guard.kind == "none" else Ledger(guard, partial(plan_of, config))
+    return None if guard.kind == "none" else PrivacyBudget(guard, partial(plan_of, config))
 
 
 def central_test(config: Config) -> CentralTest | None:

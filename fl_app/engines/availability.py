@@ -3,7 +3,7 @@
 from logging import getLogger
 
 from fl_app.data.schedule import Schedule
-from fl_app.engines.ledger import Ledger
+from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.outcome import Event
 from fl_app.strategies.roster import Roster
 
@@ -13,8 +13,10 @@ log = getLogger(__name__)
 class Availability:
     """Hides clients in the roster while they are absent; None: no schedule, no budget."""
 
-    def __init__(self, roster: Roster, schedule: Schedule | None, ledger: Ledger | None) -> None:
-        self.roster, self.schedule, self.ledger = roster, schedule, ledger
+    def __init__(
+        self, roster: Roster, schedule: Schedule | None, budget: PrivacyBudget | None
+    ) -> None:
+        self.roster, self.schedule, self.budget = roster, schedule, budget
 
     def show_members(self, server_round: int) -> None:
         """Show the clients that belong to the federation in this round."""
@@ -25,11 +27,11 @@ class Availability:
         """Show only those that can train in this round; return who trains no more since now."""
         self.show_members(server_round)
         away = self.schedule.unavailable(server_round) if self.schedule is not None else set()
-        if self.ledger is None:
+        if self.budget is None:
             self.roster.absent |= away
             return None
-        over = self.ledger.over(self.roster)
-        event = self.ledger.leaving(over)
+        over = self.budget.over(self.roster)
+        event = self.budget.leaving(over)
         if event is not None:
             log.warning("round %d: %s", server_round, event.detail)
         self.roster.absent |= away | set(over)

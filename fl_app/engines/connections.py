@@ -4,7 +4,7 @@ import time
 from logging import getLogger
 
 from fl_app.engines import stop_request
-from fl_app.engines.exchange import Exchange, Introductions
+from fl_app.engines.client_messenger import ClientMessenger, Introductions
 from fl_app.strategies.replies import RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -19,9 +19,15 @@ class Connections:
     """
 
     def __init__(
-        self, exchange: Exchange, roster: Roster, *, clients: int, least: int, timeout_s: float
+        self,
+        messenger: ClientMessenger,
+        roster: Roster,
+        *,
+        clients: int,
+        least: int,
+        timeout_s: float,
     ) -> None:
-        self.exchange, self.roster = exchange, roster
+        self.messenger, self.roster = messenger, roster
         self.clients, self.least, self.timeout_s = clients, least, timeout_s
         self._outside = Introductions()
 
@@ -32,7 +38,7 @@ class Connections:
 
     def introduce(self) -> None:
         """Ask new nodes who they are; note and log those who did not get in."""
-        before, self._outside = self._outside, self.exchange.introduce()
+        before, self._outside = self._outside, self.messenger.introduce()
         refused = self._outside.failed, self._outside.rejected
         if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("not let in: %s", self._outside)

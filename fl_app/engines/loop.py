@@ -19,12 +19,12 @@ from flwr.supercore.run import RunNotRunningException
 from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
 from fl_app.engines import figures, signals, stop_request
-from fl_app.engines.account import Account, sent
 from fl_app.engines.availability import Availability
+from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.connections import Connections
-from fl_app.engines.exchange import Exchange
-from fl_app.engines.ledger import Ledger
 from fl_app.engines.memory import keep_objects
+from fl_app.engines.privacy_budget import PrivacyBudget
+from fl_app.engines.round_reporter import RoundReporter, sent
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
@@ -70,16 +70,16 @@ class RoundLoop(Server):
         figures: bool,
         central: CentralTest | None = None,
         schedule: Schedule | None = None,
-        ledger: Ledger | None = None,
+        budget: PrivacyBudget | None = None,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
         self.method, self.context = strategy, strategy.context
         self.recorder = recorder
         self.clients = clients
-        self.exchange = Exchange(self.roster, clients=clients, timeout=round_timeout_s)
+        self.messenger = ClientMessenger(self.roster, clients=clients, timeout=round_timeout_s)
         self.connections = Connections(
-            self.exchange,
+            self.messenger,
             self.roster,
             clients=clients,
             least=self.context.min_success,
@@ -87,15 +87,15 @@ class RoundLoop(Server):
         )
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None
-        self.account = Account(
+        self.reporter = RoundReporter(
             self.roster,
             clients=clients,
             benign=self.context.benign,
             schedule=self.schedule,
             central=central,
         )
-        self.ledger = ledger
-        self.availability = Availability(self.roster, self.schedule, ledger)
+        self.budget = budget
+        self.availability = Availability(self.roster, self.schedule, budget)
         self._outcome: Outcome | None = None
         self._sound = True
 
@@ -146,9 +146,9 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         load(self.method.state, saved.arrays, saved.state)
-        self.account.restore(self.recorder.history.rounds)
-        if self.ledger is not None:
-            self.ledger.restore(self.recorder.history.rounds)
+        self.reporter.restore(self.recorder.history.rounds)
+        if self.budget is not None:
+            self.budget.restore(self.recorder.history.rounds)
         return saved.round
 
     def _round(self, server_round: int) -> Outcome:
@@ -156,7 +156,7 @@ class RoundLoop(Server):
 
         With a privacy budget there is one attempt: another one would release more than is booked.
         """
-        attempts = ATTEMPTS if self.ledger is None else 1
+        attempts = ATTEMPTS if self.budget is None else 1
         for attempt in range(1, attempts + 1):
             if server_round > 1 or attempt > 1:
                 self.connections.introduce()
@@ -177,10 +177,10 @@ class RoundLoop(Server):
         leaving = self.availability.show_trainable(server_round)
         instructions = self.strategy.configure_fit(server_round, self.parameters, self.roster)
         self.availability.show_members(server_round)
-        if self.ledger is not None:
-            self.ledger.instruct(instructions)
+        if self.budget is not None:
+            self.budget.instruct(instructions)
         asked = time.perf_counter()
-        results, failures = self.exchange.fit(server_round, instructions)
+        results, failures = self.messenger.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
         return Trained(server_round, began, training_s, instructions, results, failures, leaving)
 
@@ -190,7 +190,7 @@ class RoundLoop(Server):
         self._sound = False
         metrics = self._aggregate(trained)
         outcome = self.method.outcome(now)
-        booked = self.ledger.book(outcome, self.roster) if self.ledger is not None else None
+        booked = self.budget.book(outcome, self.roster) if self.budget is not None else None
         end = self._exhausted() if now < self.context.rounds else None
         failures, evaluation_s = _failed(now, trained.failures), 0.0
         if end is not None:
@@ -201,7 +201,7 @@ class RoundLoop(Server):
             evaluation_s = time.perf_counter() - evaluated
             outcome = self.method.outcome(now)
         events = [trained.leaving, *outcome.events, end]
-        record = self.account.of(now, outcome, failures, [each for each in events if each])
+        record = self.reporter.record(now, outcome, failures, [each for each in events if each])
         record |= {"train_loss": metrics.get("train_loss"), "privacy": booked}
         record["bytes"] = {"down": sent(trained.instructions), "up": sent(trained.results)}
         record["time"] = _times(trained, evaluation_s, outcome)
@@ -217,7 +217,7 @@ class RoundLoop(Server):
 
     def _exhausted(self) -> Event | None:
         least = self.context.min_success
-        return None if self.ledger is None else self.ledger.exhausted(self.roster, least)
+        return None if self.budget is None else self.budget.exhausted(self.roster, least)
 
     def _aggregate(self, trained: Trained) -> dict[str, Any]:
         """Hand over the replies and failures of a round; return the metrics of the strategy."""
@@ -237,7 +237,7 @@ class RoundLoop(Server):
         """Let the clients measure their models; return who failed."""
         strategy = self.strategy
         instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
-        results, failures = self.exchange.evaluate(server_round, instructions)
+        results, failures = self.messenger.evaluate(server_round, instructions)
         strategy.aggregate_evaluate(server_round, results, [*failures])
         return _failed(server_round, failures, "evaluation: ")
 
@@ -249,7 +249,7 @@ class RoundLoop(Server):
         wanted = wanted or (last and not self.recorder.has_snapshots)
         view = outcome.view
         if view is not None and view.alike is not None and wanted:
-            groups = self.account.groups(view, server_round)
+            groups = self.reporter.groups(view, server_round)
             self.recorder.snapshot(
                 server_round, view.client_ids, view.alike, view.labels, groups, view.distance
             )

@@ -144,7 +144,7 @@ class ModelEvaluation:
 
 
 def community(reply: EvaluateRes) -> int:
-    """Return the question that an evaluation answers, as `Exchange` notes it."""
+    """Return the question that an evaluation answers, as `ClientMessenger` notes it."""
     try:
         said = trusted(_said, reply)
     except RejectionError:

@@ -1,4 +1,4 @@
-"""The two runs of lockstep.py, the lies sent by a ClientApp through grid and exchange."""
+"""The two runs of lockstep.py, the lies sent by a ClientApp through grid and messenger."""
 
 import sys
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from hostile import Exiting, Raising
 from lies import lie_of_content, lie_of_properties, lie_of_record
 from lockstep import CLIENTS, HONEST, LIARS, Asked, Build, Lockstep, Said
 
-from fl_app.engines.account import sent
-from fl_app.engines.exchange import Exchange
+from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.round_reporter import sent
 from fl_app.strategies.replies import ClientFailure, RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -63,7 +63,7 @@ class OverTheWire(Lockstep):
         self.answers: dict[tuple[int, Any], Any] = {}
         self.failing: set[int] = set()
         self.grid = InProcessGrid(self._answer, nodes=CLIENTS, run_config={}, workers=1)
-        self.exchange = Exchange(self.known, clients=CLIENTS, timeout=None)
+        self.messenger = ClientMessenger(self.known, clients=CLIENTS, timeout=None)
         for node in self.grid.get_node_ids():
             self.known.register(GridClientProxy(node, self.grid, self.grid.run))
 
@@ -84,7 +84,7 @@ class OverTheWire(Lockstep):
             if kind != "honest":
                 self.tally.told["introduction", kind] += 1
                 self.tally.valid["introduction", kind] += client in valid
-        found = self.exchange.introduce()
+        found = self.messenger.introduce()
         assert set(self.known.proxies()) == valid
         assert set(found.rejected) == set(range(CLIENTS)) - valid, found
         assert not found.failed
@@ -148,13 +148,13 @@ class OverTheWire(Lockstep):
         return (lie_of_record if what < 0.8 else lie_of_content)(self.draw, honest)
 
     def _tell_of_fits(self, server_round: int, asked: Asked, said: Said) -> None:
-        results, failures = self.exchange.fit(server_round, asked)
+        results, failures = self.messenger.fit(server_round, asked)
         self._judge(failures)
         assert sent(results) <= len(asked) * 10_000
         self.lied.aggregate_fit(server_round, results, [*failures])
 
     def _tell_of_scores(self, server_round: int, asked: Asked, said: Said) -> None:
-        results, failures = self.exchange.evaluate(server_round, asked)
+        results, failures = self.messenger.evaluate(server_round, asked)
         self._judge(failures)
         self.lied.aggregate_evaluate(server_round, results, [*failures])
 

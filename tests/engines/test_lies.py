@@ -1,4 +1,4 @@
-"""No lie sent as a message changes a run: through grid, exchange and strategy."""
+"""No lie sent as a message changes a run: through grid, messenger and strategy."""
 
 import sys
 from pathlib import Path

@@ -12,7 +12,7 @@ from flwr.common import EvaluateIns, FitIns, FitRes
 from flwr.supercore.run import RunNotRunningException
 
 from fl_app.engines import connections, figures, stop_request
-from fl_app.engines.exchange import Introductions
+from fl_app.engines.client_messenger import Introductions
 from fl_app.engines.loop import ATTEMPTS, RoundLoop
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
@@ -35,7 +35,7 @@ Instructions = Sequence[tuple[Proxy, FitIns]]
 
 
 class Federation:
-    """In place of the exchange: clients answer but for those that `fails` names in a fit.
+    """In place of the messenger: clients answer but for those that `fails` names in a fit.
 
     `joins` says which clients have come by a look at the introductions; `rejected` and `failed`
     are nodes that are refused.
@@ -101,7 +101,7 @@ class Played:
             figures=False,
         )
         self.federation = Federation(self.loop.roster, joins)
-        self.loop.exchange = self.loop.connections.exchange = self.federation  # type: ignore[assignment]
+        self.loop.messenger = self.loop.connections.messenger = self.federation  # type: ignore[assignment]
 
     def __call__(self) -> list[dict[str, Any]]:
         self.loop.fit(3, None)
@@ -238,7 +238,7 @@ def test_a_round_whose_clients_raise_is_not_played_again(play: Callable[..., Pla
 def test_with_a_privacy_budget_no_round_is_played_again(
     play: Callable[..., Played],
 ) -> None:
-    class Ledger:
+    class PrivacyBudget:
         def instruct(self, instructions: Instructions) -> None:
             return
 
@@ -252,7 +252,7 @@ def test_with_a_privacy_budget_no_round_is_played_again(
             return
 
     played = play()
-    played.loop.ledger = played.loop.availability.ledger = Ledger()  # type: ignore[assignment]
+    played.loop.budget = played.loop.availability.budget = PrivacyBudget()  # type: ignore[assignment]
     played.federation.fails = lambda client, fit: lost(client)
     with pytest.raises(LostRepliesError):
         played()

@@ -19,7 +19,7 @@ FARTHEST = 6.0
 """Standard deviations that Gaussian noise does not leave: it does once in a billion draws."""
 
 
-class Ledger:
+class PrivacyBudget:
     """Books a release for every client that is asked to train, whether or not its reply arrives.
 
     `plan` gives how the run goes for a client of so many samples. What is booked can be read

@@ -24,9 +24,9 @@ from flwr.serverapp.grid import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.engines import exchange as module
+from fl_app.engines import client_messenger as module
 from fl_app.engines import puller
-from fl_app.engines.exchange import Exchange
+from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -148,24 +148,24 @@ def nothing(_: Message) -> list[Message]:
 
 def federation(
     answers: dict[int, Answer], *, timeout: float | None = None, drops: bool = False
-) -> tuple[Exchange, FakeGrid, Roster]:
-    """Return an exchange with nodes 101, 102, ...: clients 1, 2, ..., all of them introduced."""
+) -> tuple[ClientMessenger, FakeGrid, Roster]:
+    """Return a messenger with nodes 101, 102, ...: clients 1, 2, ..., all of them introduced."""
     grid, known = FakeGrid({node: trains(node - 100) for node in answers}, drops=drops), Roster()
     for node in answers:
         known.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
-    exchange = Exchange(known, clients=9, timeout=timeout)
-    exchange.introduce()
+    messenger = ClientMessenger(known, clients=9, timeout=timeout)
+    messenger.introduce()
     assert list(known.proxies()) == [node - 100 for node in sorted(answers)]
     grid.answers = answers
     grid.pulled.clear()
-    return exchange, grid, known
+    return messenger, grid, known
 
 
-def fit(exchange: Exchange) -> tuple[dict[int, int], dict[int, Exception]]:
+def fit(messenger: ClientMessenger) -> tuple[dict[int, int], dict[int, Exception]]:
     """Return the samples and the failures of one fit, by client."""
-    ins = [(proxy, FitIns(NONE, {})) for proxy in exchange.roster.proxies().values()]
-    results, failures = exchange.fit(1, ins)
-    ids = exchange.roster.client_id
+    ins = [(proxy, FitIns(NONE, {})) for proxy in messenger.roster.proxies().values()]
+    results, failures = messenger.fit(1, ins)
+    ids = messenger.roster.client_id
     return (
         {ids(proxy): reply.num_examples for proxy, reply in results},
         {failure.client_id: failure for failure in failures},
@@ -179,8 +179,8 @@ def test_a_reply_belongs_to_the_message_it_was_pulled_for_whatever_it_claims() -
         reply.metadata.__dict__["_src_node_id"] = 101
         return [reply]
 
-    exchange, _, _ = federation({103: trains(3), 101: trains(1), 102: liar})
-    assert fit(exchange) == ({1: 1, 2: 7, 3: 3}, {})
+    messenger, _, _ = federation({103: trains(3), 101: trains(1), 102: liar})
+    assert fit(messenger) == ({1: 1, 2: 7, 3: 3}, {})
 
 
 @pytest.mark.parametrize(
@@ -192,21 +192,21 @@ def test_a_reply_belongs_to_the_message_it_was_pulled_for_whatever_it_claims() -
     ],
 )
 def test_an_error_of_the_superlink_names_the_client_and_leaves_it_out(code: int) -> None:
-    exchange, grid, known = federation({101: trains(1), 102: of_superlink(code), 103: trains(3)})
-    results, failures = fit(exchange)
+    messenger, grid, known = federation({101: trains(1), 102: of_superlink(code), 103: trains(3)})
+    results, failures = fit(messenger)
     assert results == {1: 1, 3: 3}
     assert isinstance(failures[2], LostClient)
     assert str(failures[2]) == "client 2: gone"
     assert list(known.proxies()) == [1, 3]
     grid.answers[102] = trains(2)
-    exchange.introduce()
-    assert fit(exchange)[0] == {1: 1, 2: 2, 3: 3}
+    messenger.introduce()
+    assert fit(messenger)[0] == {1: 1, 2: 2, 3: 3}
 
 
 def test_a_client_that_raises_is_no_lost_one() -> None:
     raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "ValueError: no data")
-    exchange, _, known = federation({101: trains(1), 102: raised})
-    _, failures = fit(exchange)
+    messenger, _, known = federation({101: trains(1), 102: raised})
+    _, failures = fit(messenger)
     assert not isinstance(failures[2], LostClient | RejectedReply)
     assert str(failures[2]) == "client 2: ValueError: no data"
     assert list(known.proxies()) == [1, 2]
@@ -214,17 +214,17 @@ def test_a_client_that_raises_is_no_lost_one() -> None:
 
 def test_an_error_without_end_is_cut() -> None:
     raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "x" * 10**6)
-    exchange, _, _ = federation({101: raised})
-    assert len(str(fit(exchange)[1][1])) < 5000
+    messenger, _, _ = federation({101: raised})
+    assert len(str(fit(messenger)[1][1])) < 5000
 
 
 @pytest.mark.parametrize("drops", [False, True])
 def test_a_message_that_could_not_be_sent_costs_its_own_client(drops: bool) -> None:
-    exchange, grid, known = federation(
+    messenger, grid, known = federation(
         {101: trains(1), 102: trains(2), 103: trains(3)}, drops=drops
     )
     grid.gone = {102}
-    results, failures = fit(exchange)
+    results, failures = fit(messenger)
     assert results == {1: 1, 3: 3}
     assert isinstance(failures[2], LostClient)
     assert "the node is gone" in str(failures[2])
@@ -236,8 +236,8 @@ def test_a_reply_that_cannot_be_read_costs_no_other(error: Exception) -> None:
     def broken(_: Message) -> list[Message]:
         raise error
 
-    exchange, _, known = federation({101: broken, 102: trains(2)})
-    results, failures = fit(exchange)
+    messenger, _, known = federation({101: broken, 102: trains(2)})
+    results, failures = fit(messenger)
     assert results == {2: 2}
     told = f"client 1: the reply could not be read: {type(error).__name__}: "
     assert str(failures[1]).startswith(told)
@@ -251,8 +251,8 @@ def test_one_message_that_the_superlink_cannot_handle_costs_its_own_client() -> 
         response = httpx.Response(500, request=request)
         raise httpx.HTTPStatusError("server error", request=request, response=response)
 
-    exchange, _, _ = federation({101: refused, 102: trains(2)})
-    results, failures = fit(exchange)
+    messenger, _, _ = federation({101: refused, 102: trains(2)})
+    results, failures = fit(messenger)
     assert (results, list(failures)) == ({2: 2}, [1])
 
 
@@ -260,19 +260,19 @@ def test_a_connection_that_is_down_is_no_clients_doing() -> None:
     def down(_: Message) -> list[Message]:
         raise httpx.ConnectError("refused")
 
-    exchange, _, _ = federation({101: trains(1), 102: down})
+    messenger, _, _ = federation({101: trains(1), 102: down})
     with pytest.raises(httpx.ConnectError):
-        fit(exchange)
+        fit(messenger)
 
 
 def test_of_two_replies_to_one_message_the_first_counts() -> None:
-    exchange, _, _ = federation({101: lambda m: [fitted(m, 1), fitted(m, 2)], 102: trains(2)})
-    assert fit(exchange) == ({1: 1, 2: 2}, {})
+    messenger, _, _ = federation({101: lambda m: [fitted(m, 1), fitted(m, 2)], 102: trains(2)})
+    assert fit(messenger) == ({1: 1, 2: 2}, {})
 
 
 def test_a_malformed_reply_is_rejected_and_the_client_stays() -> None:
-    exchange, _, known = federation({101: lambda m: [Message(RecordDict(), reply_to=m)]})
-    results, failures = fit(exchange)
+    messenger, _, known = federation({101: lambda m: [Message(RecordDict(), reply_to=m)]})
+    results, failures = fit(messenger)
     assert results == {}
     assert isinstance(failures[1], RejectedReply)
     assert list(known.proxies()) == [1]
@@ -281,8 +281,8 @@ def test_a_malformed_reply_is_rejected_and_the_client_stays() -> None:
 def test_a_late_reply_is_never_asked_for_and_the_client_waits_until_it_answers_again(
     clock: Clock,
 ) -> None:
-    exchange, grid, known = federation({101: trains(1), 102: nothing}, timeout=60)
-    results, failures = fit(exchange)
+    messenger, grid, known = federation({101: trains(1), 102: nothing}, timeout=60)
+    results, failures = fit(messenger)
     assert results == {1: 1}
     assert isinstance(failures[2], LostClient)
     assert clock.now - 1000 == pytest.approx(60, abs=1)
@@ -290,12 +290,12 @@ def test_a_late_reply_is_never_asked_for_and_the_client_waits_until_it_answers_a
     assert all(message.metadata.ttl == 60 for message in list(grid.sent.values())[-2:])
     late = next(k for k, m in reversed(grid.sent.items()) if m.metadata.dst_node_id == 102)
     grid.pulled.clear()
-    exchange.introduce()
-    assert fit(exchange) == ({1: 1}, {})
+    messenger.introduce()
+    assert fit(messenger) == ({1: 1}, {})
     assert list(known.proxies()) == [1]
     grid.answers[102] = trains(2)  # it has worked off what it had: it answers who it is
-    exchange.introduce()
-    assert fit(exchange) == ({1: 1, 2: 2}, {})
+    messenger.introduce()
+    assert fit(messenger) == ({1: 1, 2: 2}, {})
     assert late not in grid.pulled
 
 
@@ -304,8 +304,8 @@ def test_what_the_superlink_says_of_an_expired_message_is_that_time_was_up(clock
         code = ErrorCode.MESSAGE_UNAVAILABLE
         return [] if clock.now < 1060 else of_superlink(code, "expired or deleted")(message)
 
-    exchange, _, _ = federation({101: expired}, timeout=60)
-    _, failures = fit(exchange)
+    messenger, _, _ = federation({101: expired}, timeout=60)
+    _, failures = fit(messenger)
     assert str(failures[1]) == "client 1: no reply within engine.round_timeout_s=60"
 
 
@@ -313,16 +313,16 @@ def test_a_reply_that_comes_with_the_last_look_counts(clock: Clock) -> None:
     def slow(message: Message) -> list[Message]:
         return [fitted(message, 1)] if clock.now >= 1060 else []
 
-    exchange, _, _ = federation({101: slow}, timeout=60)
-    assert fit(exchange) == ({1: 1}, {})
+    messenger, _, _ = federation({101: slow}, timeout=60)
+    assert fit(messenger) == ({1: 1}, {})
 
 
 def test_without_a_timeout_a_slow_client_is_waited_for(clock: Clock) -> None:
     def slow(message: Message) -> list[Message]:
         return [fitted(message, 1)] if clock.now >= 9999 else []
 
-    exchange, grid, _ = federation({101: slow})
-    assert fit(exchange) == ({1: 1}, {})
+    messenger, grid, _ = federation({101: slow})
+    assert fit(messenger) == ({1: 1}, {})
     assert len(grid.pulled) < 20_000
 
 
@@ -341,8 +341,8 @@ def test_a_reply_that_stalls_holds_up_no_other_and_counts_once_it_is_whole(
         whole.set()
         return [fitted(message, 2)]
 
-    exchange, grid, _ = federation({101: stalling, 102: other})
-    assert fit(exchange) == ({1: 1, 2: 2}, {})
+    messenger, grid, _ = federation({101: stalling, 102: other})
+    assert fit(messenger) == ({1: 1, 2: 2}, {})
     assert len(order) == 1
     assert len(grid.pulled) == 2, "a reply that was coming was pulled again"
 
@@ -357,71 +357,71 @@ def test_a_reply_that_stalls_for_good_costs_its_own_client_in_the_end(
         end.wait(60)
         return []
 
-    exchange, _, _ = federation({101: stalling, 102: trains(2)}, timeout=0.3)
-    results, failures = fit(exchange)
+    messenger, _, _ = federation({101: stalling, 102: trains(2)}, timeout=0.3)
+    results, failures = fit(messenger)
     end.set()
     assert results == {2: 2}
     assert str(failures[1]) == "client 1: no reply within engine.round_timeout_s=0.3"
 
 
 def test_an_evaluation_answers_the_question_that_was_put() -> None:
-    exchange, _, known = federation({101: trains(1), 102: of_superlink(5)})
+    messenger, _, known = federation({101: trains(1), 102: of_superlink(5)})
     one, two = known.proxies().values()
     asked = [(one, 0), (one, -1), (two, 3)]
     ins = [(proxy, EvaluateIns(NONE, {"community": row})) for proxy, row in asked]
-    results, failures = exchange.evaluate(1, ins)
+    results, failures = messenger.evaluate(1, ins)
     assert sorted(reply.metrics["community"] for _, reply in results) == [-1, 0]
     assert [failure.client_id for failure in failures] == [2]
     assert list(known.proxies()) == [1]
 
 
-def strangers(answers: dict[int, Answer]) -> tuple[Exchange, FakeGrid, Roster]:
-    """Return an exchange with nodes that nobody has asked yet."""
+def strangers(answers: dict[int, Answer]) -> tuple[ClientMessenger, FakeGrid, Roster]:
+    """Return a messenger with nodes that nobody has asked yet."""
     grid, known = FakeGrid(answers), Roster()
     for node in answers:
         known.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
-    return Exchange(known, clients=9, timeout=None), grid, known
+    return ClientMessenger(known, clients=9, timeout=None), grid, known
 
 
 def test_nobody_waits_for_a_node_that_does_not_say_who_it_is() -> None:
-    exchange, grid, known = strangers({101: trains(1), 102: nothing})
-    outside = exchange.introduce()
+    messenger, grid, known = strangers({101: trains(1), 102: nothing})
+    outside = messenger.introduce()
     assert list(known.proxies()) == [1]
     assert outside.waiting == ["node 102"]
     assert str(outside) == "node 102 has not answered yet"
-    exchange.introduce()
+    messenger.introduce()
     assert len(grid.sent) == 2, "it was asked twice"
     grid.answers[102] = trains(2)
-    assert exchange.introduce().waiting == []
+    assert messenger.introduce().waiting == []
     assert list(known.proxies()) == [1, 2]
 
 
 def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
-    exchange, grid, known = strangers({101: trains(1), 102: trains(1), 103: of_superlink(5)})
-    outside = exchange.introduce()
+    messenger, grid, known = strangers({101: trains(1), 102: trains(1), 103: of_superlink(5)})
+    outside = messenger.introduce()
     assert outside.failed == {"node 103": "gone"}
     assert list(outside.rejected) == ["node 102"]
     assert "partition-id of its own" in outside.rejected["node 102"]
     assert outside.answered == 2
     known.unregister(known.all()["103"])
     grid.answers[102] = trains(2)
-    outside = exchange.introduce()
+    outside = messenger.introduce()
     assert (list(outside.failed), outside.rejected) == (["node 103"], {})
     assert list(known.proxies()) == [1, 2]
 
 
 def test_a_rejected_node_that_left_is_forgotten() -> None:
-    exchange, _, known = strangers({101: trains(1), 102: trains(77)})
-    assert list(exchange.introduce().rejected) == ["node 102"]
+    messenger, _, known = strangers({101: trains(1), 102: trains(77)})
+    assert list(messenger.introduce().rejected) == ["node 102"]
     known.unregister(known.all()["102"])
-    assert exchange.introduce().rejected == {}
+    assert messenger.introduce().rejected == {}
 
 
 def test_a_node_that_cannot_be_asked_is_asked_again() -> None:
-    exchange, grid, known = strangers({101: trains(1), 102: trains(2)})
+    messenger, grid, known = strangers({101: trains(1), 102: trains(2)})
     grid.gone = {102}
-    exchange.introduce()
+    messenger.introduce()
     assert list(known.proxies()) == [1]
     grid.gone = set()
-    exchange.introduce()
+    messenger.introduce()
     assert list(known.proxies()) == [1, 2]

@@ -63,7 +63,7 @@ class Introductions:
         return len(self.failed) + len(self.rejected)
 
 
-class Exchange:
+class ClientMessenger:
     """Sends instructions to clients and gathers what they answer, or why they did not.
 
     A reply belongs to the message that it answers, whatever it says of itself. `clients` is

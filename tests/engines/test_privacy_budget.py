@@ -14,7 +14,7 @@ from toy import Proxy, roster
 
 from fl_app.client import accountant
 from fl_app.client.protection import LocalDp, Plan, Privacy, SampleDp
-from fl_app.engines.ledger import Ledger
+from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
@@ -22,8 +22,8 @@ from fl_app.strategies.roster import Identity, Roster
 NOTHING = Parameters([], "")
 
 
-def _ledger(guard: Privacy, rounds: int = 3) -> Ledger:
-    return Ledger(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
+def _budget(guard: Privacy, rounds: int = 3) -> PrivacyBudget:
+    return PrivacyBudget(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
 
 
 def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> Outcome:
@@ -37,9 +37,9 @@ def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> O
 
 
 def test_everyone_asked_has_spent_the_others_have_not() -> None:
-    known, ledger = roster(4), _ledger(LocalDp(epsilon=10.0))
-    ledger.book(_outcome([0, 1], {}), known)
-    record = ledger.book(_outcome([1, 2], {}), known)
+    known, budget = roster(4), _budget(LocalDp(epsilon=10.0))
+    budget.book(_outcome([0, 1], {}), known)
+    record = budget.book(_outcome([1, 2], {}), known)
     once, twice = (
         accountant.spent([LocalDp(epsilon=10.0).release(Plan(3, 1.0, 10, 5, 1))] * n, 1e-5)
         for n in (1, 2)
@@ -47,23 +47,23 @@ def test_everyone_asked_has_spent_the_others_have_not() -> None:
     assert record["epsilon"]["clients"] == {"1": twice, "2": once}
     assert record["epsilon"]["max"] == twice
     assert record["epsilon"]["mean"] == pytest.approx((2 * once + twice) / 3)
-    assert ledger.spent(3) == 0.0
+    assert budget.spent(3) == 0.0
 
 
 def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
-    known, ledger = roster(3), _ledger(LocalDp(epsilon=10.0), rounds=3)
+    known, budget = roster(3), _budget(LocalDp(epsilon=10.0), rounds=3)
     for _ in range(2):
-        ledger.book(_outcome([0, 1, 2], {}), known)
-        assert ledger.exhausted(known, 1) is None
-    ledger.book(_outcome([0, 1], {}), known)
-    end = ledger.exhausted(known, 1)
+        budget.book(_outcome([0, 1, 2], {}), known)
+        assert budget.exhausted(known, 1) is None
+    budget.book(_outcome([0, 1], {}), known)
+    end = budget.exhausted(known, 1)
     assert end is not None
     assert end.detail.startswith("one more round would cost clients [0, 1] more than epsilon 10")
 
 
 def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never() -> None:
     known = roster(3)
-    noisy = _ledger(LocalDp(epsilon=5.0, noise_multiplier=4.0))
+    noisy = _budget(LocalDp(epsilon=5.0, noise_multiplier=4.0))
     rounds = 0
     while noisy.exhausted(known, 1) is None:
         noisy.book(_outcome([0, 1, 2], {}), known)
@@ -72,7 +72,7 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
         accountant.spent([accountant.whole_update(4.0)] * n, 1e-5) for n in (rounds, rounds + 1)
     ]
     assert spent[0] <= 5.0 < spent[1]
-    endless = _ledger(LocalDp(epsilon=5.0, budget="round"))
+    endless = _budget(LocalDp(epsilon=5.0, budget="round"))
     for _ in range(20):
         endless.book(_outcome([0, 1, 2], {}), known)
     assert endless.exhausted(known, 1) is None
@@ -80,13 +80,13 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
 
 
 @pytest.mark.parametrize("guard", [LocalDp(quantile=0.5), SampleDp(noise_multiplier=1.0)])
-def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
-    known, first = roster(3), _ledger(guard, rounds=9)
+def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
+    known, first = roster(3), _budget(guard, rounds=9)
     records = []
     for said in (0.9, 0.2):
         booked = first.book(_outcome([0, 1], {0: {"fitting": said}}), known)
         records.append(json.loads(json.dumps({"round": 1, "privacy": booked})))
-    second = _ledger(guard, rounds=9)
+    second = _budget(guard, rounds=9)
     second.restore(records)
     assert second.releases == first.releases
     assert second.bound == first.bound
@@ -95,16 +95,16 @@ def test_a_resumed_ledger_goes_on_from_the_records(guard: Privacy) -> None:
 
 
 def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
-    known, ledger = roster(3), _ledger(LocalDp(quantile=0.5, clip=2.0))
+    known, budget = roster(3), _budget(LocalDp(quantile=0.5, clip=2.0))
     proxies = known.proxies()
     said = {0: {"fitting": 1.1}, 1: {"fitting": 0.7}}
-    record = ledger.book(_outcome([0, 1], said), known)
+    record = budget.book(_outcome([0, 1], said), known)
     assert record["fitting"] == pytest.approx(0.9)
     assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
-    ledger.instruct(asked)
-    assert asked[0][1].config["clip_bound"] == ledger.bound
-    fixed = _ledger(LocalDp(clip=2.0))
+    budget.instruct(asked)
+    assert asked[0][1].config["clip_bound"] == budget.bound
+    fixed = _budget(LocalDp(clip=2.0))
     assert fixed.book(_outcome([0, 1], said), known)["next_clip"] == 2.0
 
 
@@ -120,21 +120,21 @@ def _claiming(*samples: int) -> Roster:
 @pytest.mark.parametrize("claim", [0, 1, 2**40])
 def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(claim: int) -> None:
     known = _claiming(claim, 1000, 1000, 1000)
-    ledger = _ledger(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
-    assert ledger.exhausted(known, 1) is None
-    over = ledger.over(known)
+    budget = _budget(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    assert budget.exhausted(known, 1) is None
+    over = budget.over(known)
     assert over == ([0] if claim < 2 else [])
-    event = ledger.leaving(over)
+    event = budget.leaving(over)
     assert (event.clients if event is not None else []) == over
-    assert ledger.leaving(over) is None
-    assert ledger.book(_outcome([1, 2, 3], {}), known)["epsilon"]["max"] < 4.0
+    assert budget.leaving(over) is None
+    assert budget.book(_outcome([1, 2, 3], {}), known)["epsilon"]["max"] < 4.0
 
 
 def test_a_run_ends_when_half_of_the_clients_or_all_but_too_few_cannot_train_on() -> None:
-    ledger = _ledger(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
-    assert ledger.exhausted(_claiming(1, 1000, 1000), 2) is None
-    half = ledger.exhausted(_claiming(1, 1, 1000, 1000), 1)
-    few = ledger.exhausted(_claiming(1, 1000, 1000), 3)
+    budget = _budget(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    assert budget.exhausted(_claiming(1, 1000, 1000), 2) is None
+    half = budget.exhausted(_claiming(1, 1, 1000, 1000), 1)
+    few = budget.exhausted(_claiming(1, 1000, 1000), 3)
     assert half is not None
     assert few is not None
     assert half.detail.startswith("one more round would cost clients [0, 1] more than epsilon 4")

@@ -1,4 +1,4 @@
-"""What the record of a round says: of the strategy, the clients, and what is known besides."""
+"""Writes the record of a round: the outcome, the clients, and what a simulation knows besides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +23,7 @@ SPLITS = ("clustered", "removed")
 """Kinds of events in which a method parts clients."""
 
 
-class Account:
+class RoundReporter:
     """Writes the record of each round of one run, of so many `clients`.
 
     `benign` names the communities taken for benign, from their models (k, d) and sizes (k,).
@@ -52,7 +52,7 @@ class Account:
             for client in (record["communities"] or {}).get("settled") or {}:
                 self.settling.waiting.pop(int(client), None)
 
-    def of(
+    def record(
         self,
         server_round: int,
         outcome: Outcome,
