@@ -15,7 +15,7 @@ from flwr.serverapp.grid import Grid
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.client.gathering import Gathering
+from fl_app.client.cohort_barrier import CohortBarrier
 from fl_app.engines import stop_request
 from fl_app.ingress.rejection import shown
 
@@ -125,12 +125,12 @@ class InProcessGrid(Grid):
         return replies
 
     def _cohort(self, messages: list[Message]) -> list[Future[Message]]:
-        gathering = Gathering(len(messages))
+        barrier = CohortBarrier(len(messages))
         futures = []
         for place, message in enumerate(messages):
-            future = self._pool.submit(self._answer_at, gathering.seat(place), message)
+            future = self._pool.submit(self._answer_at, barrier.seat(place), message)
             # also a client that raises or is cancelled is waited for no longer
-            future.add_done_callback(partial(_tell, gathering, place))
+            future.add_done_callback(partial(_tell, barrier, place))
             futures.append(future)
         return futures
 
@@ -176,8 +176,8 @@ class InProcessGrid(Grid):
         )
 
 
-def _tell(gathering: Gathering, place: int, _: Future[Message]) -> None:
-    gathering.arrived(place)
+def _tell(barrier: CohortBarrier, place: int, _: Future[Message]) -> None:
+    barrier.arrived(place)
 
 
 def app_context(run_config: UserConfig) -> Context:

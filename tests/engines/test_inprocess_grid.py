@@ -3,7 +3,7 @@
 from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fl_app.client.gathering import gathered, together
+from fl_app.client.cohort_barrier import gathered, together
 from fl_app.engines.inprocess import InProcessGrid
 
 

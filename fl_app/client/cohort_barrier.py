@@ -10,7 +10,7 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 """The jobs of all to the results of all, in the same order."""
 
 
-class Gathering:
+class CohortBarrier:
     """Waits until each of `count` clients has brought a job or ended without one.
 
     The last to come does the work of all, in the order of their places, whatever thread
@@ -36,7 +36,7 @@ class Gathering:
             _seat.reset(token)
 
     def arrived(self, place: int) -> None:
-        """Wait for `place` no longer; whoever completes the gathering does the work."""
+        """Wait for `place` no longer; the last client does the work."""
         with self._lock:
             complete = self._absent == {place}
             self._absent.discard(place)
@@ -64,7 +64,7 @@ class Gathering:
         self._done.set()
 
 
-_seat: ContextVar[tuple[Gathering, int] | None] = ContextVar("seat", default=None)
+_seat: ContextVar[tuple[CohortBarrier, int] | None] = ContextVar("seat", default=None)
 
 
 def gathered() -> bool:
@@ -77,5 +77,5 @@ def together(job: Any, run: Run) -> Any:
     seat = _seat.get()
     if seat is None:
         return run([job])[0]
-    gathering, place = seat
-    return gathering.result(place, job, run)
+    barrier, place = seat
+    return barrier.result(place, job, run)

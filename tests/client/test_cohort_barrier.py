@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fl_app.client.gathering import Gathering, gathered, together
+from fl_app.client.cohort_barrier import CohortBarrier, gathered, together
 
 
 def _doubled(log: list[list[int]]):
@@ -17,19 +17,19 @@ def _doubled(log: list[list[int]]):
 
 def _call(count: int, client, *, idle: tuple[int, ...] = ()) -> list[object]:
     """Call clients in threads; `idle` never start, as when they are cancelled."""
-    gathering = Gathering(count)
+    barrier = CohortBarrier(count)
 
     def called(place: int) -> object:
         try:
-            with gathering.seat(place):
+            with barrier.seat(place):
                 return client(place)
         finally:
-            gathering.arrived(place)
+            barrier.arrived(place)
 
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(called, p) for p in range(count) if p not in idle]
         for place in idle:
-            gathering.arrived(place)
+            barrier.arrived(place)
         return [future.exception(10) or future.result() for future in futures]
 
 
