@@ -53,7 +53,7 @@ class FederatedClient(Client):
             "loss": done.loss,
             "train_s": done.seconds,
             "choice": choice,
-            **done.said,
+            **done.metrics,
         }
         return FitRes(_OK, model, done.samples, metrics)
 

@@ -28,15 +28,15 @@ Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 class Trained:
     """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
 
-    The model is valid until a client on the same network trains again. `said` is what its privacy
-    has it say beside the model, by name.
+    The model is valid until a client on the same network trains again. `metrics` are numbers by
+    name that its privacy sends beside the model.
     """
 
     model: Vector
     loss: float
     samples: int
     seconds: float
-    said: Mapping[str, float] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,25 @@ class LocalClient:
         batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
         done = self.train(Job(start, images, labels, batches, task or {}, hidden))
         model: Vector = done.model
-        said: Mapping[str, float] = {}
+        metrics: Mapping[str, float] = {}
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
             model = start + self.attack.forge(
                 model - start, noise, partial(self._colluding, start, server_round)
             )
         elif self.plan is not None:
-            model, said = self._protected(start, model, self.plan, task or {}, draws)
-        return Trained(model, done.loss, self.samples, done.seconds, said)
+            model, metrics = self._protected(start, model, self.plan, task or {}, draws)
+        return Trained(model, done.loss, self.samples, done.seconds, metrics)
 
     def _protected(
         self, start: Vector, model: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, Mapping[str, float]]:
-        """Return the model (d,) that may leave, and what is said beside it."""
+        """Return the model (d,) that may leave, and the metrics beside it."""
         if self.entries is None:
             raise ValueError("privacy needs the entries that it hides; build clients by the wiring")
         update = self.entries.update(start, model)
-        update, said = self.privacy.protect(update, plan, task, draws)
-        return self.entries.moved(start, update), said
+        update, metrics = self.privacy.protect(update, plan, task, draws)
+        return self.entries.moved(start, update), metrics
 
     def _colluding(self, start: Vector, server_round: int) -> Vectors:
         if self.colluders is None:

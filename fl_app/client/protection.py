@@ -105,7 +105,7 @@ class Privacy:
     def protect(
         self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (e,) of the hidden entries that is sent, and what is said with it."""
+        """Return the update (e,) of the hidden entries that is sent, and the metrics beside it."""
         return update, {}
 
 
@@ -228,7 +228,7 @@ class LocalDp(Budgeted):
         return self.quantile is not None
 
     def next_bound(self, bound: float, fitting: float) -> float:
-        """Return the bound of the next round from what the clients of this one said on average."""
+        """Return the bound of the next round from the mean of what clients reported now."""
         if self.quantile is None:
             return self.clip
         return privacy.next_bound(bound, fitting, quantile=self.quantile, rate=self.rate)
@@ -239,16 +239,16 @@ class LocalDp(Budgeted):
         """Return the update (e,) clipped and with noise, and whether it was within the bound."""
         noise = self.release(plan).noise_multiplier
         bound = float(task.get(BOUND, self.clip)) if self.adaptive else self.clip
-        said = {}
+        metrics = {}
         if self.adaptive:
-            said[FITTING] = privacy.within(
+            metrics[FITTING] = privacy.within(
                 update, bound=bound, deviation=noise, draw=draws.numpy("privacy fitting")
             )
         clipped = privacy.clip(update, bound=bound)
         noisy = privacy.add_noise(
             clipped, deviation=noise * bound, generator=draws.numpy("privacy noise")
         )
-        return noisy, said
+        return noisy, metrics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -248,10 +248,10 @@ class RoundLoop(Server):
         last = server_round == self.context.rounds
         wanted = wanted or (last and not self.recorder.has_snapshots)
         view = outcome.view
-        if view is not None and view.alike is not None and wanted:
+        if view is not None and view.affinity is not None and wanted:
             groups = self.reporter.groups(view, server_round)
             self.recorder.snapshot(
-                server_round, view.client_ids, view.alike, view.labels, groups, view.distance
+                server_round, view.client_ids, view.affinity, view.labels, groups, view.distance
             )
         if clustered or server_round % self.recorder.checkpoint_every == 0:
             self._checkpoint()

@@ -94,8 +94,8 @@ class PrivacyBudget:
         Those who cannot are not asked while the others can: one that claims few samples, of which
         a round gives away more, ends its own part alone.
         """
-        over, everyone = self.over(roster), len(roster.proxies())
-        if not over or (2 * len(over) < everyone and everyone - len(over) >= least):
+        over, clients = self.over(roster), len(roster.proxies())
+        if not over or (2 * len(over) < clients and clients - len(over) >= least):
             return None
         return Event("budget spent", self._costs(over))
 
@@ -124,14 +124,14 @@ class PrivacyBudget:
 
     @staticmethod
     def _fitting(
-        said: Mapping[int, Mapping[str, float]], released: Mapping[int, Release]
+        metrics: Mapping[int, Mapping[str, float]], released: Mapping[int, Release]
     ) -> float | None:
-        """Return the mean of what the clients said of their updates and the bound.
+        """Return the mean of what the clients reported of their updates and the bound.
 
         Each is 0 or 1 with noise; what lies farther out than the noise goes counts as there.
         """
         known = []
-        for client, each in said.items():
+        for client, each in metrics.items():
             if FITTING in each and client in released:
                 far = FARTHEST * released[client].noise_multiplier
                 known.append(min(max(each[FITTING], -far), 1 + far))

@@ -71,7 +71,7 @@ class RoundReporter:
             "lost": self.roster.lost(self.clients),
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
             "accuracy": _spread(scores.accuracy) if scores.accuracy else None,
-            "global_accuracy": _mean(scores.everyone),
+            "global_accuracy": _mean(scores.global_accuracy),
             "central": self._central(outcome) if scores.accuracy else None,
             "communities": self._describe(view, server_round) if view else None,
             "attack": self._attack(outcome),
@@ -85,10 +85,10 @@ class RoundReporter:
         """Return accuracy on the server's own test set, global and of each community."""
         if self.central is None:
             return None
-        models, everyone = outcome.models, outcome.global_model
+        models, global_model = outcome.models, outcome.global_model
         found = self.central(models)
-        if everyone is not None:
-            return {"global": self.central(everyone[None, :])[0], "communities": found}
+        if global_model is not None:
+            return {"global": self.central(global_model[None, :])[0], "communities": found}
         if len(models) == 1:
             return {"global": found[0], "communities": []}
         return {"global": None, "communities": found}

@@ -27,7 +27,7 @@ class FitQuestion:
 class FitAnswer:
     """A trusted reply: `model` (d,) trained from the model of `row`, and its squared norm.
 
-    `samples` are at most those of the introduction; `said` are further numbers by name.
+    `samples` are at most those of the introduction; `metrics` are further numbers by name.
     """
 
     client_id: int
@@ -37,7 +37,7 @@ class FitAnswer:
     samples: int
     loss: float
     seconds: float
-    said: Mapping[str, float]
+    metrics: Mapping[str, float]
 
 
 def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
@@ -60,7 +60,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
         samples=integer(told, "num_examples", 1, question.samples),
         loss=number(metrics, "loss"),
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
-        said={name: number(metrics, name) for name in OPTIONAL if name in metrics},
+        metrics={name: number(metrics, name) for name in OPTIONAL if name in metrics},
     )
 
 

@@ -50,9 +50,9 @@ def accuracy(run: Run) -> Figure | None:
         label="standard deviation over clients",
     )
     axes.plot(rounds, mean, color=BLUE, marker="o", markersize=3, label="mean over clients")
-    everyone = series(run.rounds, "global_accuracy")
-    if everyone[0]:
-        axes.plot(*everyone, color=ORANGE, linestyle="--", label="the global model")
+    overall = series(run.rounds, "global_accuracy")
+    if overall[0]:
+        axes.plot(*overall, color=ORANGE, linestyle="--", label="the global model")
     percent(axes)
     axes.set_ylabel("accuracy on the clients' test data")
     _annotate(axes, rounds, mean, clustering_rounds(run.rounds))

@@ -30,9 +30,9 @@ def graph(run: Run) -> Figure | None:
     axes = figure.subplots()
     edges = strong_edges(snapshot.similarity)
     places = spread_out(len(snapshot.ids), edges)
-    alike = snapshot.labels[edges[:, 0]] == snapshot.labels[edges[:, 1]]
+    same = snapshot.labels[edges[:, 0]] == snapshot.labels[edges[:, 1]]
     for within, colour in ((True, "#BBBBBB"), (False, "#777777")):
-        lines = places[edges[alike == within]]
+        lines = places[edges[same == within]]
         axes.add_collection(LineCollection(list(lines), colors=colour, linewidths=0.5, zorder=1))
     _clients(axes, snapshot, places)
     axes.set_title(f"round {snapshot.round}: each client with its {NEIGHBOURS} most alike")

@@ -72,23 +72,24 @@ class CentroidStrategy(CommunityStrategy):
             self._agree(scored, scores)
         return None, scores.metrics
 
-    def _agree(self, said: Sequence[Scored], scores: Scores) -> None:
-        """Set agreement and accuracy of the scores to what the clients say together."""
-        points = np.array([each.points for each in said], float)
+    def _agree(self, scored: Sequence[Scored], scores: Scores) -> None:
+        """Set agreement and accuracy of the scores to what all clients report together."""
+        points = np.array([each.points for each in scored], float)
         weights = sample_weights(points, how="capped", cap=self.context.sample_cap)
-        distances = np.array([each.distance for each in said])
+        distances = np.array([each.distance for each in scored])
         usual = lower_median(distances)
         most = FAR * usual if usual > 0 else np.inf
         distance = float(np.average(np.minimum(distances, most), weights=weights))
         scores.agreement = {"distance": distance}
         kept = weights / points
-        tables = [(each.table * k).astype(int) for each, k in zip(said, kept, strict=True)]
+        tables = [(each.table * k).astype(int) for each, k in zip(scored, kept, strict=True)]
         table = np.sum(tables, axis=0)
         if table.shape[1] > 1:
             scores.agreement |= vars(agreement(table))
             right, rows = majority(table), np.arange(self.k)
             scores.accuracy = {
-                each.client_id: float(each.table[rows, right].sum() / each.points) for each in said
+                each.client_id: float(each.table[rows, right].sum() / each.points)
+                for each in scored
             }
 
     def _check_score(self, answer: EvaluationAnswer) -> None:
@@ -113,15 +114,17 @@ class CentroidStrategy(CommunityStrategy):
 
     def _agreeing(self) -> list[Scored]:
         """Return what those counted whose tables have as many classes as most tables have."""
-        said = [self._scored(answer) for answer in self.evaluation.scores.answers if answer.samples]
-        widths = Counter(each.table.shape[1] for each in said).most_common(1)
-        for each in said:
+        scored = [
+            self._scored(answer) for answer in self.evaluation.scores.answers if answer.samples
+        ]
+        widths = Counter(each.table.shape[1] for each in scored).most_common(1)
+        for each in scored:
             if each.table.shape[1] != widths[0][0]:
                 rule = f"of {widths[0][0]} classes, as most are"
                 error = RejectionError("table", rule, str(each.table.shape[1]))
                 self.evaluation.reject(each.client_id, error)
                 self.evaluation.scores.remove(each.client_id)
-        return [each for each in said if each.table.shape[1] == widths[0][0]]
+        return [each for each in scored if each.table.shape[1] == widths[0][0]]
 
     def view(self, server_round: int) -> View | None:
         """Return None: points are clustered here, not clients."""

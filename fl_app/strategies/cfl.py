@@ -173,12 +173,13 @@ class Cfl(CommunityStrategy):
         return bool(still and (self.norm_above is None or longest > self.norm_above))
 
     def _parted(self, similarity: Matrix, labels: Labels) -> bool:
-        """Whether clients of one part are more alike, by more than the gap, than of two."""
+        """Whether similarity inside the parts exceeds that across them by more than the gap."""
         if self.gap_above is None:
             return True
-        alike = labels[:, None] == labels[None, :]
-        inside = similarity[alike & ~np.eye(len(labels), dtype=bool)]
-        return bool(inside.size and inside.mean() - similarity[~alike].mean() > self.gap_above)
+        same_part = labels[:, None] == labels[None, :]
+        inside = similarity[same_part & ~np.eye(len(labels), dtype=bool)]
+        across = similarity[~same_part]
+        return bool(inside.size and inside.mean() - across.mean() > self.gap_above)
 
     def _of_members(self, replies: Replies) -> Replies:
         """Return the replies that count, each in the cluster that its client is in now."""
@@ -208,11 +209,11 @@ class Cfl(CommunityStrategy):
         """Return the clusters, with the removed as one more."""
         members = self.state.communities.members
         rest = dict.fromkeys(self.state.removed, len(self.state.communities.models))
-        everyone = dict(sorted((members | rest).items()))
-        if not everyone:
+        rows = dict(sorted((members | rest).items()))
+        if not rows:
             return None
-        ids = np.array(list(everyone))
+        ids = np.array(list(rows))
         known, shifted = self.state.store.similarity()
         place = np.searchsorted(known, ids)
         similarity = shifted[np.ix_(place, place)]
-        return View(ids, np.array(list(everyone.values())), similarity)
+        return View(ids, np.array(list(rows.values())), similarity)

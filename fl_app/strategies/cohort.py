@@ -101,7 +101,7 @@ class Cohort:
         models = self._room[kept] if long else self._room[: len(answers)]
         answers = [answers[row] for row in kept]
         self.training_s = sum(answer.seconds for answer in answers)
-        self.metrics = {answer.client_id: answer.said for answer in answers}
+        self.metrics = {answer.client_id: answer.metrics for answer in answers}
         return answers, models
 
     def strides(self, models: Vectors, rows: Labels) -> Weights:

@@ -72,8 +72,8 @@ class Hierarchical(TwoPhase):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample as usual; all clients train in the round that clusters them."""
         if self.state.clustered_at is None and self.is_due(server_round):
-            everyone = list(roster(client_manager).proxies())
-            return self.instruct(server_round, everyone, client_manager)
+            present = list(roster(client_manager).proxies())
+            return self.instruct(server_round, present, client_manager)
         return super().configure_fit(server_round, parameters, client_manager)
 
     def remember(self, server_round: int, replies: Replies) -> None:

@@ -33,8 +33,8 @@ class Scores:
 
     accuracy: dict[int, float] = field(default_factory=dict)
     """Of the model that the client uses."""
-    everyone: dict[int, float] = field(default_factory=dict)
-    """Accuracy of the global model."""
+    global_accuracy: dict[int, float] = field(default_factory=dict)
+    """Of the global model."""
     fooled: dict[int, float] = field(default_factory=dict)
     """How often a backdoor worked."""
     assigned: dict[int, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Scores:
     def remove(self, client_id: int) -> None:
         """Forget all that a client answered."""
         self.answers = [each for each in self.answers if each.client_id != client_id]
-        for by_client in (self.accuracy, self.everyone, self.fooled, self.assigned):
+        for by_client in (self.accuracy, self.global_accuracy, self.fooled, self.assigned):
             by_client.pop(client_id, None)
 
 
@@ -80,22 +80,22 @@ class ModelEvaluation:
         models: Vectors,
         offers: Sequence[tuple[int, Rows]],
         known: Roster,
-        everyone: Vector | None,
+        global_model: Vector | None,
     ) -> Instructions:
-        """Return the messages: each client scores the models (m, d) of its rows, and `everyone`."""
+        """Return the messages: each client scores the models (m, d) of its rows and the global."""
         self.begin()
         encoded = {
             row: encode(models[row]) for row in sorted({r for _, rows in offers for r in rows})
         }
-        if everyone is not None:
-            encoded[GLOBAL] = encode(everyone)
+        if global_model is not None:
+            encoded[GLOBAL] = encode(global_model)
         instructions: Instructions = []
         for client_id, rows in offers:
             proxy = known.proxy(client_id)  # one that has left since fails, by name
             choose = len(rows) > 1
             if choose:
                 self._choosing.add(client_id)
-            for row in (*rows, GLOBAL) if everyone is not None else rows:
+            for row in (*rows, GLOBAL) if global_model is not None else rows:
                 question = EvaluationQuestion(client_id, row, known.samples(client_id))
                 self._asked[proxy.cid, row] = question
                 ins = _instruction(encoded[row], server_round, row, choose and row != GLOBAL)
@@ -130,13 +130,13 @@ class ModelEvaluation:
     def _scores(self, answers: list[EvaluationAnswer]) -> Scores:
         """Of several models of a client that with the least loss on its training data wins."""
         best: dict[int, EvaluationAnswer] = {}
-        everyone = {e.client_id: e.accuracy for e in answers if e.community == GLOBAL}
+        of_global = {e.client_id: e.accuracy for e in answers if e.community == GLOBAL}
         for each in sorted(answers, key=_by_client_and_loss):
             if each.community != GLOBAL:
                 best.setdefault(each.client_id, each)
         return Scores(
             accuracy={client: each.accuracy for client, each in best.items()},
-            everyone=dict(sorted(everyone.items())),
+            global_accuracy=dict(sorted(of_global.items())),
             fooled={c: each.backdoor for c, each in best.items() if each.backdoor is not None},
             assigned={c: best[c].community for c in best if c in self._choosing},
             answers=answers,
@@ -146,13 +146,13 @@ class ModelEvaluation:
 def community(reply: EvaluateRes) -> int:
     """Return the question that an evaluation answers, as `ClientMessenger` notes it."""
     try:
-        said = trusted(_said, reply)
+        found = trusted(_community, reply)
     except RejectionError:
-        said = None
-    return said if type(said) is int else GLOBAL - 1
+        found = None
+    return found if type(found) is int else GLOBAL - 1
 
 
-def _said(reply: EvaluateRes) -> object:
+def _community(reply: EvaluateRes) -> object:
     return reply.metrics.get("community")
 
 

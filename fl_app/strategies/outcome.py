@@ -27,8 +27,8 @@ class View:
     distance: Matrix | None = None
 
     @property
-    def alike(self) -> Matrix | None:
-        """How alike the clients are (n, n): the similarity, or where there is none -distance."""
+    def affinity(self) -> Matrix | None:
+        """The similarity of the clients (n, n), or where there is none -distance."""
         if self.similarity is None and self.distance is not None:
             return -self.distance
         return self.similarity

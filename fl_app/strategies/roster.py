@@ -74,16 +74,16 @@ class Roster(SimpleClientManager):
 
         Without those that are `absent`, by a schedule of who joins, leaves and is away.
         """
-        present, (seen, everyone) = self._present, self._sorted
+        present, (seen, connected) = self._present, self._sorted
         if seen is not present:  # sorting a hundred thousand takes half a second
             nodes = [(self.client_id(proxy), proxy) for proxy in list(self.clients.values())]
             nodes.sort(key=itemgetter(0))
             doubted = self._doubted.copy()
-            everyone = {c: proxy for c, proxy in nodes if c >= 0 and proxy.cid not in doubted}
-            self._sorted = present, everyone
+            connected = {c: proxy for c, proxy in nodes if c >= 0 and proxy.cid not in doubted}
+            self._sorted = present, connected
         if not self.absent:
-            return everyone
-        return {client: p for client, p in everyone.items() if client not in self.absent}
+            return connected
+        return {client: p for client, p in connected.items() if client not in self.absent}
 
     def client_id(self, proxy: ClientProxy) -> int:
         """Return the client id of a node, or -1 before it has introduced itself."""
