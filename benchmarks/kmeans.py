@@ -30,7 +30,7 @@ from table import REPO, header, machine, row
 from fl_app import wiring
 from fl_app.config import load
 from fl_app.kmeans.central import centroids as central_centroids
-from fl_app.kmeans.federated import Plan, descend, start
+from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import dynamic, equal
 from fl_app.report.style import BLUE, GREEN, GREY, ORANGE, SETTINGS
@@ -159,12 +159,12 @@ def measure(
     first = whole_start(given, seed)
     for method in [each for each in missing if each in WEIGHTINGS]:
         began = perf_counter()
-        plan = Plan(
+        settings = DescentSettings(
             k=k, seed=seed, weigh=WEIGHTINGS[method], rounds=scale.rounds,
             participation=clients / len(points), tolerance=scale.tolerance,
         )  # fmt: skip
         rounds, last = 1, first
-        for state in descend(points, first, plan):
+        for state in descend(points, first, settings):
             rounds, last = rounds + 1, state.current
         keep(method, last, rounds, began)
 

@@ -16,7 +16,7 @@ from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.protection import Plan, Privacy, SampleDp
+from fl_app.client.protection import Privacy, SampleDp, TrainingPlan
 from fl_app.client.training import evaluate
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population
@@ -96,7 +96,9 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
         return _entries[config.key]
 
 
-def _private(config: Config, model: FlatModule, guard: Privacy, plan: Plan) -> trainer.Trainer:
+def _private(
+    config: Config, model: FlatModule, guard: Privacy, plan: TrainingPlan
+) -> trainer.Trainer:
     """Return the trainer of a client whose every sample is private."""
     from fl_app.client.private_training import Bounded, train_privately
 

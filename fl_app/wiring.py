@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 
-from fl_app.client.protection import Plan, Privacy
+from fl_app.client.protection import Privacy, TrainingPlan
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
@@ -34,9 +34,9 @@ def privacy(config: Config) -> Privacy:
     return built
 
 
-def plan_of(config: Config, samples: int) -> Plan:
+def plan_of(config: Config, samples: int) -> TrainingPlan:
     """Return how the run goes for a client of so many samples, for the accountant."""
-    return Plan(
+    return TrainingPlan(
         rounds=config.rounds,
         participation=float(config.strategy.options.get("participation", 1.0)),
         samples=samples,

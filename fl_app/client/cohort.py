@@ -20,7 +20,7 @@ Step = Callable[[Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchSchedule:
     """Which samples every client sees in every step; a client that is through sees none.
 
     `index` (steps, m, B) into the samples of all clients, one after another; `present`
@@ -32,9 +32,9 @@ class Plan:
     present: Tensor
     last: Tensor
 
-    def to(self, device: torch.device) -> "Plan":
-        """Return the plan on a device."""
-        return Plan(*(part.to(device) for part in (self.index, self.present, self.last)))
+    def to(self, device: torch.device) -> "BatchSchedule":
+        """Return the schedule on a device."""
+        return BatchSchedule(*(part.to(device) for part in (self.index, self.present, self.last)))
 
 
 def can_fuse(module: nn.Module) -> bool:
@@ -60,7 +60,7 @@ def train_cohort(
     trainable parameters, in order, are the pieces of a row of `starts`, and the frozen ones, which
     all clients share.
     """
-    plan = _plan([len(each) for each in labels], settings, generators).to(starts.device)
+    schedule = _schedule([len(each) for each in labels], settings, generators).to(starts.device)
     everyone = torch.cat(list(images)), torch.cat(list(labels))
     shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
@@ -69,7 +69,7 @@ def train_cohort(
         for (name, shape), piece in zip(shapes.items(), cut, strict=True)
     }
     module.train()
-    losses = _descend(_batched(module, settings), first, everyone, plan, settings)
+    losses = _descend(_batched(module, settings), first, everyone, schedule, settings)
     models = torch.cat([piece.reshape(len(starts), -1) for piece in first.values()], dim=1)
     samples = torch.tensor([len(each) for each in labels], device=starts.device)
     return models, losses / samples
@@ -93,15 +93,15 @@ def _descend(
     step: Step,
     parameters: Parameters,
     everyone: tuple[Tensor, Tensor],
-    plan: Plan,
+    schedule: BatchSchedule,
     settings: Settings,
 ) -> Tensor:
     """Move `parameters` in place by SGD; return the summed losses (m,) of the last epoch."""
     images, labels = everyone
     starts = {name: p.clone() for name, p in parameters.items()} if settings.proximal else {}
     velocity = {name: torch.zeros_like(p) for name, p in parameters.items() if settings.momentum}
-    total = torch.zeros(plan.last.shape[1], device=labels.device)
-    for index, present, last in zip(plan.index, plan.present, plan.last, strict=True):
+    total = torch.zeros(schedule.last.shape[1], device=labels.device)
+    for index, present, last in zip(schedule.index, schedule.present, schedule.last, strict=True):
         gradients, losses = step(parameters, images[index], labels[index], present)
         count = present.sum(dim=1)
         for name, parameter in parameters.items():
@@ -118,9 +118,9 @@ def _descend(
     return total
 
 
-def _plan(
+def _schedule(
     samples: Sequence[int], settings: Settings, generators: Sequence[torch.Generator]
-) -> Plan:
+) -> BatchSchedule:
     size, epochs = settings.batch_size, settings.epochs
     steps = epochs * max(-(-count // size) for count in samples)
     index = torch.zeros((steps, len(samples), size), dtype=torch.long)
@@ -136,4 +136,4 @@ def _plan(
                 last[step, client] = epoch == epochs - 1
                 step += 1
         before += count
-    return Plan(index, present, last)
+    return BatchSchedule(index, present, last)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fl_app.client.adversary import Attack, Backdoor, NoAttack
 from fl_app.client.draws import Draws
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.protection import NoPrivacy, Plan, Privacy
+from fl_app.client.protection import NoPrivacy, Privacy, TrainingPlan
 from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
@@ -62,7 +62,7 @@ class LocalClient:
     clusters: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
     privacy: Privacy = NO_PRIVACY
-    plan: Plan | None = None
+    plan: TrainingPlan | None = None
     entries: PrivateEntries | None = None
 
     def fit(
@@ -90,7 +90,12 @@ class LocalClient:
         return Trained(model, done.loss, self.samples, done.seconds, metrics)
 
     def _protected(
-        self, start: Vector, model: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
+        self,
+        start: Vector,
+        model: Vector,
+        plan: TrainingPlan,
+        task: Mapping[str, Any],
+        draws: Draws,
     ) -> tuple[Vector, Mapping[str, float]]:
         """Return the model (d,) that may leave, and the metrics beside it."""
         if self.entries is None:

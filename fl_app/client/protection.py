@@ -37,7 +37,7 @@ BOUND, FITTING = "clip_bound", "fitting"
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How a run goes: its `rounds`, the share of clients in each, and one client's training.
 
     `samples` of the client, and the `batch_size` and `epochs` it trains them in.
@@ -88,7 +88,7 @@ class Privacy:
         """
         return trainable_entries(flat.layout)
 
-    def release(self, plan: Plan) -> Release | None:
+    def release(self, plan: TrainingPlan) -> Release | None:
         """Return what leaves a client in one round, for the accountant; None: no privacy."""
         return None
 
@@ -103,7 +103,7 @@ class Privacy:
         return True
 
     def protect(
-        self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
+        self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
         """Return the update (e,) of the hidden entries that is sent, and the metrics beside it."""
         return update, {}
@@ -162,7 +162,7 @@ class Budgeted(Privacy):
         """Whether a client's draws come from the run's seed: see `Draws`."""
         return self.randomness == "seed"
 
-    def _rounds(self, plan: Plan) -> int:
+    def _rounds(self, plan: TrainingPlan) -> int:
         return plan.rounds_of_one if self.budget == "run" else 1
 
 
@@ -212,7 +212,7 @@ class LocalDp(Budgeted):
         """Return the trainable parameters and the running statistics of normalisation layers."""
         return learnt_entries(flat.module, flat.layout, shape)
 
-    def release(self, plan: Plan) -> Release:
+    def release(self, plan: TrainingPlan) -> Release:
         """Return the update under noise, and with it, under as much, whether it was within."""
         if self.noise_multiplier is not None:
             return accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)
@@ -234,7 +234,7 @@ class LocalDp(Budgeted):
         return privacy.next_bound(bound, fitting, quantile=self.quantile, rate=self.rate)
 
     def protect(
-        self, update: Vector, plan: Plan, task: Mapping[str, Any], draws: Draws
+        self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
         """Return the update (e,) clipped and with noise, and whether it was within the bound."""
         noise = self.release(plan).noise_multiplier
@@ -277,7 +277,7 @@ class SampleDp(Budgeted):
 
         check(module, settings, shape)
 
-    def release(self, plan: Plan) -> Release:
+    def release(self, plan: TrainingPlan) -> Release:
         """Return the noise, sampling rate and steps of one round of DP-SGD."""
         noise = self.noise_multiplier
         if noise is None:

@@ -16,7 +16,7 @@ from fl_app.rng import generator, torch_seed
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class DescentSettings:
     """The algorithm's settings, as `strategy=kmeans` has them."""
 
     k: int
@@ -52,27 +52,31 @@ def local_seed(seed: int, client: int) -> int:
     return torch_seed(seed, purpose="batches", round=1, client=client) % 2**31
 
 
-def descend(clients: Sequence[Points], first: Centroids, plan: Plan) -> Iterator[Descent]:
+def descend(
+    clients: Sequence[Points], first: Centroids, settings: DescentSettings
+) -> Iterator[Descent]:
     """Yield the state after each round from centroids (k, d), until it stands still.
 
     Rounds count on from the first, in which k-FED ran.
     """
     state = Descent(first, first)
     memories = [Memory() for _ in clients]
-    for server_round in range(2, plan.rounds + 1):
-        cohort = sample(len(clients), plan.participation, seed=plan.seed, server_round=server_round)
+    for server_round in range(2, settings.rounds + 1):
+        cohort = sample(
+            len(clients), settings.participation, seed=settings.seed, server_round=server_round
+        )
         local, counts = [], []
         for client in cohort:
             moved, weights = local_update(
-                clients[client], state.current, steps=plan.steps, tolerance=plan.tolerance,
+                clients[client], state.current, steps=settings.steps, tolerance=settings.tolerance,
                 memory=memories[client],
             )  # fmt: skip
             local.append(moved)
             counts.append(weights)
         state.follow(
-            np.stack(local), plan.weigh(np.stack(counts).astype(float)),
-            learning_rate=plan.learning_rate, momentum=plan.momentum,
+            np.stack(local), settings.weigh(np.stack(counts).astype(float)),
+            learning_rate=settings.learning_rate, momentum=settings.momentum,
         )  # fmt: skip
         yield state
-        if state.still(tolerance=plan.tolerance, patience=plan.patience):
+        if state.still(tolerance=settings.tolerance, patience=settings.patience):
             return

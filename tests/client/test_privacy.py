@@ -12,7 +12,7 @@ from fl_app import client_wiring, wiring
 from fl_app.client import accountant, privacy
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.draws import Draws
-from fl_app.client.protection import LocalDp, Plan
+from fl_app.client.protection import LocalDp, TrainingPlan
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 
@@ -116,8 +116,8 @@ def test_private_training_is_reckoned_by_sampled_steps() -> None:
     assert accountant.spent([Release(noise, 0.05, 20)] * 10, 1e-5) < once
 
 
-def _plan(rounds: int = 5) -> Plan:
-    return Plan(rounds=rounds, participation=1.0, samples=40, batch_size=10, epochs=2)
+def _plan(rounds: int = 5) -> TrainingPlan:
+    return TrainingPlan(rounds=rounds, participation=1.0, samples=40, batch_size=10, epochs=2)
 
 
 def test_the_budget_is_for_the_run_or_for_each_round() -> None:

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 from toy import Proxy, roster
 
 from fl_app.client import accountant
-from fl_app.client.protection import LocalDp, Plan, Privacy, SampleDp
+from fl_app.client.protection import LocalDp, Privacy, SampleDp, TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
@@ -23,7 +23,7 @@ NOTHING = Parameters([], "")
 
 
 def _budget(guard: Privacy, rounds: int = 3) -> PrivacyBudget:
-    return PrivacyBudget(guard, lambda samples: Plan(rounds, 1.0, samples, 5, 1))
+    return PrivacyBudget(guard, lambda samples: TrainingPlan(rounds, 1.0, samples, 5, 1))
 
 
 def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> Outcome:
@@ -41,7 +41,7 @@ def test_everyone_asked_has_spent_the_others_have_not() -> None:
     budget.book(_outcome([0, 1], {}), known)
     record = budget.book(_outcome([1, 2], {}), known)
     once, twice = (
-        accountant.spent([LocalDp(epsilon=10.0).release(Plan(3, 1.0, 10, 5, 1))] * n, 1e-5)
+        accountant.spent([LocalDp(epsilon=10.0).release(TrainingPlan(3, 1.0, 10, 5, 1))] * n, 1e-5)
         for n in (1, 2)
     )
     assert record["epsilon"]["clients"] == {"1": twice, "2": once}

@@ -14,7 +14,7 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.ingress.rejection import RejectionError
 from fl_app.kmeans.descent import Descent
-from fl_app.kmeans.federated import Plan, descend, start
+from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.lloyd import assign, local_update
 from fl_app.kmeans.weighting import dynamic
 from fl_app.main import run
@@ -72,10 +72,10 @@ def test_the_algorithm_on_arrays_gives_what_a_run_gives(tmp_path: Path) -> None:
     given = [*shared, "strategy=kmeans", "strategy.participation=0.5", "rounds=25"]
     found, records = _run(tmp_path, *given)
     clients = _points(*shared)
-    plan = Plan(k=5, seed=3, weigh=dynamic, rounds=25, participation=0.5)
+    settings = DescentSettings(k=5, seed=3, weigh=dynamic, rounds=25, participation=0.5)
     states = [
         (state.current, state.moved)
-        for state in descend(clients, start(clients, k=5, seed=3), plan)
+        for state in descend(clients, start(clients, k=5, seed=3), settings)
     ]
     assert len(states) == len(records) - 1
     np.testing.assert_allclose(found, states[-1][0], atol=1e-5)
