@@ -5,7 +5,7 @@ import numpy as np
 from fl_app.types import Between, Labels
 
 
-def nearest(distance: Between) -> Labels:
+def nearest_models(distance: Between) -> Labels:
     """Return the nearest of k communities (n,) for distances (n, k), the first of equals."""
     _check(distance)
     labels: Labels = distance.argmin(axis=1)

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.attribution import nearest, weighted_nearest
+from fl_app.attribution import nearest_models, weighted_nearest
 
 
 def test_nearest_takes_the_first_of_equals() -> None:
-    assert nearest(np.array([[2.0, 1.0, 1.0], [0.0, 5.0, 0.0]])).tolist() == [1, 0]
+    assert nearest_models(np.array([[2.0, 1.0, 1.0], [0.0, 5.0, 0.0]])).tolist() == [1, 0]
 
 
 def test_weights_by_hand() -> None:
@@ -27,12 +27,12 @@ def test_weights_sum_to_one_however_far(seed: int, k: int, neighbours: int, beta
     weights = weighted_nearest(distance, neighbours=neighbours, beta=beta)
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
     assert ((weights > 0).sum(axis=1) <= min(k, neighbours)).all()
-    assert (weights[range(5), nearest(distance)] == weights.max(axis=1)).all()
+    assert (weights[range(5), nearest_models(distance)] == weights.max(axis=1)).all()
 
 
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one community"):
-        nearest(np.empty((2, 0)))
+        nearest_models(np.empty((2, 0)))
     with pytest.raises(ValueError, match="finite"):
         weighted_nearest(np.array([[np.nan]]))
     with pytest.raises(ValueError, match="got 0 and"):

@@ -10,7 +10,7 @@ from fl_app.data import partition
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.kmeans.central import cluster
-from fl_app.kmeans.lloyd import nearest
+from fl_app.kmeans.lloyd import nearest_centroids
 from fl_app.rng import generator
 from fl_app.types import Count
 
@@ -107,7 +107,9 @@ class Split:
         parts = cluster(points, self.clients, state=state, max_iter=MOST_STEPS)
         near = np.empty(0, int)
         if len(test_clustered):
-            near = nearest(_points(data.test_images, test_clustered), parts.cluster_centers_)
+            near = nearest_centroids(
+                _points(data.test_images, test_clustered), parts.cluster_centers_
+            )
         return (
             self._together(dealt, clustered, parts.labels_),
             self._together(test_dealt, test_clustered, near),

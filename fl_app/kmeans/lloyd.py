@@ -41,7 +41,7 @@ def assign(points: Points, centroids: Centroids) -> tuple[Assigned, Float[np.nda
     return labels, np.maximum(squares, 0.0)
 
 
-def nearest(points: Points, centroids: Centroids) -> Assigned:
+def nearest_centroids(points: Points, centroids: Centroids) -> Assigned:
     """Return each point's nearest centroid (p,), the first of equals.
 
     With c' = c - o around the mean o of some of the points, `|p - c|^2` is
@@ -108,7 +108,7 @@ def local_update(
         raise ValueError(f"steps must be at least 1, got {steps}; the paper's are 5")
     memory = memory or Memory()
     k = len(centroids)
-    first = labels = nearest(points, centroids) if labels is None else labels
+    first = labels = nearest_centroids(points, centroids) if labels is None else labels
     weights = counts = np.bincount(labels, minlength=k)
     if memory.found is not None and memory.lies(labels):
         return memory.found, weights
@@ -116,7 +116,7 @@ def local_update(
     current, full = centroids.astype(np.float64), True
     for step in range(steps):
         if step > 0:
-            before, labels = labels, nearest(points, current)
+            before, labels = labels, nearest_centroids(points, current)
             changed = np.flatnonzero(labels != before)
             if not len(changed):
                 break

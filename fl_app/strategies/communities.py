@@ -13,17 +13,17 @@ from flwr.common import Parameters, Scalar
 from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
-from fl_app.attribution import nearest, weighted_nearest
+from fl_app.attribution import nearest_models, weighted_nearest
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.model_graph import (
     Exponent,
     LatestModels,
+    ModelCommunities,
     ModelGraph,
     Scale,
     Similarity,
-    Snapshot,
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
@@ -89,7 +89,7 @@ class CommunityDiscovery(CommunityStrategy):
         self.state = DiscoveryState(
             communities=Communities.of(context.initial), global_model=context.initial
         )
-        self._found: tuple[int, Snapshot] | None = None
+        self._found: tuple[int, ModelCommunities] | None = None
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, the global one and mixtures (m, d), and each client's row."""
@@ -113,14 +113,14 @@ class CommunityDiscovery(CommunityStrategy):
                 count += 1
         return np.concatenate(stock), rows
 
-    def _weights(self, found: Snapshot) -> Between:
+    def _weights(self, found: ModelCommunities) -> Between:
         """Return how much of each community's model (k) each known client receives (n, k)."""
         models, rows = self.state.communities.models, found.labels
         if self.attribution != "avg":
             distance = self.graph.between(found.models, models, self.context.layout)
             if self.attribution == "wnn":
                 return weighted_nearest(distance, neighbours=self.neighbours, beta=self.beta)
-            rows = nearest(distance)
+            rows = nearest_models(distance)
         whole: Between = np.eye(len(models))[rows]
         return whole
 
@@ -141,7 +141,7 @@ class CommunityDiscovery(CommunityStrategy):
         self._discover()
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
-    def _look(self) -> Snapshot | None:
+    def _look(self) -> ModelCommunities | None:
         """Return the communities of the last round, found again after a restart."""
         now = self.state.round
         if now and (self._found is None or self._found[0] != now):

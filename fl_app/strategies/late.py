@@ -10,10 +10,10 @@ from fl_app.aggregation import Weighting
 from fl_app.strategies.model_graph import (
     Exponent,
     LatestModels,
+    ModelCommunities,
     ModelGraph,
     Scale,
     Similarity,
-    Snapshot,
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
@@ -65,7 +65,7 @@ class Late(TwoPhase):
         )
         self.cohort.check = self.graph.check
         self.state = LateState(communities=Communities.of(context.initial))
-        self._found: tuple[int, Snapshot] | None = None
+        self._found: tuple[int, ModelCommunities] | None = None
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
@@ -92,7 +92,7 @@ class Late(TwoPhase):
         labels = found.labels if self.state.clustered_at is None else self.known()[1]
         return View(found.client_ids, labels, found.similarity, found.distance)
 
-    def _look(self) -> Snapshot:
+    def _look(self) -> ModelCommunities:
         now = self.state.round
         if self._found is None or self._found[0] != now:
             self._found = now, self.graph.look(self.state.latest, now)

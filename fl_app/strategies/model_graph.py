@@ -46,7 +46,7 @@ ODD = 3.0
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ModelCommunities:
     """Clients (n,), their models (n, d), how far these are apart (n, n), and communities (n,)."""
 
     client_ids: Labels
@@ -109,7 +109,7 @@ class ModelGraph:
         if not isfinite(to_itself):
             raise ValueError(f"its distance to itself must be finite, got {to_itself}")
 
-    def look(self, latest: LatestModels, server_round: int) -> Snapshot:
+    def look(self, latest: LatestModels, server_round: int) -> ModelCommunities:
         """Find the communities among the models that count in this round; needs one at least."""
         ids, models = latest.fresh(server_round, self.max_age)
         distance = self.between(models, models, self.layout)
@@ -119,4 +119,4 @@ class ModelGraph:
         how = self.detection
         options = {"resolution": how.resolution, "seed": how.seed}
         labels = louvain(similarity, backend=how.backend, **options)  # type: ignore[arg-type]
-        return Snapshot(ids, models, distance, similarity, labels)
+        return ModelCommunities(ids, models, distance, similarity, labels)

@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import initial_centroids, local_centroids
-from fl_app.kmeans.lloyd import Memory, assign, local_update, nearest, totals
+from fl_app.kmeans.lloyd import Memory, assign, local_update, nearest_centroids, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
 
@@ -86,7 +86,7 @@ def test_assignment_is_to_the_nearest(seed: int) -> None:
     draw = np.random.default_rng(seed)
     points, centroids = draw.normal(size=(40, 4)), draw.normal(size=(6, 4))
     labels, squares = assign(points, centroids)
-    assert nearest(points, centroids).tolist() == labels.tolist()
+    assert nearest_centroids(points, centroids).tolist() == labels.tolist()
     direct = ((points[:, None] - centroids[None]) ** 2).sum(axis=2)
     np.testing.assert_allclose(squares, direct.min(axis=1), atol=1e-9)
     np.testing.assert_allclose(direct[range(40), labels], direct.min(axis=1), atol=1e-9)
@@ -106,7 +106,7 @@ def test_two_blobs_one_apart_are_told_apart_far_from_the_origin(
     points = (middles[owner] + draw.normal(0, 0.05, (600, dimensions))).astype(dtype)
     # as a round sends them: in float32
     centroids = middles.astype(np.float32).astype(float)
-    assert nearest(points, centroids).tolist() == owner.tolist()
+    assert nearest_centroids(points, centroids).tolist() == owner.tolist()
     labels, squares = assign(points, centroids)
     assert labels.tolist() == owner.tolist()
     exact = ((points.astype(float) - centroids[owner]) ** 2).sum(axis=1)
@@ -121,13 +121,13 @@ def test_a_centroid_far_off_changes_no_assignment_to_the_others() -> None:
     points = draw.normal(size=(200, 3)).astype(np.float32)
     centroids = draw.normal(size=(4, 3))
     far = np.concatenate([centroids, np.full((1, 3), 1e15)])
-    assert nearest(points, far).tolist() == nearest(points, centroids).tolist()
+    assert nearest_centroids(points, far).tolist() == nearest_centroids(points, centroids).tolist()
     np.testing.assert_array_equal(assign(points, far)[1], assign(points, centroids)[1])
 
 
 def test_no_points_have_no_labels() -> None:
     labels, squares = assign(POINTS[:0], POINTS)
-    assert len(nearest(POINTS[:0], POINTS)) == len(labels) == len(squares) == 0
+    assert len(nearest_centroids(POINTS[:0], POINTS)) == len(labels) == len(squares) == 0
 
 
 def test_local_steps_are_those_of_scikit_learn() -> None:
