@@ -1,7 +1,7 @@
 """Who is malicious, when, and how an attack is applied: to data before, to updates after training.
 
 An attack is a setting of the run, known to the clients alone. The functions that it applies
-are those of fl_app.client.attacks.
+are those of fl_app.client.poisoning.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from fl_app.client import attacks
+from fl_app.client import poisoning
 from fl_app.rng import generator
 from fl_app.types import NonNegativeInt, PositiveInt, Vector, Vectors
 
@@ -92,7 +92,7 @@ class MinusGrad(Attack):
     """Sends the negative of the true update."""
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.minus_grad(update)
+        return poisoning.minus_grad(update)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class Gaussian(Attack):
     sigma: PositiveFloat = 1.0
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.gaussian(update, sigma=self.sigma, generator=draw)
+        return poisoning.gaussian(update, sigma=self.sigma, generator=draw)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Scaled(Attack):
     factor: float = 10.0
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.scaled(update, factor=self.factor)
+        return poisoning.scaled(update, factor=self.factor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +120,7 @@ class Zero(Attack):
     """Sends back the model that it received."""
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.zero(update)
+        return poisoning.zero(update)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class Random(Attack):
     """Sends a random direction of the true update's length."""
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.random(update, generator=draw)
+        return poisoning.random(update, generator=draw)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class Alie(Collusion):
     attackers: PositiveInt = 30
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
+        return poisoning.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class Ipm(Collusion):
     epsilon: PositiveFloat = 0.5
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.ipm(others(), epsilon=self.epsilon)
+        return poisoning.ipm(others(), epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +200,7 @@ class FullKnowledge(Collusion):
         return loyal[: self.crew]
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.full_knowledge(
+        return poisoning.full_knowledge(
             others(), clients=self.cohort, malicious=self.attackers, factor=self.factor
         )
 
@@ -216,8 +216,8 @@ class LabelFlip(Attack):
         self, images: Tensor, labels: Tensor, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         if self.source is None:
-            return images, attacks.label_flip(labels, target=self.target)
-        return images, attacks.pairwise_flip(labels, source=self.source, target=self.target)
+            return images, poisoning.label_flip(labels, target=self.target)
+        return images, poisoning.pairwise_flip(labels, source=self.source, target=self.target)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +230,7 @@ class Noisy(Attack):
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        return attacks.noisy(images, low=self.low, high=self.high, generator=draw), labels
+        return poisoning.noisy(images, low=self.low, high=self.high, generator=draw), labels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,15 +246,15 @@ class Backdoor(Attack):
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        return attacks.backdoor(
+        return poisoning.backdoor(
             images, labels, target=self.target, share=self.poisoned, size=self.size,
             value=self.value,
         )  # fmt: skip
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        return attacks.scaled(update, factor=self.factor)
+        return poisoning.scaled(update, factor=self.factor)
 
     def marked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return images (s, C, H, W) with the mark, and the labels (s,) that it is to cause."""
         labels = torch.full((len(images),), self.target, device=images.device)
-        return attacks.trigger(images, size=self.size, value=self.value), labels
+        return poisoning.trigger(images, size=self.size, value=self.value), labels

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.client import adversary, attacks
+from fl_app.client import adversary, poisoning
 
 UPDATE = np.array([3.0, -4.0], np.float32)
 HONEST = np.array([[1.0, 2.0], [3.0, 2.0]], np.float32)
@@ -19,48 +19,48 @@ def _draw() -> np.random.Generator:
 
 
 def test_attacks_on_updates_by_hand() -> None:
-    assert attacks.minus_grad(UPDATE).tolist() == [-3.0, 4.0]
-    assert attacks.scaled(UPDATE, factor=-2.0).tolist() == [-6.0, 8.0]
-    assert attacks.zero(UPDATE).tolist() == [0.0, 0.0]
-    assert attacks.ipm(HONEST, epsilon=0.5).tolist() == [-1.0, -1.0]
-    assert attacks.alie(HONEST, clients=10, malicious=2, z=1.5).tolist() == [0.5, 2.0]
+    assert poisoning.minus_grad(UPDATE).tolist() == [-3.0, 4.0]
+    assert poisoning.scaled(UPDATE, factor=-2.0).tolist() == [-6.0, 8.0]
+    assert poisoning.zero(UPDATE).tolist() == [0.0, 0.0]
+    assert poisoning.ipm(HONEST, epsilon=0.5).tolist() == [-1.0, -1.0]
+    assert poisoning.alie(HONEST, clients=10, malicious=2, z=1.5).tolist() == [0.5, 2.0]
 
 
 def test_full_knowledge_turns_the_mean_around() -> None:
     """Three loyal of mean (2, 2) and one malicious: the mean of the four is -(2, 2)."""
     loyal = np.array([[1, 1], [2, 2], [3, 3]], np.float32)
-    forged = attacks.full_knowledge(loyal, clients=4, malicious=1, factor=1.0)
+    forged = poisoning.full_knowledge(loyal, clients=4, malicious=1, factor=1.0)
     assert forged.tolist() == [-14.0, -14.0]
     assert np.vstack([loyal, forged]).mean(axis=0).tolist() == [-2.0, -2.0]
 
 
 def test_a_little_is_as_much_as_still_hides() -> None:
     # 50 clients, 24 malicious: 2 helpers, (50 - 24 - 2) / 26 = 0.923 of the normal law below
-    crafted = attacks.alie(HONEST, clients=50, malicious=24)
+    crafted = poisoning.alie(HONEST, clients=50, malicious=24)
     np.testing.assert_allclose((2.0 - crafted[0]) / 1.0, 1.4260768722, rtol=1e-5)
-    majority = attacks.alie(HONEST, clients=10, malicious=6)
+    majority = poisoning.alie(HONEST, clients=10, malicious=6)
     assert np.isfinite(majority).all()
 
 
 @given(st.integers(0, 2**31), st.floats(0.01, 10))
 def test_noise_has_its_deviation_and_random_the_length(seed: int, sigma: float) -> None:
     update = np.random.default_rng(seed).normal(size=4000).astype(np.float32)
-    noise = attacks.gaussian(update, sigma=sigma, generator=np.random.default_rng(seed))
+    noise = poisoning.gaussian(update, sigma=sigma, generator=np.random.default_rng(seed))
     assert noise.dtype == np.float32
     np.testing.assert_allclose(noise.std(), sigma, rtol=0.1)
-    sent = attacks.random(update, generator=np.random.default_rng(seed))
+    sent = poisoning.random(update, generator=np.random.default_rng(seed))
     np.testing.assert_allclose(np.linalg.norm(sent), np.linalg.norm(update), rtol=1e-4)
 
 
 def test_attacks_on_data_by_hand() -> None:
     labels = torch.tensor([0, 1, 2, 1])
-    assert attacks.label_flip(labels, target=3).tolist() == [3, 3, 3, 3]
-    assert attacks.pairwise_flip(labels, source=1, target=0).tolist() == [0, 0, 2, 0]
+    assert poisoning.label_flip(labels, target=3).tolist() == [3, 3, 3, 3]
+    assert poisoning.pairwise_flip(labels, source=1, target=0).tolist() == [0, 0, 2, 0]
     images = torch.zeros(4, 1, 3, 3)
-    noisy = attacks.noisy(images, low=-10, high=10, generator=torch.Generator().manual_seed(0))
+    noisy = poisoning.noisy(images, low=-10, high=10, generator=torch.Generator().manual_seed(0))
     assert noisy.abs().max() <= 10
     assert noisy.std() > 4
-    marked, called = attacks.backdoor(images, labels, target=2, share=0.5, size=2, value=7.0)
+    marked, called = poisoning.backdoor(images, labels, target=2, share=0.5, size=2, value=7.0)
     assert called.tolist() == [2, 2, 2, 1]
     assert marked[0, 0].tolist() == [[0, 0, 0], [0, 7, 7], [0, 7, 7]]
     assert not marked[2:].any()

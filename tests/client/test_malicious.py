@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fl_app import client_wiring, wiring
-from fl_app.client import attacks
+from fl_app.client import poisoning
 from fl_app.client.local import LocalClient
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
@@ -63,7 +63,7 @@ def test_colluders_send_the_same_from_what_all_of_them_would_have_sent(
     options = ("attack=alie", "attack.clients=[0,2,3]", "attack.crew=2", "attack.z=1.5")
     config = _config(*options)
     known = np.stack([honest[0], honest[2]])
-    expected = attacks.alie(known, clients=4, malicious=3, z=1.5)
+    expected = poisoning.alie(known, clients=4, malicious=3, z=1.5)
     for client in (0, 2, 3):
         np.testing.assert_allclose(_update(config, client), expected, atol=1e-6)
 
