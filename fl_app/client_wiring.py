@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fl_app.client import trainer
-from fl_app.client.adversary import Attack, Collusion
+from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fl_app.client.adversary import Attack, Backdoor, NoAttack
+from fl_app.client.attacks import Attack, Backdoor, NoAttack
 from fl_app.client.draws import Draws
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.protection import NoPrivacy, Privacy, TrainingPlan

@@ -1,6 +1,6 @@
 """Attacks: what a malicious client does to its data before training, or to its update after.
 
-Functions on arrays, used alone or through an `Attack` of fl_app.client.adversary.
+Functions on arrays, used alone or through an `Attack` of fl_app.client.attacks.
 """
 
 from statistics import NormalDist

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.client import adversary, poisoning
+from fl_app.client import attacks, poisoning
 
 UPDATE = np.array([3.0, -4.0], np.float32)
 HONEST = np.array([[1.0, 2.0], [3.0, 2.0]], np.float32)
@@ -69,38 +69,38 @@ def test_attacks_on_data_by_hand() -> None:
 
 
 def test_the_malicious_are_drawn_by_the_seed_or_named() -> None:
-    drawn = adversary.MinusGrad(share=0.3)
+    drawn = attacks.MinusGrad(share=0.3)
     assert len(drawn.malicious(100, seed=0)) == 30
     assert drawn.malicious(100, seed=0) == drawn.malicious(100, seed=0)
     assert drawn.malicious(100, seed=0) != drawn.malicious(100, seed=1)
-    assert adversary.MinusGrad(clients=[4, 2]).malicious(5, seed=0) == {2, 4}
-    assert adversary.NoAttack().malicious(5, seed=0) == frozenset()
+    assert attacks.MinusGrad(clients=[4, 2]).malicious(5, seed=0) == {2, 4}
+    assert attacks.NoAttack().malicious(5, seed=0) == frozenset()
 
 
 def test_an_attack_starts_and_stops() -> None:
-    attack = adversary.Zero(start=3, stop=5)
+    attack = attacks.Zero(start=3, stop=5)
     assert [attack.active(r) for r in range(1, 8)] == [False] * 2 + [True] * 3 + [False] * 2
-    assert adversary.Zero().active(10**6)
+    assert attacks.Zero().active(10**6)
 
 
 def test_clients_and_labels_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match=r"attack.clients must be below .*=5, got \[5, 9\]"):
-        adversary.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
+        attacks.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
     with pytest.raises(ValueError, match=r"attack\.source must be below the 10 classes, got 10"):
-        adversary.LabelFlip(source=10).check(clients=5, classes=10)
+        attacks.LabelFlip(source=10).check(clients=5, classes=10)
     with pytest.raises(ValueError, match="needs a loyal client to know of, but all 5"):
-        adversary.FullKnowledge(share=1.0).check(clients=5, classes=10)
+        attacks.FullKnowledge(share=1.0).check(clients=5, classes=10)
 
 
 @pytest.mark.parametrize(
     "attack",
     [
-        adversary.MinusGrad(), adversary.Gaussian(), adversary.Scaled(), adversary.Zero(),
-        adversary.Random(), adversary.Alie(), adversary.Ipm(), adversary.FullKnowledge(),
+        attacks.MinusGrad(), attacks.Gaussian(), attacks.Scaled(), attacks.Zero(),
+        attacks.Random(), attacks.Alie(), attacks.Ipm(), attacks.FullKnowledge(),
     ],
     ids=lambda attack: type(attack).__name__,
 )  # fmt: skip
-def test_every_forger_sends_a_finite_update_of_the_same_form(attack: adversary.Attack) -> None:
+def test_every_forger_sends_a_finite_update_of_the_same_form(attack: attacks.Attack) -> None:
     forged = attack.forge(UPDATE, _draw(), lambda: HONEST)
     assert forged.shape == UPDATE.shape
     assert forged.dtype == np.float32
@@ -109,6 +109,6 @@ def test_every_forger_sends_a_finite_update_of_the_same_form(attack: adversary.A
 
 
 def test_forgers_leave_the_true_update_alone() -> None:
-    for attack, _ in itertools.product((adversary.MinusGrad(), adversary.Scaled()), range(2)):
+    for attack, _ in itertools.product((attacks.MinusGrad(), attacks.Scaled()), range(2)):
         attack.forge(UPDATE, _draw(), lambda: HONEST)
     assert UPDATE.tolist() == [3.0, -4.0]
