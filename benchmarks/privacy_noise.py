@@ -10,7 +10,7 @@ from table import header, row
 
 from fl_app.client import accountant
 from fl_app.client.accountant import whole_update
-from fl_app.client.privacy import noise_norm
+from fl_app.client.local_dp import noise_norm
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "privacy_noise.md"
 DELTA, ROUNDS = 1e-5, 60

@@ -2,7 +2,7 @@
 
 A privacy is a setting of the run that server and clients both know: clients apply it, and the
 server reckons from it what each has spent. The functions that it applies are those of
-fl_app.client.privacy, and DP-SGD is that of fl_app.client.private_training.
+fl_app.client.local_dp, and DP-SGD is that of fl_app.client.private_training.
 
 Both kinds hide every entry of the model that leaves: fl_app.client.private_entries. Neither
 covers what a client says beside its model: its mean training loss, its number of samples, which
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat
 from torch import nn
 
-from fl_app.client import accountant, privacy
+from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.draws import Draws
@@ -231,7 +231,7 @@ class LocalDp(Budgeted):
         """Return the bound of the next round from the mean of what clients reported now."""
         if self.quantile is None:
             return self.clip
-        return privacy.next_bound(bound, fitting, quantile=self.quantile, rate=self.rate)
+        return local_dp.next_bound(bound, fitting, quantile=self.quantile, rate=self.rate)
 
     def protect(
         self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
@@ -241,11 +241,11 @@ class LocalDp(Budgeted):
         bound = float(task.get(BOUND, self.clip)) if self.adaptive else self.clip
         metrics = {}
         if self.adaptive:
-            metrics[FITTING] = privacy.within(
+            metrics[FITTING] = local_dp.within(
                 update, bound=bound, deviation=noise, draw=draws.numpy("privacy fitting")
             )
-        clipped = privacy.clip(update, bound=bound)
-        noisy = privacy.add_noise(
+        clipped = local_dp.clip(update, bound=bound)
+        noisy = local_dp.add_noise(
             clipped, deviation=noise * bound, generator=draws.numpy("privacy noise")
         )
         return noisy, metrics

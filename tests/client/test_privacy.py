@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_app import client_wiring, wiring
-from fl_app.client import accountant, privacy
+from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.draws import Draws
 from fl_app.client.protection import LocalDp, TrainingPlan
@@ -34,20 +34,20 @@ def _update(config: Config, client_id: int = 0, server_round: int = 1, **task: f
 
 def test_clipping_and_the_next_bound_by_hand() -> None:
     update = np.array([3.0, -4.0], np.float32)
-    assert privacy.clip(update, bound=2.5).tolist() == [1.5, -2.0]
-    assert privacy.clip(update, bound=5.0).tolist() == [3.0, -4.0]
-    assert privacy.next_bound(2.0, 0.9, quantile=0.5, rate=0.2) == pytest.approx(1.846233)
-    assert privacy.next_bound(2.0, 40.0, quantile=0.5, rate=0.2) == pytest.approx(1.809675)
-    assert privacy.noise_norm(10_000, noise_multiplier=0.5) == 50.0
+    assert local_dp.clip(update, bound=2.5).tolist() == [1.5, -2.0]
+    assert local_dp.clip(update, bound=5.0).tolist() == [3.0, -4.0]
+    assert local_dp.next_bound(2.0, 0.9, quantile=0.5, rate=0.2) == pytest.approx(1.846233)
+    assert local_dp.next_bound(2.0, 40.0, quantile=0.5, rate=0.2) == pytest.approx(1.809675)
+    assert local_dp.noise_norm(10_000, noise_multiplier=0.5) == 50.0
     with pytest.raises(ValueError, match="the clip bound must be positive, got 0"):
-        privacy.clip(update, bound=0)
+        local_dp.clip(update, bound=0)
 
 
 @given(UPDATES, st.floats(1e-3, 1e3))
 def test_a_clipped_update_is_within_the_bound_and_keeps_its_direction(
     update: np.ndarray, bound: float
 ) -> None:
-    clipped = privacy.clip(update, bound=bound)
+    clipped = local_dp.clip(update, bound=bound)
     length, whole = np.linalg.norm(clipped.astype(float)), np.linalg.norm(update.astype(float))
     assert length <= bound * (1 + 1e-5)
     np.testing.assert_allclose(length, min(bound, whole), rtol=1e-4, atol=1e-30)
@@ -60,7 +60,7 @@ def test_a_clipped_update_is_within_the_bound_and_keeps_its_direction(
 def test_noise_has_its_deviation_whatever_the_update(seed: int, deviation: float) -> None:
     def noisy(update: np.ndarray) -> np.ndarray:
         draw = np.random.default_rng(seed)
-        return privacy.add_noise(update, deviation=deviation, generator=draw)
+        return local_dp.add_noise(update, deviation=deviation, generator=draw)
 
     update = np.full(4000, 3.0, np.float32)
     np.testing.assert_allclose((noisy(update) - update).std(), deviation, rtol=0.1)
@@ -70,7 +70,7 @@ def test_noise_has_its_deviation_whatever_the_update(seed: int, deviation: float
 def test_whether_an_update_fits_is_told_under_noise() -> None:
     update, draw = np.ones(4, np.float32), np.random.default_rng(0)
     for bound, fits in ((1.9, 0.0), (2.0, 1.0)):
-        assert privacy.within(update, bound=bound, deviation=0, draw=draw) == fits
+        assert local_dp.within(update, bound=bound, deviation=0, draw=draw) == fits
 
 
 def test_one_gaussian_costs_about_what_is_known_in_closed_form() -> None:
