@@ -15,8 +15,8 @@ from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
 from fl_app.client.local import LocalClient, Measure
+from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.protection import Privacy, SampleDp, TrainingPlan
 from fl_app.client.training import evaluate
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population

@@ -7,7 +7,7 @@ from torch import nn
 
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
-from fl_app.client.protection import Privacy
+from fl_app.client.privacy import Privacy
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule

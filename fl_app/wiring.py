@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 
-from fl_app.client.protection import Privacy, TrainingPlan
+from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fl_app.client.attacks import Attack, Backdoor, NoAttack
 from fl_app.client.draws import Draws
+from fl_app.client.privacy import NoPrivacy, Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.protection import NoPrivacy, Privacy, TrainingPlan
 from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData

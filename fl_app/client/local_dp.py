@@ -1,6 +1,6 @@
 """What local differential privacy does to an update: functions of arrays alone.
 
-Who does it, with how much noise, is said in fl_app.client.protection; what it costs, in
+Who does it, with how much noise, is said in fl_app.client.privacy; what it costs, in
 fl_app.client.accountant.
 """
 

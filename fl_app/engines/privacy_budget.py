@@ -11,7 +11,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
-from fl_app.client.protection import BOUND, FITTING, Budgeted, LocalDp, Privacy
+from fl_app.client.privacy import BOUND, FITTING, Budgeted, LocalDp, Privacy
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
 

@@ -12,7 +12,7 @@ from fl_app import client_wiring, wiring
 from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.draws import Draws
-from fl_app.client.protection import LocalDp, TrainingPlan
+from fl_app.client.privacy import LocalDp, TrainingPlan
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 

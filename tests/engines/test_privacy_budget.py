@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 from toy import Proxy, roster
 
 from fl_app.client import accountant
-from fl_app.client.protection import LocalDp, Privacy, SampleDp, TrainingPlan
+from fl_app.client.privacy import LocalDp, Privacy, SampleDp, TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
