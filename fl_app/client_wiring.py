@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from fl_app.client import trainer
+from fl_app.client import training_jobs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.cohort import can_fuse
@@ -98,13 +98,13 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
 
 def _private(
     config: Config, model: FlatModule, guard: Privacy, plan: TrainingPlan
-) -> trainer.Trainer:
+) -> training_jobs.Trainer:
     """Return the trainer of a client whose every sample is private."""
     from fl_app.client.private_training import Bounded, train_privately
 
     assert isinstance(guard, SampleDp)
 
-    def train(job: trainer.Job) -> trainer.Outcome:
+    def train(job: training_jobs.TrainingJob) -> training_jobs.TrainingResult:
         bounded = Bounded(guard.release(plan), guard.clip)  # no sooner: it may take a second
         return train_privately(model, config.client, bounded, job)
 
@@ -143,7 +143,7 @@ def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient
     found = replace(client(config, client_id, data_root), malicious=False)
     if found.privacy.of_samples:
         return found
-    return replace(found, train=trainer.choose(found.model, config.client, fused=False))
+    return replace(found, train=training_jobs.choose(found.model, config.client, fused=False))
 
 
 def fuses(config: Config) -> bool:
@@ -165,7 +165,7 @@ def workers(config: Config) -> int:
     return config.client.cohort_size if fuses(config) else config.engine.workers
 
 
-def _thread_model(config: Config, people: Population) -> tuple[FlatModule, trainer.Trainer]:
+def _thread_model(config: Config, people: Population) -> tuple[FlatModule, training_jobs.Trainer]:
     """Return a model that no other thread uses, and how it is trained.
 
     Its weights are always loaded before use; all else is what the network's constructor made,
@@ -181,7 +181,7 @@ def _thread_model(config: Config, people: Population) -> tuple[FlatModule, train
             _local.train = partial(train_centroids, module)
         else:
             together = _may_fuse(config) and can_fuse(module)
-            _local.train = trainer.choose(_local.model, config.client, fused=together)
+            _local.train = training_jobs.choose(_local.model, config.client, fused=together)
         _local.key = config.key
     return _local.model, _local.train
 

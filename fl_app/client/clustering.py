@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fl_app.client.centroid_model import CentroidModel
-from fl_app.client.trainer import Job, Outcome
 from fl_app.client.training import Score
+from fl_app.client.training_jobs import TrainingJob, TrainingResult
 from fl_app.kmeans.kfed import local_centroids
 from fl_app.kmeans.lloyd import Centroids, Memory, Points, assign, local_update
 from fl_app.kmeans.scores import contingency
@@ -28,7 +28,7 @@ class Kept:
 _kept: Any = WeakTensorKeyDictionary()  # of images to Kept
 
 
-def train_centroids(module: CentroidModel, job: Job) -> Outcome:
+def train_centroids(module: CentroidModel, job: TrainingJob) -> TrainingResult:
     """Return the client's centroids after its local steps, with the counts that weigh them.
 
     `job.task` holds `steps` and `tolerance`, and `own`: then the client's own centroids are
@@ -51,10 +51,10 @@ def train_centroids(module: CentroidModel, job: Job) -> Outcome:
         )  # fmt: skip
     loss = float(squares.mean()) if len(points) else 0.0
     vector = np.concatenate([centroids.ravel(), counts]).astype(np.float32)
-    return Outcome(vector, loss, perf_counter() - began)
+    return TrainingResult(vector, loss, perf_counter() - began)
 
 
-def _keep(job: Job) -> Kept:
+def _keep(job: TrainingJob) -> Kept:
     """Return what is kept of a client's images, its memory empty where the settings changed."""
     settings = int(job.task["steps"]), float(job.task["tolerance"])
     kept = _kept.get(job.images)

@@ -11,8 +11,8 @@ from fl_app.client.attacks import Attack, Backdoor, NoAttack
 from fl_app.client.draws import Draws
 from fl_app.client.privacy import NoPrivacy, Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.trainer import Job, Trainer
 from fl_app.client.training import Score
+from fl_app.client.training_jobs import Trainer, TrainingJob
 from fl_app.data.population import ClientData
 from fl_app.params import FlatModule
 from fl_app.rng import generator, torch_generator
@@ -77,7 +77,7 @@ class LocalClient:
             images, labels = self.attack.poison(images, labels, draw)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
-        done = self.train(Job(start, images, labels, batches, task or {}, hidden))
+        done = self.train(TrainingJob(start, images, labels, batches, task or {}, hidden))
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
-from fl_app.client.trainer import Job, Outcome
 from fl_app.client.training import Settings, pull, trainable
+from fl_app.client.training_jobs import TrainingJob, TrainingResult
 from fl_app.params import FlatModule
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
@@ -28,7 +28,9 @@ class Bounded:
     clip: float
 
 
-def train_privately(flat: FlatModule, settings: Settings, bounded: Bounded, job: Job) -> Outcome:
+def train_privately(
+    flat: FlatModule, settings: Settings, bounded: Bounded, job: TrainingJob
+) -> TrainingResult:
     """Train from `job.start` by DP-SGD through Opacus; the loss is the mean of the last epoch.
 
     Abadi et al., CCS 2016, algorithm 1: every step draws each sample with the chance `rate`,
@@ -60,7 +62,7 @@ def train_privately(flat: FlatModule, settings: Settings, bounded: Bounded, job:
                 pull(parameters, starts, settings.proximal)
             optimiser.original_optimizer.step()
             total, count = total + float(losses.detach()), count + len(batch)
-    return Outcome(flat.vector(), total / max(count, 1.0), perf_counter() - began)
+    return TrainingResult(flat.vector(), total / max(count, 1.0), perf_counter() - began)
 
 
 def _batches(samples: int, release: Release, generator: torch.Generator) -> Iterator[Tensor]:
@@ -88,7 +90,7 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _per_sample(
-    flat: FlatModule, settings: Settings, bounded: Bounded, job: Job
+    flat: FlatModule, settings: Settings, bounded: Bounded, job: TrainingJob
 ) -> Iterator[DPOptimizer]:
     """Give the module per-sample gradients, and an optimiser that bounds and hides them."""
     if job.noise is None:

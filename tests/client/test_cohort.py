@@ -11,7 +11,7 @@ from torch import nn
 
 from fl_app.client.cohort import can_fuse, train_cohort
 from fl_app.client.networks import small_cnn
-from fl_app.client.trainer import Job, Outcome, as_fits, choose
+from fl_app.client.training_jobs import TrainingJob, TrainingResult, as_fits, choose
 from fl_app.params import FlatModule
 from fl_app.rng import torch_generator
 
@@ -29,14 +29,16 @@ class Local:
     precision: str = "fp32"
 
 
-def _jobs(flat: FlatModule, sizes: list[int]) -> list[Job]:
+def _jobs(flat: FlatModule, sizes: list[int]) -> list[TrainingJob]:
     jobs = []
     for client, size in enumerate(sizes):
         draw = torch_generator(1, purpose="data", client=client)
         images = torch.randn((size, *SHAPE), generator=draw)
         labels = torch.randint(0, CLASSES, (size,), generator=draw)
         start = flat.vector() + 0.01 * client
-        jobs.append(Job(start, images, labels, torch_generator(0, purpose="b", client=client)))
+        jobs.append(
+            TrainingJob(start, images, labels, torch_generator(0, purpose="b", client=client))
+        )
     return jobs
 
 
@@ -46,7 +48,7 @@ def _flat(seed: int = 0) -> FlatModule:
         return FlatModule(small_cnn(SHAPE, CLASSES))
 
 
-def _alone(sizes: list[int], local: Local) -> list[Outcome]:
+def _alone(sizes: list[int], local: Local) -> list[TrainingResult]:
     # a network each: an outcome's model lasts until its network trains again
     return [choose(_flat(), local, fused=False)(job) for job in _jobs(_flat(), sizes)]
 
@@ -133,12 +135,12 @@ def test_a_cohort_that_does_not_fit_is_halved_until_it_does() -> None:
     jobs = _jobs(_flat(), [3, 3, 3, 3, 3])
     sizes = []
 
-    def run(some: list[Job]) -> list[Outcome]:
+    def run(some: list[TrainingJob]) -> list[TrainingResult]:
         sizes.append(len(some))
         drawn = [float(torch.rand((), generator=job.generator)) for job in some]
         if len(some) > 2:
             raise torch.OutOfMemoryError
-        return [Outcome(job.start, draw, 0.0) for job, draw in zip(some, drawn, strict=True)]
+        return [TrainingResult(job.start, draw, 0.0) for job, draw in zip(some, drawn, strict=True)]
 
     losses = [outcome.loss for outcome in as_fits(run, jobs)]
     assert sizes == [5, 3, 2, 1, 2]
@@ -147,7 +149,7 @@ def test_a_cohort_that_does_not_fit_is_halved_until_it_does() -> None:
 
 
 def test_one_client_that_does_not_fit_is_an_error() -> None:
-    def run(_: list[Job]) -> list[Outcome]:
+    def run(_: list[TrainingJob]) -> list[TrainingResult]:
         raise torch.OutOfMemoryError
 
     with pytest.raises(torch.OutOfMemoryError):

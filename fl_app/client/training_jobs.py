@@ -21,7 +21,7 @@ log = getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """One client's training of one round: from `start` (d,) on its samples.
 
     `task` is what the server asks for beside training, by name; `noise` is where DP-SGD takes
@@ -37,7 +37,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """The model (d,), the last epoch's mean loss, and the seconds that this client took.
 
     The model is valid until the same network trains again: a copy is the taker's to make.
@@ -48,7 +48,7 @@ class Outcome:
     seconds: float
 
 
-Trainer = Callable[[Job], Outcome]
+Trainer = Callable[[TrainingJob], TrainingResult]
 
 
 def choose(flat: FlatModule, settings: Settings, *, fused: bool) -> Trainer:
@@ -58,22 +58,24 @@ def choose(flat: FlatModule, settings: Settings, *, fused: bool) -> Trainer:
     return partial(_train_alone, flat, settings)
 
 
-def _train_alone(flat: FlatModule, settings: Settings, job: Job) -> Outcome:
+def _train_alone(flat: FlatModule, settings: Settings, job: TrainingJob) -> TrainingResult:
     began = perf_counter()
     flat.load(job.start)
     loss = train(flat.module, job.images, job.labels, settings, generator=job.generator)
-    return Outcome(flat.view(), loss, perf_counter() - began)
+    return TrainingResult(flat.view(), loss, perf_counter() - began)
 
 
-def _train_together(flat: FlatModule, settings: Settings, job: Job) -> Outcome:
+def _train_together(flat: FlatModule, settings: Settings, job: TrainingJob) -> TrainingResult:
     if not gathered():
         return _train_alone(flat, settings, job)
     flat.layout.check(job.start)  # before it meets the others: a bad start is one client's own
-    outcome: Outcome = together(job, partial(as_fits, partial(_fused, flat, settings)))
+    outcome: TrainingResult = together(job, partial(as_fits, partial(_fused, flat, settings)))
     return outcome
 
 
-def as_fits(run: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]) -> list[Outcome]:
+def as_fits(
+    run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
+) -> list[TrainingResult]:
     """Run the jobs at once, or in halves, again and again, while they do not fit the device.
 
     Raises torch.OutOfMemoryError when one alone does not.
@@ -92,7 +94,9 @@ def as_fits(run: Callable[[Sequence[Job]], list[Outcome]], jobs: Sequence[Job]) 
     return as_fits(run, jobs[:half]) + as_fits(run, jobs[half:])
 
 
-def _fused(flat: FlatModule, settings: Settings, jobs: Sequence[Job]) -> list[Outcome]:
+def _fused(
+    flat: FlatModule, settings: Settings, jobs: Sequence[TrainingJob]
+) -> list[TrainingResult]:
     began = perf_counter()
     starts = torch.from_numpy(np.stack([job.start for job in jobs])).to(flat.flat.device)
     models, losses = train_cohort(
@@ -106,5 +110,6 @@ def _fused(flat: FlatModule, settings: Settings, jobs: Sequence[Job]) -> list[Ou
     trained = models.cpu().numpy()
     each = (perf_counter() - began) / len(jobs)
     return [
-        Outcome(model, loss, each) for model, loss in zip(trained, losses.tolist(), strict=True)
+        TrainingResult(model, loss, each)
+        for model, loss in zip(trained, losses.tolist(), strict=True)
     ]
