@@ -45,7 +45,7 @@ from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
 
 if TYPE_CHECKING:
-    from fl_app.engines.flower import Outcome
+    from fl_app.engines.flower import RunResult
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
@@ -342,7 +342,7 @@ def _tick(folder: Path, view: Live) -> None:
         signals.interrupt()
 
 
-def _must_be_ok(outcome: "Outcome", folder: Path) -> None:
+def _must_be_ok(outcome: "RunResult", folder: Path) -> None:
     if signals.asked():
         signals.interrupt()
     if not outcome.ok:

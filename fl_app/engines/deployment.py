@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from fl_app.engines import commands, credentials, flower
-from fl_app.engines.flower import Connection, FlowerError, Outcome
+from fl_app.engines.flower import Connection, FlowerError, RunResult
 from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
 
 NAME = "fl-app"
@@ -177,7 +177,7 @@ def run_deployment(
     data_root: Path | None = None,
     log: Path,
     on_tick: Callable[[], None],
-) -> Outcome:
+) -> RunResult:
     """Run the app over gRPC and return how it ended.
 
     With `connection`, on a federation that is running: one that `scripts/deploy up` keeps in

@@ -47,7 +47,7 @@ class FlowerError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """How a run ended: `status` is Flower's word, such as finished:completed."""
 
     status: str
@@ -170,7 +170,7 @@ def follow(
     log: Path,
     on_tick: Callable[[], None],
     supervisor: Supervisor,
-) -> Outcome:
+) -> RunResult:
     """Copy the run's log to `log` until the run ends, and return its outcome.
 
     `on_tick` is called several times a second. An exception stops the run, also the
@@ -188,7 +188,7 @@ def follow(
         except BaseException:
             _stop_quietly(connection, run_id)
             raise
-    return Outcome(state, "" if state == COMPLETED else reason_in(log), run_id)
+    return RunResult(state, "" if state == COMPLETED else reason_in(log), run_id)
 
 
 def _until_finished(

@@ -44,7 +44,7 @@ ATTEMPTS = 3
 
 
 @dataclass
-class Trained:
+class TrainedRound:
     """A round whose clients have trained: what was sent, what came back, and when."""
 
     round: int
@@ -171,7 +171,7 @@ class RoundLoop(Server):
                 log.warning("round %d is played again: %s", server_round, error)
         raise AssertionError("a round has at least one attempt")
 
-    def _train(self, server_round: int) -> Trained:
+    def _train(self, server_round: int) -> TrainedRound:
         """Let the clients that the strategy selects train."""
         began = time.perf_counter()
         leaving = self.availability.show_trainable(server_round)
@@ -182,9 +182,11 @@ class RoundLoop(Server):
         asked = time.perf_counter()
         results, failures = self.messenger.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
-        return Trained(server_round, began, training_s, instructions, results, failures, leaving)
+        return TrainedRound(
+            server_round, began, training_s, instructions, results, failures, leaving
+        )
 
-    def _learn(self, trained: Trained) -> Outcome:
+    def _learn(self, trained: TrainedRound) -> Outcome:
         """Aggregate, evaluate and record a round, as a whole."""
         now = trained.round
         self._sound = False
@@ -219,7 +221,7 @@ class RoundLoop(Server):
         least = self.context.min_success
         return None if self.budget is None else self.budget.exhausted(self.roster, least)
 
-    def _aggregate(self, trained: Trained) -> dict[str, Any]:
+    def _aggregate(self, trained: TrainedRound) -> dict[str, Any]:
         """Hand over the replies and failures of a round; return the metrics of the strategy."""
         failures = [*trained.failures, *self.connections.refused]
         try:
@@ -283,7 +285,7 @@ def _failed(
     return found
 
 
-def _times(trained: Trained, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
+def _times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
     """Return the seconds that a round took until now, and those of its parts."""
     total_s = time.perf_counter() - trained.began
     return {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fl_app.engines import flower
-from fl_app.engines.flower import Connection, Outcome
+from fl_app.engines.flower import Connection, RunResult
 from fl_app.engines.processes import Supervisor, free_ports, wait_for_port
 
 _START_TIMEOUT_S = 120.0
@@ -21,7 +21,7 @@ def run_simulation(
     gpus_per_client: float,
     log: Path,
     on_tick: Callable[[], None],
-) -> Outcome:
+) -> RunResult:
     """Run the app in `app` on `nodes` simulated nodes and return how it ended.
 
     The SuperLink runs in a temporary folder, so that Ray's workers import the bundle and not

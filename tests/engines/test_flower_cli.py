@@ -12,7 +12,7 @@ import pytest
 
 from fl_app.engines import commands, deployment, flower
 from fl_app.engines.credentials import Credentials
-from fl_app.engines.flower import Connection, FlowerError, Outcome
+from fl_app.engines.flower import Connection, FlowerError, RunResult
 from fl_app.engines.processes import ProcessError, Supervisor
 
 FAKE = """#!{python}
@@ -107,7 +107,7 @@ def test_a_completed_run_is_ok_and_its_log_is_copied(fake):
     answer(fake, "ls", *seen("pending", "running", "finished:completed"))
     ticks = []
     outcome = followed(fake, lambda: ticks.append(0))
-    assert outcome == Outcome("finished:completed", "", 7)
+    assert outcome == RunResult("finished:completed", "", 7)
     assert outcome.ok
     assert "hello from the run" in (fake / "out.log").read_text()
     assert len(ticks) >= 3
@@ -121,7 +121,7 @@ def test_any_other_end_is_a_failure_with_its_reason(fake, state):
     )
     outcome = followed(fake)
     assert not outcome.ok
-    assert outcome == Outcome(state, "ValueError: no data in /data", 7)
+    assert outcome == RunResult(state, "ValueError: no data in /data", 7)
 
 
 def test_ctrl_c_stops_the_run_and_goes_on_up(fake):
