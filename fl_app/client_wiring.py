@@ -13,7 +13,7 @@ import torch
 from fl_app.client import training_jobs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.centroid_model import CentroidModel
-from fl_app.client.cohort import can_fuse
+from fl_app.client.fused_training import can_fuse
 from fl_app.client.local import LocalClient, Measure
 from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from fl_app.client.centroid_model import CentroidModel
-from fl_app.client.cohort import can_fuse
+from fl_app.client.fused_training import can_fuse
 from fl_app.client.privacy import Privacy
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset

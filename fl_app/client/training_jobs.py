@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_app.client.cohort import train_cohort
 from fl_app.client.cohort_barrier import gathered, together
+from fl_app.client.fused_training import train_cohort
 from fl_app.client.training import Settings, train
 from fl_app.params import FlatModule
 from fl_app.types import Vector

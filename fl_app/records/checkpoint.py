@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from fl_app.records.atomic import flush, replacing
-from fl_app.records.state import decode, encode
+from fl_app.records.json_state import decode, encode
 from fl_app.records.tensors import (
     Stored,
     blocks,

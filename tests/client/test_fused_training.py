@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fl_app.client.cohort import can_fuse, train_cohort
+from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.networks import small_cnn
 from fl_app.client.training_jobs import TrainingJob, TrainingResult, as_fits, choose
 from fl_app.params import FlatModule
