@@ -43,11 +43,6 @@ class Connections:
         if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("not let in: %s", self._outside)
 
-    def refresh(self) -> None:
-        """Ask new nodes who they are, and wait where fewer clients are left than the run needs."""
-        self.introduce()
-        self.require()
-
     def require(self) -> None:
         """Wait where fewer clients are connected than the run needs."""
         if len(self.roster.proxies()) < self.least:

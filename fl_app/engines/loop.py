@@ -175,7 +175,7 @@ class RoundLoop(Server):
         """Let the clients that the strategy selects train."""
         began = time.perf_counter()
         leaving = self.availability.show_trainable(server_round)
-        instructions = self.strategy.configure_fit(server_round, self.parameters, self.roster)
+        instructions = self.method.configure_fit(server_round, self.parameters, self.roster)
         self.availability.show_members(server_round)
         if self.budget is not None:
             self.budget.instruct(instructions)
@@ -237,10 +237,10 @@ class RoundLoop(Server):
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         """Let the clients measure their models; return who failed."""
-        strategy = self.strategy
-        instructions = strategy.configure_evaluate(server_round, self.parameters, self.roster)
+        method = self.method
+        instructions = method.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.messenger.evaluate(server_round, instructions)
-        strategy.aggregate_evaluate(server_round, results, [*failures])
+        method.aggregate_evaluate(server_round, results, [*failures])
         return _failed(server_round, failures, "evaluation: ")
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:

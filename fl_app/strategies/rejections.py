@@ -11,7 +11,7 @@ log = getLogger(__name__)
 class Rejections:
     """Collects the rejections of one `round`: `by_client` has the reasons by client id.
 
-    A node that has no client id stands under the name that its messages are sent to.
+    A node without a client id is named by its node id.
     """
 
     def __init__(self) -> None:

@@ -80,6 +80,10 @@ def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Return the JSON value of a part of the state; its arrays go to `arrays`."""
+    if value is None or isinstance(value, bool | int | str):  # of a hundred thousand clients
+        return value
+    if isinstance(value, float):
+        return str(value) if value in (inf, -inf) else value
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return None
@@ -94,7 +98,7 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
         value = sorted(value)
     if isinstance(value, list):
         return [_saved(each, _inside(name, k), arrays) for k, each in enumerate(value)]
-    return str(value) if value in (inf, -inf) else value
+    return value
 
 
 def load(state: Any, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -129,6 +133,11 @@ def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) 
     """Return a part of the state of type `hint`."""
     if name in arrays:
         return np.array(arrays[name])
+    if value is None and _part(arrays, name):
+        raise TypeError(
+            f"{name!r} must be a field that the method creates, and not optional or part of a list "
+            "or dict: only such an object can load itself"
+        )
     if value is None or hint is Any:
         return value
     origin, inner = get_origin(hint), get_args(hint)
@@ -143,7 +152,7 @@ def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) 
         parts, build = get_type_hints(hint), cast(type, hint)
         found = {k: _loaded(parts[k], _inside(name, k), arrays, v) for k, v in value.items()}
         return build(**found)
-    return hint(value)
+    return hint(value) if isinstance(hint, type) else value
 
 
 def _inside(name: str, key: object) -> str:

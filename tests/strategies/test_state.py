@@ -80,6 +80,16 @@ def test_a_loaded_array_is_the_states_own() -> None:
     assert not state.communities.models.any()
 
 
+def test_a_persistent_object_in_a_list_is_refused_and_named() -> None:
+    @dataclass
+    class Listed:
+        stores: list[UpdateStore]
+
+    arrays, values = save(Listed([UpdateStore()]))
+    with pytest.raises(TypeError, match=r"'stores.0' must be a field that the method creates"):
+        load(Listed([]), arrays, values)
+
+
 def test_a_missing_field_is_named() -> None:
     arrays, values = save(_fresh())
     del values["communities"]["members"]
