@@ -36,7 +36,7 @@ SETTINGS = (
 )  # fmt: skip
 SAME = ("accuracy", "global_accuracy", "communities", "train_loss", "step", "events", "notes")
 """What the records of two runs must have in common, beside the checkpoint."""
-Question = tuple[str, int, int]
+Question = tuple[str, int, int | str]
 """A message's kind, its round, and the client that was asked."""
 
 

@@ -1,0 +1,25 @@
+"""Who was rejected in a round, and why."""
+
+from fl_app.strategies.rejections import Rejections
+from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
+
+
+def test_reasons_of_one_client_stand_together_until_the_next_round() -> None:
+    rejections = Rejections()
+    rejections.begin(3)
+    rejections.add(7, "loss must be a number")
+    rejections.add("node 9", "the sender must be one that was asked")
+    rejections.add(7, "evaluation: status must be OK")
+    assert rejections.by_client == {
+        7: "loss must be a number; evaluation: status must be OK",
+        "node 9": "the sender must be one that was asked",
+    }
+    rejections.begin(4)
+    assert rejections.by_client == {}
+
+
+def test_of_the_failures_only_malformed_replies_are_rejections() -> None:
+    rejections = Rejections()
+    failures = [RejectedReply(1, "no bytes"), LostClient(2, "gone"), ClientFailure(3, "raised")]
+    rejections.add_failed(failures, "evaluation: ")
+    assert rejections.by_client == {1: "evaluation: no bytes"}
