@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from math import inf
-from types import UnionType
+from types import NoneType, UnionType
 from typing import (
     Any,
     Protocol,
@@ -19,6 +19,10 @@ from typing import (
 import numpy as np
 
 from fl_app.types import Vector, Vectors
+
+PLAIN = (int, str, bool, NoneType)
+"""Types that JSON holds as they are: a dict of as many as there are clients takes a shortcut."""
+SCALARS = (int, float, str, bool)
 
 
 @runtime_checkable
@@ -80,7 +84,7 @@ def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Return the JSON value of a part of the state; its arrays go to `arrays`."""
-    if value is None or isinstance(value, bool | int | str):  # of a hundred thousand clients
+    if type(value) in PLAIN:
         return value
     if isinstance(value, float):
         return str(value) if value in (inf, -inf) else value
@@ -93,7 +97,10 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     if is_dataclass(value):
         value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
-        return {str(k): _saved(each, _inside(name, k), arrays) for k, each in value.items()}
+        return {
+            str(k): each if type(each) in PLAIN else _saved(each, _inside(name, k), arrays)
+            for k, each in value.items()
+        }
     if isinstance(value, set):
         value = sorted(value)
     if isinstance(value, list):
@@ -145,6 +152,8 @@ def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) 
         return _loaded(next(h for h in inner if h is not type(None)), name, arrays, value)
     if origin is dict:
         key, each = inner
+        if each in SCALARS:
+            return {key(k): each(v) for k, v in value.items()}
         return {key(k): _loaded(each, _inside(name, k), arrays, v) for k, v in value.items()}
     if origin in (list, set):
         return origin(_loaded(inner[0], _inside(name, k), arrays, v) for k, v in enumerate(value))
