@@ -169,17 +169,17 @@ def bipartition(similarity: Matrix) -> tuple[Labels, float]:
 def _spanning_tree(similarity: Matrix) -> tuple[Labels, Labels]:
     """Return the clients in the order in which Prim's algorithm joins them, and their parents."""
     n = len(similarity)
-    parent, order = np.zeros(n, int), [0]
-    best = similarity[0].astype(float)
-    best[0] = -np.inf
-    for _ in range(n - 1):
+    parent, order = np.zeros(n, int), np.zeros(n, int)
+    outside = np.ones(n, bool)
+    outside[0] = False
+    # the best link of each client to the tree; -inf for those that the tree holds
+    best = np.where(outside, similarity[0], -np.inf)
+    for place in range(1, n):
         chosen = int(best.argmax())
-        order.append(chosen)
-        best[chosen] = -np.inf
-        outside = ~np.isin(np.arange(n), order)
+        order[place], outside[chosen], best[chosen] = chosen, False, -np.inf
         nearer = outside & (similarity[chosen] > best)
         best[nearer], parent[nearer] = similarity[chosen][nearer], chosen
-    return np.array(order), parent
+    return order, parent
 
 
 def sparse_communities(

@@ -1,6 +1,7 @@
 """The bipartition with the least largest cross similarity, against all there are."""
 
 from itertools import product
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -50,3 +51,13 @@ def test_two_opposed_groups_are_told_apart() -> None:
 def test_one_client_has_no_parts() -> None:
     with pytest.raises(ValueError, match="needs at least 2 clients, got 1"):
         bipartition(np.ones((1, 1)))
+
+
+def test_two_thousand_clients_are_cut_in_a_moment() -> None:
+    groups = np.arange(2000) % 2
+    similarity = np.where(groups[:, None] == groups, 0.9, -0.8).astype(np.float32)
+    began = perf_counter()
+    labels, alpha = bipartition(similarity)
+    assert perf_counter() - began < 2.0
+    assert labels.tolist() == groups.tolist()
+    assert alpha == np.float32(-0.8)
