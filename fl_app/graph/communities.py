@@ -17,6 +17,8 @@ Backend = Literal["python-louvain", "fast", "leiden"]
 Linkage = Literal["average", "complete", "single"]
 COPY = 1e-6
 """Clients nearer than this share of the median distance are one but for float32 rounding."""
+STRONGEST = 0.9
+"""Damping of affinity propagation that is tried after a lower one that did not converge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +115,8 @@ def affinity_propagation(
     similarity of different clients: lower gives fewer communities. Of clients at one place,
     nearer than COPY, only the first can be an exemplar: three that are equally suited would
     block each other, and join the next community. Clients all equally far apart are one
-    community. Where the messages do not converge, a damping of 0.9 is tried;
-    where that does not either, a NotConvergedWarning is given and all are one community.
+    community. Where the messages do not converge, a damping of STRONGEST is tried if it is
+    more; where they still do not, a NotConvergedWarning is given and all are one community.
     Numbered as by `louvain`. Frey and Dueck, Science 2007.
     """
     from sklearn.cluster import AffinityPropagation
@@ -126,7 +128,8 @@ def affinity_propagation(
     level = -median if preference == "median" else preference
     copies = np.tril(distance <= COPY * median, -1).any(axis=1)
     suited = np.where(copies, min(level, -float(apart.sum())), level)
-    for strength in (damping, max(damping, 0.9)):
+    tried = (damping, STRONGEST) if damping < STRONGEST else (damping,)
+    for strength in tried:
         method = AffinityPropagation(
             affinity="precomputed", damping=strength, preference=suited,
             random_state=seed % 2**32, max_iter=500,
@@ -138,7 +141,7 @@ def affinity_propagation(
             return canonical(labels.astype(int))
     warnings.warn(
         f"affinity propagation of {len(distance)} clients did not converge with damping "
-        f"{damping} and 0.9; all stay together",
+        f"{' and '.join(map(str, tried))}; all stay together",
         NotConvergedWarning,
         stacklevel=2,
     )

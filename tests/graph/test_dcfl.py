@@ -114,16 +114,24 @@ def test_copies_of_one_client_do_not_join_the_next_community(copies: int) -> Non
     assert found.max() == 2
 
 
-def test_messages_that_do_not_settle_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("damping", "tried"), [(0.5, [0.5, 0.9]), (0.9, [0.9]), (0.95, [0.95])])
+def test_messages_that_do_not_settle_are_reported_after_each_damping_once(
+    monkeypatch: pytest.MonkeyPatch, damping: float, tried: list[float]
+) -> None:
     from sklearn.cluster import AffinityPropagation
 
+    seen = []
+
     def unsettled(self: AffinityPropagation, matrix: np.ndarray) -> AffinityPropagation:
+        seen.append(self.damping)
         self.labels_, self.n_iter_ = np.full(len(matrix), -1), self.max_iter
         return self
 
     monkeypatch.setattr(AffinityPropagation, "fit", unsettled)
-    with pytest.warns(NotConvergedWarning, match="3 clients did not converge"):
-        assert affinity_propagation(_on_a_line(0, 1, 5)).tolist() == [0, 0, 0]
+    with pytest.warns(NotConvergedWarning, match=f"3 clients did not converge.*{tried[-1]};"):
+        found = affinity_propagation(_on_a_line(0, 1, 5), damping=damping)
+    assert found.tolist() == [0, 0, 0]
+    assert seen == tried
 
 
 def test_dunn_index_by_hand() -> None:
