@@ -1,8 +1,11 @@
 """DCFL's distance of update vectors: starts and ends (n, d) in, (n, n) out."""
 
 import numpy as np
+import torch
 
-from fl_app.graph.pairwise import Rows, Sums, blocks, refined, wide, without_rounding
+from fl_app.graph.pairwise import VAGUE, Sums, refined, shape, without_rounding
+from fl_app.graph.table import Rows, Table, blocks, precision, wide
+from fl_app.graph.vector_backends import Some
 from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
 
@@ -15,7 +18,7 @@ def dcfl_distance(starts: Vectors, ends: Vectors) -> Matrix:
     each pair is right however far other rows lie, as in `pairwise.refined`.
     Augello et al., PerCom Workshops 2023, section III.
     """
-    apart, divergence = _parts(starts, ends, starts, ends, same=True)
+    apart, divergence = _parts(starts, ends, starts, ends, own=np.arange(len(ends)))
     distance: Matrix = apart * divergence
     return distance
 
@@ -25,44 +28,68 @@ def dcfl_divergence(starts: Vectors, ends: Vectors) -> Matrix:
 
     Below 1 where updates bring two clients together, above 1 where they part them.
     """
-    _, divergence = _parts(starts, ends, starts, ends, same=True)
+    _, divergence = _parts(starts, ends, starts, ends, own=np.arange(len(ends)))
     np.fill_diagonal(divergence, 0.0)
     return divergence
 
 
 def dcfl_between(
-    starts: Vectors, ends: Vectors, others: SomeVectors, other_ends: SomeVectors
+    starts: Vectors | Table,
+    ends: Vectors | Table,
+    others: SomeVectors | Table,
+    other_ends: SomeVectors | Table,
+    *,
+    own: np.ndarray | None = None,
 ) -> Between:
-    """Return the distance of `dcfl_distance` (n, m) from updates (n, d) to others (m, d)."""
-    apart, divergence = _parts(starts, ends, others, other_ends, same=False)
+    """Return the distance of `dcfl_distance` (n, m) from updates (n, d) to others (m, d).
+
+    `own` (n,) says which of the others each update is.
+    """
+    apart, divergence = _parts(starts, ends, others, other_ends, own=own)
     distance: Between = apart * divergence
     return distance
 
 
+def divergence_between(
+    starts: Vectors | Table,
+    ends: Vectors | Table,
+    others: SomeVectors | Table,
+    other_ends: SomeVectors | Table,
+    *,
+    own: np.ndarray | None = None,
+) -> Between:
+    """Return the factor of `dcfl_divergence` (n, m) from updates (n, d) to others (m, d)."""
+    divergence: Between = _parts(starts, ends, others, other_ends, own=own)[1]
+    return divergence
+
+
 def _parts(
-    a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, *, same: bool
+    a: Rows, b: Rows, c: Rows, d: Rows, *, own: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `|BD|` and `exp(2w)`, both (n, m)."""
+    kind = precision(a, b, c, d)
+    same = b is d
 
-    def measure(rows: Rows, columns: Rows) -> Sums:
+    def measure(some: Some, those: Some) -> Sums:
         """Sum |BD|^2, the squares of B and D, w's numerator, |AB|^2 and |CD|^2."""
-        sums: Sums = np.zeros((5, len(a[rows, :0]), len(c[columns, :0])))
-        for part in blocks(a.shape[1]):
-            b_end, d_end = wide(b, rows, part), wide(d, columns, part)
-            ab, cd = b_end - wide(a, rows, part), d_end - wide(c, columns, part)
-            centre = b_end.mean(axis=0)
-            b_end, d_end = b_end - centre, d_end - centre
-            both = (b_end**2).sum(1)[:, None] + (d_end**2).sum(1)
+        sums = torch.zeros(5, *shape(a, c, some, those), dtype=torch.float64)
+        for part in blocks(a.shape[1], max(sums.shape)):
+            b_end, d_end = wide(b, some, part).to(kind), wide(d, those, part).to(kind)
+            ab, cd = b_end - wide(a, some, part), d_end - wide(c, those, part)
+            centre = b_end.mean(dim=0)
+            b_end -= centre
+            d_end -= centre
+            dot = torch.linalg.vecdot
+            both = dot(b_end, b_end)[:, None] + dot(d_end, d_end)
             sums[0] += both - 2.0 * (b_end @ d_end.T)
             sums[1] += both
-            own, theirs = (ab * b_end).sum(1)[:, None], (cd * d_end).sum(1)
-            sums[2] += own + theirs - ab @ d_end.T - b_end @ cd.T
-            sums[3] += (ab * ab).sum(1)[:, None]
-            sums[4] += (cd * cd).sum(1)
-        return sums
+            sums[2] += dot(ab, b_end)[:, None] + dot(cd, d_end) - ab @ d_end.T - b_end @ cd.T
+            sums[3] += dot(ab, ab)[:, None]
+            sums[4] += dot(cd, cd)
+        return sums.numpy()
 
-    sums = refined(measure, len(a), len(c), same=same)
-    apart = np.sqrt(without_rounding(sums))
+    sums = refined(measure, len(a), len(c), same=same, own=own, vague=VAGUE[kind])
+    apart = np.sqrt(without_rounding(sums, kind))
     scale = apart * (np.sqrt(sums[3]) + np.sqrt(sums[4]))
     w = np.divide(sums[2], scale, out=np.zeros(scale.shape), where=scale > 0)
     return apart, np.exp(2.0 * np.clip(w, -1.0, 1.0))

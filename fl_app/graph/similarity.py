@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from fl_app.graph.pairwise import squared_distances, squared_lengths
+from fl_app.graph.pairwise import inner_products, squared_distances, squared_lengths
+from fl_app.graph.table import Table, narrow
 from fl_app.params import Layout
 from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
@@ -57,38 +58,59 @@ def trusted_distance(models: Vectors, layout: Layout) -> Matrix:
     return trusted_between(models, models, layout)
 
 
-def trusted_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
-    """Return the trusted distance (n, m) of models (n, d) to others (m, d): `trusted_distance`."""
+def trusted_between(
+    models: Vectors | Table,
+    others: SomeVectors | Table,
+    layout: Layout,
+    *,
+    own: np.ndarray | None = None,
+    lengths: tuple[np.ndarray, np.ndarray] | None = None,
+) -> Between:
+    """Return the trusted distance (n, m) of models (n, d) to others (m, d): `trusted_distance`.
+
+    `own` (n,) says which of the others each model is; `lengths`, where they are known, are the
+    norms of the l tensors of `weight_parts` in models (l, n) and others (l, m).
+    """
     there, back = np.zeros((2, len(models), len(others)))
-    for part in _weights(layout):
-        ours, theirs = models[:, part], others[:, part]
-        apart = np.sqrt(squared_distances(ours, theirs, same=others is models))
-        own = np.sqrt(squared_lengths(ours))[:, None]
-        other = np.sqrt(squared_lengths(theirs))[None, :]
-        there += _log_ratio(apart, own, other)
-        back += _log_ratio(apart, other, own)
+    for place, part in enumerate(weight_parts(layout)):
+        ours, theirs = narrow(models, part), narrow(others, part)
+        same = others is models
+        apart = np.sqrt(squared_distances(ours, theirs, same=same, own=own))
+        if lengths is None:
+            ones, twos = np.sqrt(squared_lengths(ours)), np.sqrt(squared_lengths(theirs))
+        else:
+            ones, twos = lengths[0][place], lengths[1][place]
+        there += _log_ratio(apart, ones[:, None], twos[None, :])
+        back += _log_ratio(apart, twos[None, :], ones[:, None])
     # the product of many layers overflows where its logarithm does not
     most = np.log1p(FARTHEST)
     mean: Between = (np.expm1(np.minimum(there, most)) + np.expm1(np.minimum(back, most))) / 2
     return mean
 
 
-def euclidean_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
+def euclidean_between(
+    models: Vectors | Table,
+    others: SomeVectors | Table,
+    layout: Layout,
+    *,
+    own: np.ndarray | None = None,
+) -> Between:
     """Return `|a - b|` (n, m) over the trainable parts of models (n, d) and others (m, d).
 
-    Each pair is right however far other models lie: see `pairwise.refined`.
+    Each pair is right however far other models lie: see `pairwise.refined`. `own` (n,) says
+    which of the others each model is.
     """
-    part, same = layout.direction, others is models
-    distance: Between = np.sqrt(squared_distances(models[:, part], others[:, part], same=same))
+    ours, theirs = narrow(models, layout.direction), narrow(others, layout.direction)
+    same = others is models
+    distance: Between = np.sqrt(squared_distances(ours, theirs, same=same, own=own))
     return distance
 
 
-def cosine_between(models: Vectors, others: SomeVectors, layout: Layout) -> Between:
+def cosine_between(models: Vectors | Table, others: SomeVectors | Table, layout: Layout) -> Between:
     """Return `1 - cos(a, b)` (n, m) in [0, 2] over the trainable parts, 1 where one is zero."""
-    part = layout.direction
-    lengths = [np.linalg.norm(each[:, part], axis=1) for each in (models, others)]
-    products = models[:, part] @ others[:, part].T
-    distance: Between = 2.0 - shifted_cosine(products, *lengths)
+    ours, theirs = narrow(models, layout.direction), narrow(others, layout.direction)
+    lengths = [np.sqrt(squared_lengths(each)) for each in (ours, theirs)]
+    distance: Between = 2.0 - shifted_cosine(inner_products(ours, theirs), *lengths)
     return distance
 
 
@@ -101,7 +123,7 @@ DISTANCES: Mapping[str, Distance] = {
 """Distances of models by the name that a configuration gives them."""
 
 
-def _weights(layout: Layout) -> list[slice]:
+def weight_parts(layout: Layout) -> list[slice]:
     """Return the place of each trainable tensor of two or more dimensions."""
     ends = np.cumsum(layout.sizes).tolist()
     pieces = zip(layout.shapes, layout.sizes, ends, strict=True)

@@ -1,14 +1,16 @@
-"""Where the latest updates lie: in memory, on disk in half precision, or as sketches.
+"""Where the clients' vectors lie: in memory, on disk in half precision, or as sketches.
 
-All give inner products of some rows with all rows, which is what cosine similarity needs;
-none ever holds anything of size (n, n, d). Products are torch's: the threads of numpy's
-OpenBLAS spin for each other, and beside other work on the same cores such long products then
-took up to four hundred times longer.
+All give rows back as long as they came, and inner products of some rows with all rows, which
+is what cosine similarity needs; none ever holds anything of size (n, n, d). Products are
+torch's: the threads of numpy's OpenBLAS spin for each other, and beside other work on the same
+cores such long products then took up to four hundred times longer.
 """
 
+import mmap
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,31 +22,48 @@ BLOCK_BYTES = 256 * 2**20
 """Rows read from disk at a time: large enough for matrix multiplication to run at speed."""
 BLOCK_COLUMNS = 4096
 """Columns multiplied at a time: short enough to stay in the processor's cache."""
+MAPPED_BYTES = 2**30
+"""Bytes of the file that count as memory of this process before they are given back."""
 LONGEST = 1e18
 """Norm of a sketch at most: its square, and products of two, stay finite in float32."""
-Mode = Literal["auto", "exact", "disk", "sketch"]
+Store = Literal["auto", "exact", "disk", "sketch"]
+Some = np.ndarray | slice
+Stored = dict[str, np.ndarray]
 
 
 @runtime_checkable
 class VectorBackend(Protocol):
-    """Rows of updates, written one at a time."""
+    """Rows of vectors, written one at a time.
 
-    def put(self, row: int, update: Vector) -> None:
-        """Keep `update` (d,) as `row`, which is at most the number of rows."""
+    `precision` is the type that distances among the rows are computed in: double precision
+    where rows are exact. `whole` says that the rows are the vectors, and not sketches.
+    """
+
+    precision: ClassVar[torch.dtype]
+    whole: ClassVar[bool]
+
+    def put(self, row: int, vector: Vector) -> None:
+        """Store `vector` (d,) as `row`, which is at most the number of rows."""
+
+    def read(self, rows: Some, part: slice) -> torch.Tensor:
+        """Return some columns of some rows, float32 and unscaled; a view where that is free."""
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return inner products (m, count) of `rows` (m,) with the first `count`, and the
-        lengths (count,)."""
+        lengths (count,) of the rows as they are stored."""
 
-    def updates(self, count: int) -> np.ndarray:
-        """Return what is kept of the first `count` updates (count, w)."""
+    def stored(self, count: int) -> Stored:
+        """Return what is stored of the first `count` rows, for a checkpoint."""
 
-    def restore(self, kept: np.ndarray) -> None:
-        """Take up what `updates` returned."""
+    def restore(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Take up what `stored` returned."""
 
 
 class InMemory:
     """Exact: float32 in memory, n * d * 4 bytes."""
+
+    precision: ClassVar[torch.dtype] = torch.float64
+    whole: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int = 0) -> None:
         # np.empty costs no memory until it is written: room for all clients is free
@@ -52,12 +71,16 @@ class InMemory:
         self._kept = np.empty((0, 0), np.float32)
         self._lengths = np.empty(0)
 
-    def put(self, row: int, update: np.ndarray) -> None:
-        """Keep an update; room doubles beyond the capacity."""
+    def put(self, row: int, vector: np.ndarray) -> None:
+        """Store a vector; room doubles beyond the capacity."""
         if row >= len(self._kept):
-            self._grow(row, update.shape[0])
-        self._kept[row] = update
-        self._lengths[row] = np.linalg.norm(update)
+            self._grow(row, vector.shape[0])
+        self._kept[row] = vector
+        self._lengths[row] = np.linalg.norm(vector)
+
+    def read(self, rows: Some, part: slice) -> torch.Tensor:
+        """Return rows as they are; slices of rows are views."""
+        return torch.from_numpy(self._kept[rows, part])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Sum the products of blocks of columns: neither a copy of the rows nor a slow shape.
@@ -71,14 +94,14 @@ class InMemory:
             found.addmm_(part[chosen], part.T)
         return found.numpy(), self._lengths[:count]
 
-    def updates(self, count: int) -> np.ndarray:
-        """Return the updates (count, d), a view."""
-        return self._kept[:count]
+    def stored(self, count: int) -> Stored:
+        """Return the vectors (count, d), a view."""
+        return {"vectors": self._kept[:count]}
 
-    def restore(self, kept: np.ndarray) -> None:
-        """Take up the updates (n, d)."""
-        for row, update in enumerate(kept):
-            self.put(row, update)
+    def restore(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Take up the vectors (n, d)."""
+        for row, vector in enumerate(stored["vectors"]):
+            self.put(row, vector)
 
     def _grow(self, row: int, length: int) -> None:
         room = max(8, self._capacity, 2 * row)
@@ -91,63 +114,93 @@ class InMemory:
 class OnDisk:
     """Memory-mapped half precision: n * d * 2 bytes on disk, one block of rows in memory.
 
-    Each update is scaled by its largest entry, so that small entries keep their digits:
-    relative error 2^-11 of each entry, about 1e-6 of a cosine in 1e6 dimensions.
+    Each vector is divided by its largest entry, which is stored beside it, so that small
+    entries keep their digits: relative error 2^-11 of each entry, about 1e-6 of a cosine in
+    1e6 dimensions. Distances are computed in float32, which is finer than what is stored.
     """
+
+    precision: ClassVar[torch.dtype] = torch.float32
+    whole: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int, folder: Path | None = None) -> None:
         self._capacity = capacity
         self._folder = TemporaryDirectory(prefix="fl-app-updates-", dir=folder)
         self._kept = np.empty((0, 0), np.float16)
+        self._scales = np.ones(capacity, np.float32)
         self._lengths = np.empty(capacity)
+        self._mapped = 0
 
-    def put(self, row: int, update: np.ndarray) -> None:
-        """Keep the direction of an update; raises ValueError beyond the capacity."""
+    def put(self, row: int, vector: np.ndarray) -> None:
+        """Store a vector; raises ValueError beyond the capacity."""
         if row >= self._capacity:
             raise ValueError(
                 f"the store on disk has room for {self._capacity} clients, got one more; "
                 "set population.clients to the number of clients that may come"
             )
         if not len(self._kept):
-            self._open(update.shape[0])
-        scaled = (update / (np.abs(update).max() or 1.0)).astype(np.float16)
-        self._kept[row] = scaled
-        self._lengths[row] = np.linalg.norm(scaled.astype(np.float32))
+            self._open(vector.shape[0])
+        scale = np.float32(np.abs(vector).max() or 1.0)
+        self._write(row, (vector / scale).astype(np.float16), scale)
+
+    def read(self, rows: Some, part: slice) -> torch.Tensor:
+        """Return rows in float32, times their scales."""
+        scales = torch.from_numpy(self._scales[rows])
+        found = torch.from_numpy(self._kept[rows, part]).to(torch.float32)
+        self._release(found.numel() * 2)
+        return found.mul_(scales[:, None])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Multiply block by block; blocks are as large as BLOCK_BYTES."""
-        chosen = self._kept[rows].astype(np.float32)
+        chosen = self.read(rows, slice(None))
         step = max(1, BLOCK_BYTES // (4 * self._kept.shape[1]))
-        found = np.empty((len(rows), count), np.float32)
+        found = torch.empty(len(rows), count)
         for start in range(0, count, step):
             part = slice(start, min(start + step, count))
-            block = self._kept[part].astype(np.float32)
-            found[:, part] = (torch.from_numpy(chosen) @ torch.from_numpy(block).T).numpy()
-        return found, self._lengths[:count]
+            torch.matmul(chosen, self.read(part, slice(None)).T, out=found[:, part])
+        return found.numpy(), self._lengths[:count]
 
-    def updates(self, count: int) -> np.ndarray:
-        """Return the scaled updates (count, d), a view of the disk."""
-        return self._kept[:count]
+    def stored(self, count: int) -> Stored:
+        """Return the scaled vectors (count, d), a view of the disk, and their scales (count,)."""
+        return {"vectors": self._kept[:count], "scales": self._scales[:count]}
 
-    def restore(self, kept: np.ndarray) -> None:
-        """Take up the scaled updates (n, d)."""
-        for row, update in enumerate(kept):
-            self.put(row, update.astype(np.float32))
+    def restore(self, stored: Mapping[str, np.ndarray]) -> None:
+        """Take up the scaled vectors (n, d) and their scales (n,)."""
+        if len(stored["vectors"]) and not len(self._kept):
+            self._open(stored["vectors"].shape[1])
+        for row, (vector, scale) in enumerate(
+            zip(stored["vectors"], stored["scales"], strict=True)
+        ):
+            self._write(row, vector, scale)
+
+    def _write(self, row: int, scaled: np.ndarray, scale: np.float32) -> None:
+        self._kept[row], self._scales[row] = scaled, scale
+        self._lengths[row] = float(scale) * np.linalg.norm(scaled.astype(np.float32))
+        self._release(scaled.nbytes)
 
     def _open(self, length: int) -> None:
         path = Path(self._folder.name) / "updates.f16"
         shape = (self._capacity, length)
         self._kept = np.memmap(path, np.float16, "w+", shape=shape)
 
+    def _release(self, used: int) -> None:
+        """Give pages back from time to time: the system keeps them as long as it has room."""
+        self._mapped += used
+        if self._mapped > MAPPED_BYTES:
+            self._mapped = 0
+            self._kept._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
 
 class Sketched:
     """Count sketch: each entry, with a random sign, is added to one of `dimension` buckets.
 
-    The inner product of two sketches is an unbiased estimate; the cosine c of two updates
+    The inner product of two sketches is an unbiased estimate; the cosine c of two vectors
     comes out with a standard error of about (1 - c^2) / sqrt(dimension): 0.008 at 16,384
     and c = 0. Buckets are filled evenly by one keyed permutation of the entries.
     Charikar et al., ICALP 2002; as random projection, Weinberger et al., ICML 2009, lemma 2.
     """
+
+    precision: ClassVar[torch.dtype] = torch.float64
+    whole: ClassVar[bool] = False
 
     def __init__(self, *, dimension: int, seed: int, capacity: int = 0) -> None:
         self.dimension = dimension
@@ -156,34 +209,38 @@ class Sketched:
         self._order = np.empty(0, np.intp)
         self._signs = np.empty(0, np.float32)
 
-    def put(self, row: int, update: np.ndarray) -> None:
-        """Keep the sketch of an update."""
-        self._rows.put(row, self.sketch(update))
+    def put(self, row: int, vector: np.ndarray) -> None:
+        """Store the sketch of a vector."""
+        self._rows.put(row, self.sketch(vector))
 
-    def sketch(self, update: np.ndarray) -> np.ndarray:
-        """Return the sketch (dimension,) of an update (d,)."""
-        if len(self._order) != len(update):
-            self._plan(len(update))
-        each = -(-len(update) // self.dimension)
+    def sketch(self, vector: np.ndarray) -> np.ndarray:
+        """Return the sketch (dimension,) of a vector (d,)."""
+        if len(self._order) != len(vector):
+            self._plan(len(vector))
+        each = -(-len(vector) // self.dimension)
         dealt = np.zeros(each * self.dimension, np.float32)
-        np.multiply(update[self._order], self._signs, out=dealt[: len(update)])
+        np.multiply(vector[self._order], self._signs, out=dealt[: len(vector)])
         # bucket b takes entries b, b + dimension, ...: the padding is spread evenly
         sums: np.ndarray = dealt.reshape(each, self.dimension).sum(axis=0)
-        # signs that happen to agree make a sketch longer than its update: float32 must hold it
+        # signs that happen to agree make a sketch longer than its vector: float32 must hold it
         length = float(np.linalg.norm(sums.astype(np.float64)))
         return sums if length <= LONGEST else (sums * (LONGEST / length)).astype(np.float32)
+
+    def read(self, rows: Some, part: slice) -> torch.Tensor:
+        """Return sketches."""
+        return self._rows.read(rows, part)
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Inner products and lengths of the sketches."""
         return self._rows.products(rows, count)
 
-    def updates(self, count: int) -> np.ndarray:
+    def stored(self, count: int) -> Stored:
         """Return the sketches (count, dimension), a view."""
-        return self._rows.updates(count)
+        return self._rows.stored(count)
 
-    def restore(self, kept: np.ndarray) -> None:
+    def restore(self, stored: Mapping[str, np.ndarray]) -> None:
         """Take up the sketches (n, dimension)."""
-        self._rows.restore(kept)
+        self._rows.restore(stored)
 
     def _plan(self, length: int) -> None:
         draw = generator(self.seed, purpose="sketch")
@@ -192,18 +249,27 @@ class Sketched:
 
 
 def choose(
-    mode: Mode, *, clients: int, length: int, memory_gb: float, dimension: int, seed: int
+    store: Store,
+    *,
+    clients: int,
+    length: int,
+    memory_gb: float,
+    dimension: int,
+    seed: int,
+    whole: bool = False,
 ) -> VectorBackend:
-    """Return the backend named by `mode`; `auto` is exact up to `memory_gb`, else sketches.
+    """Return the backend named by `store`; `auto` is exact up to `memory_gb`, else sketches.
 
-    Also exact where a sketch would be no smaller than an update. On disk only by name: every
-    row is read every round, which takes fifty times as long as sketches do.
+    Also exact where a sketch would be no smaller than a vector. With `whole`, for a method
+    that needs the vectors themselves, `auto` is on disk beyond `memory_gb`: every row is read
+    every round, which takes fifty times as long as sketches do.
     """
-    if mode == "auto":
-        needed = clients * length * 4 / 2**30
-        mode = "exact" if length <= dimension or needed <= memory_gb else "sketch"
-    if mode == "exact":
+    if store == "auto":
+        fits = clients * length * 4 / 2**30 <= memory_gb
+        smaller = "disk" if whole else "exact" if length <= dimension else "sketch"
+        store = "exact" if fits else smaller  # type: ignore[assignment]
+    if store == "exact":
         return InMemory(capacity=clients)
-    if mode == "disk":
+    if store == "disk":
         return OnDisk(capacity=clients)
     return Sketched(dimension=dimension, seed=seed, capacity=clients)

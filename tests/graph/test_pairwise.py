@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.pairwise import COLUMNS, refined, squared_distances, squared_lengths
+from fl_app.graph.pairwise import refined, squared_distances, squared_lengths
+from fl_app.graph.table import MOST_COLUMNS as COLUMNS
 
 
 def _plain(models: np.ndarray, others: np.ndarray) -> np.ndarray:

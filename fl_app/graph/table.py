@@ -1,0 +1,67 @@
+"""Rows that distances are measured among: an array, or a part of what clients' vectors lie in."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from fl_app.graph.vector_backends import Some, VectorBackend
+
+TILE_BYTES = 64 * 2**20
+"""Of a block of columns in double precision, all rows of it."""
+LEAST_COLUMNS = 512
+MOST_COLUMNS = 65_536
+
+
+@dataclass(frozen=True)
+class Table:
+    """Some rows (n,) and columns of a backend: stands for an array (n, d) that need not fit."""
+
+    backend: VectorBackend
+    chosen: np.ndarray
+    part: slice
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (n, d)."""
+        return len(self.chosen), self.part.stop - self.part.start
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+
+Rows = np.ndarray | Table
+
+
+def narrow(rows: Rows, part: slice) -> Rows:
+    """Return some columns of rows (n, d), without a copy."""
+    if not isinstance(rows, Table):
+        view: np.ndarray = rows[:, part]
+        return view
+    start, stop, _ = part.indices(rows.shape[1])
+    return replace(rows, part=slice(rows.part.start + start, rows.part.start + stop))
+
+
+def wide(rows: Rows, some: Some, part: slice) -> torch.Tensor:
+    """Return a copy of some rows and columns, in the precision that these are worth."""
+    if not isinstance(rows, Table):
+        return torch.from_numpy(rows[some, part].astype(np.float64))
+    start, stop, _ = part.indices(rows.shape[1])
+    place = slice(rows.part.start + start, rows.part.start + stop)
+    found = rows.backend.read(rows.chosen[some], place)
+    return found.to(rows.backend.precision, copy=True)
+
+
+def precision(*tables: Rows) -> torch.dtype:
+    """Return the coarser precision of the tables: that of arrays is double."""
+    kinds = [
+        each.backend.precision if isinstance(each, Table) else torch.float64 for each in tables
+    ]
+    return torch.float32 if torch.float32 in kinds else torch.float64
+
+
+def blocks(length: int, rows: int) -> list[slice]:
+    """Return slices of so many columns: blocks of all rows in double precision stay small."""
+    fitting = TILE_BYTES // (8 * max(1, rows))
+    step = min(MOST_COLUMNS, max(LEAST_COLUMNS, fitting))
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
