@@ -20,10 +20,13 @@ import numpy as np
 from table import header, row, write_section
 
 from fl_app.evaluation.agreement import adjusted_rand
-from fl_app.graph.communities import CommunityDetection, find
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.communities import CommunityDetection
+from fl_app.graph.detection import ByModularity
+from fl_app.graph.measures import ShiftedCosine
 from fl_app.graph.similarity import flic_similarity
-from fl_app.graph.store import UpdateStore
-from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, choose
+from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend, choose
+from fl_app.graph.vectors import ClientVectors
 from fl_app.records.checkpoint import read
 
 LENGTH = 1_663_370
@@ -55,16 +58,21 @@ def gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def graph_on(backend: VectorBackend) -> ClientGraph:
+    """Return the graph that FLIC has, on a backend."""
+    return ClientGraph(ShiftedCosine(), ByModularity(CommunityDetection()), ClientVectors(backend))
+
+
 def measure(clients: int, mode: str) -> dict[str, float | list[float]]:
     """Fill a store and time some rounds of it, in a process of its own."""
     planted = Planted()
     before = gigabytes()
     backend = choose(mode, clients=clients, length=LENGTH, memory_gb=64, dimension=SKETCH, seed=0)  # type: ignore[arg-type]
-    store, detection = UpdateStore(backend), CommunityDetection()
+    graph = graph_on(backend)
     for client in range(clients):
-        store.put(client, planted.update(client, 0), 0)
+        graph.put(client, planted.update(client, 0), 0)
     began = time.perf_counter()
-    find(store, detection)
+    graph.labels()
     first = time.perf_counter() - began
     draw, steps = np.random.default_rng(1), []
     for number in range(1, ROUNDS + 1):
@@ -72,8 +80,8 @@ def measure(clients: int, mode: str) -> dict[str, float | list[float]]:
         updates = [planted.update(client, number) for client in cohort]
         began = time.perf_counter()
         for client, update in zip(cohort, updates, strict=True):
-            store.put(client, update, number)
-        labels = find(store, detection)
+            graph.put(client, update, number)
+        labels = graph.labels()
         steps.append(time.perf_counter() - began)
     ari = adjusted_rand(np.arange(clients) % GROUPS, labels)
     return {"first": first, "steps": steps, "gigabytes": gigabytes() - before, "ari": ari}
@@ -106,10 +114,13 @@ def steps(sizes: list[int]) -> None:
 def errors(run: Path) -> None:
     """Compare cosines and communities of the smaller stores with exact ones; write the section."""
     checkpoint = read(run / "checkpoint")
-    updates = checkpoint.arrays["store.updates"]
+    updates = checkpoint.arrays["graph.stored.vectors"]
     exact = flic_similarity(updates)
     apart = ~np.eye(len(updates), dtype=bool)
-    backends = {"exact": InMemory(), "disk": OnDisk(capacity=len(updates))}
+    backends: dict[str, VectorBackend] = {
+        "exact": InMemory(),
+        "disk": OnDisk(capacity=len(updates)),
+    }
     for dimension in (1024, 4096, SKETCH, 65_536):
         backends[f"sketch of {dimension:,}"] = Sketched(dimension=dimension, seed=0)
     lines = [
@@ -122,11 +133,11 @@ def errors(run: Path) -> None:
     ]  # fmt: skip
     reference = None
     for name, backend in backends.items():
-        store = UpdateStore(backend)
+        graph = graph_on(backend)
         for client, update in enumerate(updates):
-            store.put(client, update, 1)
-        error = (store.similarity()[1] - exact)[apart]
-        labels = find(store, CommunityDetection())
+            graph.put(client, update, 1)
+        error = (graph.values() - exact)[apart]
+        labels = graph.labels()
         reference = labels if reference is None else reference
         promised = f"{backend.dimension**-0.5:.1e}" if isinstance(backend, Sketched) else ""
         lines.append(

@@ -105,7 +105,7 @@ def check(
         values[key] = _target(key, tree.get(key), found, built=built)
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
-    found += [] if on_client else cross_checks(values)
+    found += [] if on_client else cross_checks(values, _graph_defaults())
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -163,6 +163,14 @@ def _reason(*overrides: str) -> str | None:
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@cache
+def _graph_defaults() -> dict[str, Any]:
+    """Return the settings of the graph that a run has unless it is told otherwise."""
+    tree = OmegaConf.to_container(OmegaConf.load(CONF / "graph" / "default.yaml"))
+    assert isinstance(tree, dict)
+    return {str(name): value for name, value in tree.items()}
 
 
 @cache

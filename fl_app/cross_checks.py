@@ -1,13 +1,17 @@
 """Rules between the groups of a configuration that need nothing but their values."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from fl_app.schema import EngineConfig, Target
+from fl_app.schema import EngineConfig, GraphConfig, Target
 
 
-def cross_checks(values: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong between the typed groups, each rule where its parts are sound."""
+def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong between the typed groups, each rule where its parts are sound.
+
+    `graph_defaults` are the settings of the graph as conf has them.
+    """
     found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
     records, engine = values["records"], values["engine"]
@@ -42,6 +46,19 @@ def cross_checks(values: Mapping[str, Any]) -> list[str]:
             f"records.snapshot_rounds must be at most rounds={rounds}, "
             f"got {records.snapshot_rounds}; drop the later ones"
         )
+    return found + _without_effect(strategy, values["graph"], graph_defaults)
+
+
+def _without_effect(
+    strategy: Target | None, graph: GraphConfig | None, defaults: Mapping[str, Any]
+) -> list[str]:
+    """Say which settings of the graph were given and have no effect on this strategy."""
+    method = strategy.resolve() if strategy else None
+    use = getattr(method, "graph_use", None)
+    if strategy is None or method is None or graph is None or use is None:
+        return []
+    name = getattr(method, "name", None) or method.__name__.lower()
+    found: list[str] = use.problems(name, strategy.options, asdict(graph), defaults)
     return found
 
 

@@ -62,7 +62,6 @@ def strategy(config: Config) -> CommunityStrategy:
             choose,
             graph.store,
             clients=config.population.options["clients"],
-            length=layout.direction.stop,
             memory_gb=graph.memory_gb,
             dimension=graph.sketch_dim,
             seed=config.seed,

@@ -17,6 +17,8 @@ Between = Float[np.ndarray, "n m"]
 Weights = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]
+Some = Int[np.ndarray, " m"]
+"""Labels or rows of some of n clients."""
 
 LARGEST = 2**31 - 1
 """Of every whole number that is a setting: arrays and threads count no further."""

@@ -10,7 +10,6 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from fl_app.graph.store import UpdateStore
 from fl_app.types import Labels, Matrix
 
 Backend = Literal["python-louvain", "fast", "leiden"]
@@ -23,26 +22,13 @@ STRONGEST = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityDetection:
-    """The settings of community detection: see `louvain`, and `find` for graphs of many clients."""
+    """How communities are found: see `louvain`, and `detection.ByModularity` for many clients."""
 
     backend: Backend = "python-louvain"
     resolution: float = 1.0
     sparse_above: int = 500
     neighbours: int = 32
     seed: int = 0
-
-
-def find(store: UpdateStore, how: CommunityDetection) -> Labels:
-    """Return the community of each client of a store (n,), in the order of its ids.
-
-    Above `sparse_above` clients on the graph of their nearest `neighbours`, and then by
-    scikit-network, since python-louvain takes seconds from a thousand clients on.
-    """
-    options: dict[str, Any] = {"resolution": how.resolution, "seed": how.seed}
-    if len(store) <= how.sparse_above:
-        return louvain(store.similarity()[1], backend=how.backend, **options)
-    quick: Backend = "leiden" if how.backend == "leiden" else "fast"
-    return sparse_communities(store.nearest(how.neighbours)[1], backend=quick, **options)
 
 
 def louvain(
@@ -86,16 +72,18 @@ def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "ave
     largest or smallest distance of their members. Numbered as by `louvain`. Raises ValueError
     for a negative threshold. Briggs et al., IJCNN 2020, section III.
     """
-    from sklearn.cluster import AgglomerativeClustering
+    from scipy.cluster import hierarchy
 
     if threshold < 0:
         raise ValueError(f"threshold must be at least 0, got {threshold}; it is a distance")
-    if len(distance) == 1:
+    n = len(distance)
+    if n == 1:
         return np.zeros(1, int)
-    method = AgglomerativeClustering(
-        n_clusters=None, metric="precomputed", linkage=linkage, distance_threshold=threshold
-    )
-    return canonical(method.fit_predict(distance).astype(int))
+    pairs = np.concatenate([distance[row, row + 1 :] for row in range(n - 1)])
+    merges = hierarchy.linkage(pairs.astype(np.float64, copy=False), linkage)
+    # merged are those nearer than the threshold, and not those at it
+    below = np.nextafter(threshold, -np.inf)
+    return canonical(hierarchy.fcluster(merges, below, "distance").astype(int))
 
 
 class NotConvergedWarning(UserWarning):
@@ -146,43 +134,6 @@ def affinity_propagation(
         stacklevel=2,
     )
     return np.zeros(len(distance), int)
-
-
-def bipartition(similarity: Matrix) -> tuple[Labels, float]:
-    """Return the two parts (n,) whose largest cross similarity is least, and that similarity.
-
-    Exactly: the parts that the maximum spanning tree of `similarity` (n, n) falls into
-    without its weakest edge (the first of equals). 0 is the larger part, of equal ones that
-    of the smallest member. Raises ValueError for fewer than two clients.
-    Sattler et al., ICASSP 2020, eq. 4.
-    """
-    n = len(similarity)
-    if n < 2:
-        raise ValueError(f"a bipartition needs at least 2 clients, got {n}; keep them together")
-    joined, parent = _spanning_tree(similarity)
-    weights = similarity[joined[1:], parent[joined[1:]]]
-    cut = int(weights.argmin()) + 1
-    labels = np.zeros(n, int)
-    labels[joined[cut]] = 1
-    for client in joined[cut + 1 :].tolist():  # parents come before their children
-        labels[client] = labels[parent[client]]
-    return canonical(labels), float(weights[cut - 1])
-
-
-def _spanning_tree(similarity: Matrix) -> tuple[Labels, Labels]:
-    """Return the clients in the order in which Prim's algorithm joins them, and their parents."""
-    n = len(similarity)
-    parent, order = np.zeros(n, int), np.zeros(n, int)
-    outside = np.ones(n, bool)
-    outside[0] = False
-    # the best link of each client to the tree; -inf for those that the tree holds
-    best = np.where(outside, similarity[0], -np.inf)
-    for place in range(1, n):
-        chosen = int(best.argmax())
-        order[place], outside[chosen], best[chosen] = chosen, False, -np.inf
-        nearer = outside & (similarity[chosen] > best)
-        best[nearer], parent[nearer] = similarity[chosen][nearer], chosen
-    return order, parent
 
 
 def sparse_communities(

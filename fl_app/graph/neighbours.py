@@ -3,21 +3,22 @@
 import numpy as np
 from scipy import sparse
 
-from fl_app.types import Labels, Matrix
+from fl_app.types import Matrix
 
 BLOCK = 256
 """Rows sorted at a time: their copies stay small beside the matrix."""
 
 
 class Neighbours:
-    """The `count` most similar others of each client, exact after every change.
+    """The `count` nearest others of each client, exact after every change.
 
-    A change of a few rows touches few lists: those of the changed clients, those that hold
-    one of them, and those that one of them now enters. Only these are sorted again.
+    Nearest are those of the largest entries, or of the `smallest`. A change of a few rows
+    touches few lists: those of the changed clients, those that hold one of them, and those
+    that one of them now enters. Only these are sorted again.
     """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, *, smallest: bool = False) -> None:
+        self.count, self.smallest = count, smallest
         self._lists = np.empty((0, 0), np.intp)
 
     def update(self, matrix: Matrix, changed: np.ndarray) -> None:
@@ -25,7 +26,7 @@ class Neighbours:
         n, known = len(matrix), len(self._lists)
         width = min(self.count, n - 1)
         if self._lists.shape[1] != width:
-            self._lists = nearest(matrix, np.arange(n), width)
+            self._lists = nearest(matrix, np.arange(n), width, smallest=self.smallest)
             return
         lists = np.empty((n, width), np.intp)
         lists[:known] = self._lists
@@ -34,39 +35,63 @@ class Neighbours:
         old = np.flatnonzero(~stale)
         moved = np.zeros(n, bool)
         moved[changed] = True
-        holds = moved[lists[old]].any(axis=1)
-        least = matrix[old[:, None], lists[old]].min(axis=1, initial=np.inf)
-        enters = (matrix[np.ix_(old, changed)] >= least[:, None]).any(axis=1)
-        stale[old] = holds | enters
+        stale[old] = moved[lists[old]].any(axis=1) | self._entered(matrix, lists, old, changed)
         again = np.flatnonzero(stale)
-        lists[again] = nearest(matrix, again, width)
+        lists[again] = nearest(matrix, again, width, smallest=self.smallest)
         self._lists = lists
 
-    def graph(self, matrix: Matrix, order: Labels) -> sparse.csr_matrix:
-        """Return the symmetric graph (n, n) with clients in the given order of rows."""
+    def _entered(
+        self, matrix: Matrix, lists: np.ndarray, old: np.ndarray, changed: np.ndarray
+    ) -> np.ndarray:
+        """Return which of the old lists (o,) a changed client is near enough to enter."""
+        held, come = matrix[old[:, None], lists[old]], matrix[np.ix_(old, changed)]
+        if self.smallest:
+            held, come = -held, -come
+        least = held.min(axis=1, initial=np.inf)
+        entered: np.ndarray = (come >= least[:, None]).any(axis=1)
+        return entered
+
+    def lists(self, matrix: Matrix) -> np.ndarray:
+        """Return the columns (n, w) of the neighbours of every row."""
         n = len(matrix)
         if len(self._lists) != n:
             self.update(matrix, np.arange(n))
-        width = self._lists.shape[1]
-        rows, columns = np.repeat(np.arange(n), width), self._lists.ravel()
-        place = np.empty(n, np.intp)
-        place[order] = np.arange(n)
-        weights = matrix[rows, columns].astype(np.float64)
-        half = sparse.csr_matrix((weights, (place[rows], place[columns])), (n, n))
-        return half.maximum(half.T).tocsr()
+        return self._lists
 
 
-def nearest(matrix: Matrix, rows: np.ndarray, count: int) -> np.ndarray:
+def symmetric(lists: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
+    """Return the symmetric graph (n, n) of neighbours (n, w) by the weights of edges (n, w)."""
+    n, width = lists.shape
+    rows = np.repeat(np.arange(n), width)
+    half = sparse.csr_matrix((weights.ravel(), (rows, lists.ravel())), (n, n))
+    whole = half.maximum(half.T).tocsr()
+    whole.eliminate_zeros()
+    return whole
+
+
+def nearest(
+    matrix: Matrix,
+    rows: np.ndarray,
+    count: int,
+    *,
+    columns: np.ndarray | None = None,
+    smallest: bool = False,
+) -> np.ndarray:
     """Return the columns (m, count) of the largest entries of some rows, the diagonal aside.
 
-    Of equal entries those of the smaller columns: the lists depend on the matrix alone, and
-    not on the changes that led to it.
+    Or of the `smallest` entries; where `columns` (c,) are given, which hold the rows in the
+    same order, only these count and places among them are returned. Of equal entries those of
+    the smaller columns: the lists depend on the matrix alone, and not on the changes that led
+    to it.
     """
     found = np.empty((len(rows), count), np.intp)
     for start in range(0, len(rows) if count else 0, BLOCK):
         some = rows[start : start + BLOCK]
-        part = matrix[some]
-        part[np.arange(len(some)), some] = -np.inf
+        part = matrix[some] if columns is None else matrix[np.ix_(some, columns)]
+        if smallest:
+            np.negative(part, out=part)
+        own = some if columns is None else np.arange(start, start + len(some))
+        part[np.arange(len(some)), own] = -np.inf
         least = np.partition(part, -count, axis=1)[:, -count, None]
         above, equal = part > least, part == least
         room = count - above.sum(axis=1, keepdims=True)

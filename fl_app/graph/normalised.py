@@ -8,6 +8,8 @@ OUT_OF_SCALE = 2.0
 """A client is out of scale when its median distance is above this multiple of the others' reach."""
 REACH = 2 / 3
 """Share of the other clients that the reach of a client covers: liars are fewer than the rest."""
+BLOCK_ROWS = 256
+"""Rows sorted at a time: their copies stay small beside the matrix."""
 
 
 def normalised_similarity(
@@ -34,14 +36,21 @@ def normalised_similarity(
     pairs = np.outer(counted, counted) & ~np.eye(len(distance), dtype=bool)
     apart = distance[pairs]
     low, high = (apart.min(), apart.max()) if apart.size else (0.0, 0.0)
-    spread = high - low
-    if spread > 0:
-        near = 1.0 - (np.clip(distance, low, high) - low) / spread
-    else:
-        near = (distance <= high).astype(float)
-    similarity: Matrix = near**exponent
+    similarity: Matrix = nearness(distance, low, high) ** exponent
     np.fill_diagonal(similarity, 0.0)
     return similarity
+
+
+def nearness(distance: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return `1 - (v - low) / (high - low)` of distances v of any shape, held in [0, 1].
+
+    Where low and high are equal it is 1 up to them and 0 beyond.
+    """
+    spread = high - low
+    near: np.ndarray = (distance <= high).astype(float)
+    if spread > 0:
+        near = 1.0 - (np.clip(distance, low, high) - low) / spread
+    return near
 
 
 def in_scale(distance: Matrix) -> np.ndarray:
@@ -57,7 +66,14 @@ def in_scale(distance: Matrix) -> np.ndarray:
     n = len(distance)
     if n < 3:
         return np.ones(n, bool)
-    others = np.sort(distance + np.diag(np.full(n, np.inf)), axis=1)[:, : n - 1]
-    medians, reaches = others[:, (n - 2) // 2], others[:, int(REACH * (n - 2))]
+    middle, far = (n - 2) // 2, int(REACH * (n - 2))
+    medians, reaches = np.empty((2, n))
+    for start in range(0, n, BLOCK_ROWS):
+        block = np.array(distance[start : start + BLOCK_ROWS])
+        block[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
+        block.partition((middle, far), axis=1)
+        medians[start : start + len(block)] = block[:, middle]
+        reaches[start : start + len(block)] = block[:, far]
     reach = np.sort(reaches)[(n - 1) // 2]
-    return medians <= OUT_OF_SCALE * reach if reach > 0 else np.ones(n, bool)
+    within: np.ndarray = medians <= OUT_OF_SCALE * reach
+    return within if reach > 0 else np.ones(n, bool)

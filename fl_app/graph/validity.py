@@ -3,7 +3,10 @@
 import numpy as np
 from sklearn.metrics import silhouette_score
 
-from fl_app.types import Labels, Matrix
+from fl_app.types import Labels, Matrix, Some
+
+BLOCK_ROWS = 256
+"""Rows looked at at a time: their copies stay small beside the matrix."""
 
 
 def silhouette(distance: Matrix, labels: Labels) -> float | None:
@@ -33,17 +36,23 @@ def modularity(similarity: Matrix, labels: Labels, resolution: float = 1.0) -> f
     return float(((similarity - resolution * expected) * inside).sum() / total)
 
 
-def dunn_index(distance: Matrix, labels: Labels) -> float:
+def dunn_index(distance: Matrix, labels: Some, among: Some | None = None) -> float:
     """Return the smallest distance between communities over the largest within one.
 
-    Of labels (n,) on distances (n, n); above 1 every client is nearer to its own. Infinite
-    where no community has a diameter, as when all stand alone; NaN for one community, which
-    is near to no other. Dunn, J. Cybernetics 1974.
+    Of labels (m,) on distances (n, n) of the rows `among` (m,), by default all; above 1 every
+    client is nearer to its own. Infinite where no community has a diameter, as when all stand
+    alone; NaN for one community, which is near to no other. Dunn, J. Cybernetics 1974.
     """
     if len(np.unique(labels)) < 2:
         return float("nan")
-    same = labels[:, None] == labels[None, :]
-    between, within = float(distance[~same].min()), float(distance[same].max())
+    rows = np.arange(len(distance)) if among is None else among
+    between, within = np.inf, 0.0
+    for start in range(0, len(rows), BLOCK_ROWS):
+        some = slice(start, start + BLOCK_ROWS)
+        block = distance[np.ix_(rows[some], rows)]
+        same = labels[some, None] == labels[None, :]
+        within = max(within, float(block.max(where=same, initial=0.0)))
+        between = min(between, float(block.min(where=~same, initial=np.inf)))
     if within > 0:
         return between / within
     return float("inf") if between > 0 else 0.0

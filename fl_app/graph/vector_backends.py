@@ -262,8 +262,11 @@ def choose(
 
     Also exact where a sketch would be no smaller than a vector. With `whole`, for a method
     that needs the vectors themselves, `auto` is on disk beyond `memory_gb`: every row is read
-    every round, which takes fifty times as long as sketches do.
+    every round, which takes fifty times as long as sketches do. Raises ValueError for sketches
+    where vectors are needed.
     """
+    if store == "sketch" and whole:
+        raise ValueError("store=sketch has no vectors to read back; give auto, exact or disk")
     if store == "auto":
         fits = clients * length * 4 / 2**30 <= memory_gb
         smaller = "disk" if whole else "exact" if length <= dimension else "sketch"

@@ -38,6 +38,8 @@ class CommunityStrategy(Strategy, ABC):
     """Whether the model is centroids of data points, and not a network."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name: set as attributes where its constructor takes none."""
+    graph_use: ClassVar[Any] = None
+    """What of the settings of the graph has an effect: a `GraphUse`; None: nobody knows."""
     simulation_only = False
     """Whether the server needs what only a simulation has."""
 

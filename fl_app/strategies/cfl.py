@@ -14,17 +14,20 @@ from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
-from fl_app.graph.communities import bipartition
-from fl_app.graph.store import UpdateStore
+from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.detection import ByCut
+from fl_app.graph.measures import ShiftedCosine
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels, Matrix, Participation, PositiveInt
+from fl_app.types import Labels, Participation, PositiveInt
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 
@@ -33,7 +36,7 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 class CflState(MethodState):
     """What CFL must keep."""
 
-    store: UpdateStore
+    graph: ClientGraph
     """The latest update of each client, and the similarity among them."""
     due: set[int] = field(default_factory=set)
     """The clusters of which all clients are asked in the next round, since a cut is due."""
@@ -56,6 +59,7 @@ class Cfl(CommunityStrategy):
     """
 
     state: CflState
+    graph_use = GraphUse()
 
     def __init__(
         self,
@@ -78,9 +82,9 @@ class Cfl(CommunityStrategy):
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
-        self.state = CflState(
-            communities=Communities.of(context.initial), store=UpdateStore(context.vector_backend())
-        )
+        length = context.layout.direction.stop
+        graph = graph_of(context, ShiftedCosine(), ByCut(), length=length)
+        self.state = CflState(communities=Communities.of(context.initial), graph=graph)
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
 
@@ -125,17 +129,18 @@ class Cfl(CommunityStrategy):
         for client, start, model in zip(
             replies.client_ids.tolist(), starts, replies.models, strict=True
         ):
-            self.state.store.put(client, model[part] - start[part], server_round)
+            self.state.graph.put(client, model[part] - start[part], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
         """Cut a cluster in two where its fresh updates call for it."""
-        ids, similarity = self._fresh(server_round, row)
+        among, ids = self._fresh(server_round, row)
         if len(ids) < 2:
             return
-        labels, self.alpha_cross[row] = bipartition(similarity)
+        labels, shifted = bipartition(self.state.graph.matrix(), among)
+        self.alpha_cross[row] = shifted - 1.0
         threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
-        apart = self.alpha_cross[row] < threshold and self._parted(similarity, labels)
-        if not apart or not self._unsettled(ids):
+        apart = self.alpha_cross[row] < threshold and self._parted(among, labels)
+        if not apart or not self._unsettled(among):
             return
         if row not in self._whole:
             self.state.due.add(row)
@@ -154,32 +159,29 @@ class Cfl(CommunityStrategy):
         self.state.communities = Communities(models, members)
         self.events.append(Event("clustered", what, parted))
 
-    def _fresh(self, server_round: int, row: int) -> tuple[Labels, np.ndarray]:
-        """Return ids (m,) of a cluster with fresh updates, and their cosines (m, m)."""
-        ids, shifted = self.state.store.similarity()
-        young = self.state.store.fresh(server_round, self.max_age)
-        members = self.state.communities.members
-        mine = young & np.array([members.get(client) == row for client in ids.tolist()])
-        return ids[mine], shifted[np.ix_(mine, mine)] - 1.0
+    def _fresh(self, server_round: int, row: int) -> tuple[Labels, Labels]:
+        """Return rows (m,) of a cluster's fresh updates in the graph, and their clients (m,)."""
+        vectors, members = self.state.graph.vectors, self.state.communities.members
+        young = vectors.fresh(server_round, self.max_age)
+        ids = vectors.ids_of(young)
+        mine = np.array([members.get(client) == row for client in ids.tolist()], bool)
+        return young[mine], ids[mine]
 
-    def _unsettled(self, ids: Labels) -> bool:
+    def _unsettled(self, among: Labels) -> bool:
         """Whether a cluster stands still as a whole while some of its clients do not."""
-        if self.mean_below is None and self.norm_above is None:
+        norms = self.state.graph.vectors.norms(among)
+        if self.norm_above is not None and norms.max() <= self.norm_above:
+            return False
+        if self.mean_below is None:
             return True
-        known, updates = self.state.store.updates()
-        mine = updates[np.isin(known, ids)]
-        still = self.mean_below is None or np.linalg.norm(mine.mean(axis=0)) < self.mean_below
-        longest = np.linalg.norm(mine, axis=1).max()
-        return bool(still and (self.norm_above is None or longest > self.norm_above))
+        return norm_of_mean(self.state.graph.matrix(), norms, among) < self.mean_below
 
-    def _parted(self, similarity: Matrix, labels: Labels) -> bool:
-        """Whether similarity inside the parts exceeds that across them by more than the gap."""
+    def _parted(self, among: Labels, labels: Labels) -> bool:
+        """Whether clients of one part are more alike, by more than the gap, than of two."""
         if self.gap_above is None:
             return True
-        same_part = labels[:, None] == labels[None, :]
-        inside = similarity[same_part & ~np.eye(len(labels), dtype=bool)]
-        across = similarity[~same_part]
-        return bool(inside.size and inside.mean() - across.mean() > self.gap_above)
+        inside, across = mean_similarities(self.state.graph.matrix(), labels, among)
+        return inside - across > self.gap_above
 
     def _of_members(self, replies: Replies) -> Replies:
         """Return the replies that count, each in the cluster that its client is in now."""
@@ -212,8 +214,6 @@ class Cfl(CommunityStrategy):
         rows = dict(sorted((members | rest).items()))
         if not rows:
             return None
-        ids = np.array(list(rows))
-        known, shifted = self.state.store.similarity()
-        place = np.searchsorted(known, ids)
-        similarity = shifted[np.ix_(place, place)]
-        return View(ids, np.array(list(rows.values())), similarity)
+        ids, labels = np.array(list(rows)), np.array(list(rows.values()))
+        split = any(event.kind == "clustered" for event in self.events)
+        return view_of(self.context, self.state.graph, ids, labels, clustered=split)

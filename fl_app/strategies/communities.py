@@ -14,21 +14,27 @@ from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import nearest_models, weighted_nearest
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.model_graph import (
+from fl_app.strategies.graph_use import (
     Exponent,
-    LatestModels,
-    ModelCommunities,
-    ModelGraph,
+    GraphUse,
     Scale,
     Similarity,
+    by_similarity,
+    check_distance,
+    distance_named,
+    graph_of_models,
+    groups_of,
+    put_models,
+    view_of,
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Between, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors
 
 
 @dataclass(kw_only=True)
@@ -37,8 +43,8 @@ class DiscoveryState(MethodState):
 
     global_model: Vector
     """The plain mean of the community models (d,)."""
-    latest: LatestModels = field(default_factory=LatestModels)
-    """The last model of each client."""
+    graph: ClientGraph
+    """The last model of each client, and the distances among them."""
     samples: dict[int, float] = field(default_factory=dict)
     """The training samples of each client, as its last reply said."""
     round: int = 0
@@ -57,6 +63,9 @@ class CommunityDiscovery(CommunityStrategy):
 
     name = "communities"
     state: DiscoveryState
+    graph_use = GraphUse(
+        modularity=True, vectors="whose models are means of the clients' last models"
+    )
 
     def __init__(
         self,
@@ -77,32 +86,31 @@ class CommunityDiscovery(CommunityStrategy):
         )
         self.attribution = attribution
         self.neighbours, self.beta = neighbours, beta
-        self.graph = ModelGraph(
-            context.layout,
-            context.detection,
-            similarity=similarity,
-            exponent=exponent,
-            scale=scale,
-            max_age=max_age,
-        )
-        self.cohort.check = self.graph.check
+        self.between, self.max_age = distance_named(similarity), max_age
+        self.cohort.check = self.check
+        how = by_similarity(context, exponent=exponent, scale=scale)
         self.state = DiscoveryState(
-            communities=Communities.of(context.initial), global_model=context.initial
+            communities=Communities.of(context.initial),
+            global_model=context.initial,
+            graph=graph_of_models(context, similarity, how, averaged=True),
         )
-        self._found: tuple[int, ModelCommunities] | None = None
+        self._found: tuple[int, Labels, Labels] | None = None
+
+    def check(self, model: Vector, samples: int) -> None:
+        """Refuse a model that no distance can be measured from."""
+        check_distance(self.between, model, self.context.layout)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, the global one and mixtures (m, d), and each client's row."""
-        found = self._look()
-        if found is None:
+        if self._look() is None:
             return self.state.global_model[None, :], [(0,)] * len(client_ids)
-        models = self.state.communities.models
-        given = self._weights(found)
-        place = {client: i for i, client in enumerate(found.client_ids.tolist())}
+        models, members = self.state.communities.models, self.state.communities.members
+        known = [client for client in client_ids if client in members]
+        given = dict(zip(known, self._weights(known) if known else (), strict=True))
         stock, rows = [models, self.state.global_model[None, :]], list[Rows]()
         count = len(models) + 1
         for client in client_ids:
-            weights = given[place[client]] if client in place else None
+            weights = given.get(client)
             if weights is None:
                 rows.append((len(models),))
             elif weights.max() == 1.0:
@@ -113,11 +121,13 @@ class CommunityDiscovery(CommunityStrategy):
                 count += 1
         return np.concatenate(stock), rows
 
-    def _weights(self, found: ModelCommunities) -> Between:
-        """Return how much of each community's model (k) each known client receives (n, k)."""
-        models, rows = self.state.communities.models, found.labels
+    def _weights(self, client_ids: Sequence[int]) -> Between:
+        """Return how much of each community's model (k) each of some members receives (n, k)."""
+        models, vectors = self.state.communities.models, self.state.graph.vectors
+        rows = np.array([self.state.communities.members[client] for client in client_ids])
         if self.attribution != "avg":
-            distance = self.graph.between(found.models, models, self.context.layout)
+            last = vectors.read(vectors.rows_of(client_ids))
+            distance = self.between(last, models, self.context.layout)
             if self.attribution == "wnn":
                 return weighted_nearest(distance, neighbours=self.neighbours, beta=self.beta)
             rows = nearest_models(distance)
@@ -132,38 +142,39 @@ class CommunityDiscovery(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the models, find the communities, and average inside and over them."""
         replies = self.receive(server_round, results, failures)
-        self.state.latest.put(
-            server_round, replies, self.cohort.strides(replies.models, replies.starts)
-        )
+        strides = self.cohort.strides(replies.models, replies.starts)
+        everything = slice(0, self.context.layout.size)
+        put_models(self.state.graph, server_round, replies, strides, everything)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         self.state.round = server_round
         self._discover()
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
-    def _look(self) -> ModelCommunities | None:
-        """Return the communities of the last round, found again after a restart."""
+    def _look(self) -> tuple[Labels, Labels] | None:
+        """Return rows (m,) and communities (m,) of the last round, found again after a restart."""
         now = self.state.round
         if now and (self._found is None or self._found[0] != now):
-            self._found = now, self.graph.look(self.state.latest, now)
-        return self._found[1] if self._found is not None else None
+            among = self.state.graph.vectors.fresh(now, self.max_age)
+            self._found = now, among, self.state.graph.labels(among)
+        return self._found[1:] if self._found is not None else None
 
     def _discover(self) -> None:
         found = self._look()
         assert found is not None
-        ids = found.client_ids.tolist()
-        samples = np.array([self.state.samples[client] for client in ids])
+        (among, labels), vectors = found, self.state.graph.vectors
+        ids = vectors.ids_of(among)
+        samples = np.array([self.state.samples[client] for client in ids.tolist()])
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
-        count = int(found.labels.max()) + 1
-        inside = [np.flatnonzero(found.labels == row) for row in range(count)]
-        aggregate = self.aggregator.aggregate
-        models = np.stack(
-            [
-                aggregate(found.client_ids[each], found.models[each], weights[each])
-                for each in inside
-            ]
+        shares = groups_of(labels, np.arange(len(among)))
+        for inside in shares:
+            self.aggregator.watch(ids[inside], weights[inside])
+        models = vectors.combine(
+            self.aggregator.rule,
+            groups_of(labels, among),
+            [weights[inside] for inside in shares],
         )
-        members = dict(zip(ids, found.labels.tolist(), strict=True))
+        members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         before, now = self.state.global_model, models.mean(axis=0)
         self.state.global_model = now
@@ -175,4 +186,6 @@ class CommunityDiscovery(CommunityStrategy):
         found = self._look()
         if found is None:
             return None
-        return View(found.client_ids, found.labels, found.similarity, found.distance)
+        ids = self.state.graph.vectors.ids_of(found[0])
+        first = server_round == 1
+        return view_of(self.context, self.state.graph, ids, found[1], clustered=first)

@@ -44,10 +44,14 @@ class CommunityAggregator:
 
     def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
         """Return the model (d,) of one community of clients (n,) from theirs (n, d)."""
+        self.watch(client_ids, weights)
+        return self.rule(models, weights)
+
+    def watch(self, client_ids: Labels, weights: Weights) -> None:
+        """Note the client of a community (n,) that holds more than half of its weight (n,)."""
         found = dominant(weights)
         if found is not None:
             self._note_dominant(int(client_ids[found[0]]), found[1])
-        return self.rule(models, weights)
 
     def _note_dominant(self, client: int, share: float) -> None:
         self.dominance[client] = max(share, self.dominance.get(client, 0.0))

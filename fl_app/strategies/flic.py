@@ -11,8 +11,10 @@ from pydantic import Field
 
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
-from fl_app.graph.communities import find
-from fl_app.graph.store import UpdateStore
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.detection import ByModularity
+from fl_app.graph.measures import ShiftedCosine
+from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, ServerContext
@@ -21,8 +23,6 @@ from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
 
 ClusterRound = PositiveInt | Literal["auto"]
-MOST_WHOLE = 5000
-"""Clients up to which the whole matrix is shown at the clustering, whatever is clustered on."""
 Tolerance = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -30,7 +30,7 @@ Tolerance = Annotated[float, Field(gt=0, lt=1)]
 class FlicState(TwoPhaseState):
     """What FLIC must keep."""
 
-    store: UpdateStore
+    graph: ClientGraph
     """The latest update of each client, and the similarity among them."""
     losses: list[float] = field(default_factory=list)
     """The usual training loss of each round before the clustering."""
@@ -48,6 +48,7 @@ class Flic(TwoPhase):
     """
 
     state: FlicState
+    graph_use = GraphUse(modularity=True, ahead=True)
 
     def __init__(
         self,
@@ -68,9 +69,9 @@ class Flic(TwoPhase):
         self.ignore_before = ignore_before
         self.window = stability_window
         self.tolerance = stability_tolerance
-        self.state = FlicState(
-            communities=Communities.of(context.initial), store=UpdateStore(context.vector_backend())
-        )
+        length = context.layout.direction.stop
+        graph = graph_of(context, ShiftedCosine(), ByModularity(context.detection), length=length)
+        self.state = FlicState(communities=Communities.of(context.initial), graph=graph)
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's update: the model it received minus the one it returned."""
@@ -80,30 +81,27 @@ class Flic(TwoPhase):
         part = self.context.layout.direction
         before = self.state.communities.models[0]
         for client_id, model in zip(replies.client_ids, replies.models, strict=True):
-            self.state.store.put(int(client_id), before[part] - model[part], server_round)
+            self.state.graph.put(int(client_id), before[part] - model[part], server_round)
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`, or, with `auto`, once the loss stands still."""
         if self.cluster_round != "auto":
-            return server_round >= self.cluster_round and len(self.state.store) > 0
+            return server_round >= self.cluster_round and len(self.state.graph) > 0
         fall = self._loss_fall()
         return fall is not None and fall < self.tolerance
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the similarity graph."""
-        return self.state.store.client_ids(), find(self.state.store, self.context.detection)
+        return self.state.graph.vectors.client_ids, self.state.graph.labels()
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that Louvain would find now."""
         every, at = self.context.look_ahead_every, self.state.clustered_at
-        store = self.state.store
-        if at is None and (every == 0 or server_round % every or not store):
+        graph = self.state.graph
+        if at is None and (every == 0 or server_round % every or not len(graph)):
             return None
-        dense = len(store) <= self.context.detection.sparse_above
-        dense |= server_round == at and len(store) <= MOST_WHOLE
-        similarity = store.similarity()[1] if dense else None
         ids, labels = self.find() if at is None else self.known()
-        return View(ids, labels, similarity)
+        return view_of(self.context, graph, ids, labels, clustered=server_round == at)
 
     def outcome(self, server_round: int) -> Outcome:
         """Add the fall of the training loss."""

@@ -4,35 +4,34 @@ Briggs et al., IJCNN 2020, "Federated learning with hierarchical clustering of l
 to improve training on non-IID data", algorithm 1.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 from flwr.common import FitIns, Parameters
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat
 
 from fl_app.aggregation import Weighting
-from fl_app.graph.communities import Linkage, agglomerative
-from fl_app.strategies.model_graph import DottedPath, distance_named
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.communities import Linkage
+from fl_app.graph.detection import ByMerging
+from fl_app.strategies.graph_use import DottedPath, GraphUse, graph_of_models, needed, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, Matrix, Participation, PositiveInt
+from fl_app.types import Labels, Participation, PositiveInt
 
 
 @dataclass(kw_only=True)
 class HierarchicalState(TwoPhaseState):
     """What hierarchical clustering must keep."""
 
-    ids: Labels = field(default_factory=lambda: np.empty(0, int))
-    """The clients of the round that clusters (n,)."""
-    distance: Matrix = field(default_factory=lambda: np.empty((0, 0)))
-    """How far apart their updates are (n, n)."""
+    graph: ClientGraph
+    """The updates of the round that clusters, and the distances among them."""
 
 
 class Hierarchical(TwoPhase):
@@ -45,6 +44,7 @@ class Hierarchical(TwoPhase):
     """
 
     state: HierarchicalState
+    graph_use = GraphUse(option="distance", vectors="whose distance needs whole updates")
 
     def __init__(
         self,
@@ -62,10 +62,12 @@ class Hierarchical(TwoPhase):
             context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
-        self.threshold = threshold
-        self.linkage: Linkage = linkage
-        self.measure = distance_named(distance)
-        self.state = HierarchicalState(communities=Communities.of(context.initial))
+        self.part = needed(context.layout, distance)
+        how = ByMerging(threshold=threshold, linkage=linkage)
+        self.state = HierarchicalState(
+            communities=Communities.of(context.initial),
+            graph=graph_of_models(context, distance, how),
+        )
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -77,13 +79,12 @@ class Hierarchical(TwoPhase):
         return super().configure_fit(server_round, parameters, client_manager)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Keep the distances among the updates of the round that clusters."""
+        """Keep the updates of the round that clusters."""
         if not self.is_due(server_round):
             return
-        updates = self.state.communities.models[0] - replies.models
-        self.state.ids = replies.client_ids
-        self.state.distance = self.measure(updates, updates, self.context.layout)
-        np.fill_diagonal(self.state.distance, 0.0)
+        before = self.state.communities.models[0][self.part]
+        for client, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+            self.state.graph.put(client, before - model[self.part], server_round)
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""
@@ -91,11 +92,12 @@ class Hierarchical(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Merge clients into communities."""
-        labels = agglomerative(self.state.distance, threshold=self.threshold, linkage=self.linkage)
-        return self.state.ids, labels
+        return self.state.graph.vectors.client_ids, self.state.graph.labels()
 
     def view(self, server_round: int) -> View | None:
         """Return the communities once there are some."""
-        if self.state.clustered_at is None:
+        at = self.state.clustered_at
+        if at is None:
             return None
-        return View(*self.known(), None, self.state.distance)
+        shown = server_round == at
+        return view_of(self.context, self.state.graph, *self.known(), clustered=shown)

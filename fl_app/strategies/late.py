@@ -3,40 +3,50 @@
 The reference of Bettinelli et al., IEEE Big Data 2024, for discovering during training.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from fl_app.aggregation import Weighting
-from fl_app.strategies.model_graph import (
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.strategies.graph_use import (
     Exponent,
-    LatestModels,
-    ModelCommunities,
-    ModelGraph,
+    GraphUse,
     Scale,
     Similarity,
+    by_similarity,
+    check_distance,
+    distance_named,
+    graph_of_models,
+    needed,
+    put_models,
+    view_of,
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, Participation, PositiveInt
+from fl_app.types import Labels, Participation, PositiveInt, Vector
 
 
 @dataclass(kw_only=True)
 class LateState(TwoPhaseState):
     """What late clustering must keep."""
 
-    latest: LatestModels = field(default_factory=LatestModels)
-    """The last model of each client, up to the clustering."""
+    graph: ClientGraph
+    """The last model of each client up to the clustering, and the distances among them."""
     round: int = 0
-    """The last round whose models are in `latest`."""
+    """The last round whose models are in `graph`."""
 
 
 class Late(TwoPhase):
     """As FLIC, with the similarity of community discovery: of last models, not of updates."""
 
     state: LateState
+    graph_use = GraphUse(
+        modularity=True, ahead=True, option="similarity",
+        vectors="whose similarity needs whole models",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,24 +65,25 @@ class Late(TwoPhase):
             context, participation=participation, rule=RULES[rule], weighting=weighting
         )
         self.cluster_round = cluster_round
-        self.graph = ModelGraph(
-            context.layout,
-            context.detection,
-            similarity=similarity,
-            exponent=exponent,
-            scale=scale,
-            max_age=max_age,
+        self.between, self.max_age = distance_named(similarity), max_age
+        self.part = needed(context.layout, similarity)
+        how = by_similarity(context, exponent=exponent, scale=scale)
+        self.state = LateState(
+            communities=Communities.of(context.initial),
+            graph=graph_of_models(context, similarity, how),
         )
-        self.cohort.check = self.graph.check
-        self.state = LateState(communities=Communities.of(context.initial))
-        self._found: tuple[int, ModelCommunities] | None = None
+        self.cohort.check = self.check
+        self._found: tuple[int, Labels, Labels] | None = None
+
+    def check(self, model: Vector, samples: int) -> None:
+        """Refuse a model that no distance can be measured from."""
+        check_distance(self.between, model, self.context.layout)
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
         self.state.round = server_round
-        self.state.latest.put(
-            server_round, replies, self.cohort.strides(replies.models, replies.starts)
-        )
+        strides = self.cohort.strides(replies.models, replies.starts)
+        put_models(self.state.graph, server_round, replies, strides, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""
@@ -80,20 +91,17 @@ class Late(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities among the last models."""
-        found = self._look()
-        return found.client_ids, found.labels
+        now = self.state.round
+        if self._found is None or self._found[0] != now:
+            graph = self.state.graph
+            among = graph.vectors.fresh(now, self.max_age)
+            self._found = now, graph.vectors.ids_of(among), graph.labels(among)
+        return self._found[1:]
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that would be found now."""
-        every = self.context.look_ahead_every
-        if self.state.clustered_at is None and (every == 0 or server_round % every):
+        every, at = self.context.look_ahead_every, self.state.clustered_at
+        if at is None and (every == 0 or server_round % every):
             return None
-        found = self._look()
-        labels = found.labels if self.state.clustered_at is None else self.known()[1]
-        return View(found.client_ids, labels, found.similarity, found.distance)
-
-    def _look(self) -> ModelCommunities:
-        now = self.state.round
-        if self._found is None or self._found[0] != now:
-            self._found = now, self.graph.look(self.state.latest, now)
-        return self._found[1]
+        ids, labels = self.find() if at is None else self.known()
+        return view_of(self.context, self.state.graph, ids, labels, clustered=server_round == at)

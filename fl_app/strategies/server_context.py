@@ -21,6 +21,11 @@ def largest(models: Vectors, sizes: Labels) -> set[int]:
     return {int(sizes.argmax())}
 
 
+def in_memory(*, length: int, whole: bool) -> VectorBackend:
+    """Return a backend that is exact, whatever lies there."""
+    return InMemory()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
     """What the wiring hands to every strategy; `initial` is the first model (d,)."""
@@ -37,7 +42,8 @@ class ServerContext:
     sample_cap: float = inf
     """Times the median of a round's samples that a client may weigh, with weighting=capped."""
     detection: CommunityDetection = field(default_factory=CommunityDetection)
-    vector_backend: Callable[[], VectorBackend] = InMemory
+    vector_backend: Callable[..., VectorBackend] = in_memory
+    """Makes an empty backend for vectors of `length` numbers that are read back if `whole`."""
     look_ahead_every: int = 1
     benign: Callable[[Vectors, Labels], set[int]] = largest
     """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""

@@ -55,7 +55,7 @@ def test_the_method_finds_the_planted_groups(
     assert found["communities"]["sizes"] == [3, 3, 3]
     assert found["communities"]["ari"] == 1.0
     checkpoint = load_file(tmp_path / "run" / "checkpoint" / "checkpoint.safetensors")
-    assert checkpoint["store.updates"].shape[0] == 9
+    assert checkpoint["graph.stored.vectors"].shape[0] == 9
 
 
 def test_the_distance_clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

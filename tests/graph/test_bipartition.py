@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.communities import bipartition
+from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
 
 
 def _cross(similarity: np.ndarray, labels: np.ndarray) -> float:
@@ -61,3 +61,33 @@ def test_two_thousand_clients_are_cut_in_a_moment() -> None:
     assert perf_counter() - began < 2.0
     assert labels.tolist() == groups.tolist()
     assert alpha == np.float32(-0.8)
+
+
+def test_some_rows_are_cut_as_a_matrix_of_their_own() -> None:
+    draw = np.random.default_rng(0)
+    matrix = draw.normal(size=(9, 9))
+    matrix += matrix.T
+    among = np.array([7, 2, 5, 0])
+    labels, alpha = bipartition(matrix, among)
+    alone = bipartition(matrix[np.ix_(among, among)])
+    assert (labels.tolist(), alpha) == (alone[0].tolist(), alone[1])
+
+
+def test_mean_similarities_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fl_app.graph.bipartition.BLOCK_ROWS", 2)
+    matrix = np.array([[9, 1, 2, 3], [1, 9, 4, 5], [2, 4, 9, 6], [3, 5, 6, 9.0]])
+    assert mean_similarities(matrix, np.array([0, 0, 1, 1])) == ((1 + 6) / 2, (2 + 3 + 4 + 5) / 4)
+    assert mean_similarities(matrix, np.array([0, 0, 1]), np.array([0, 3, 1])) == (3, 3.0)
+    inside, across = mean_similarities(matrix, np.array([0, 1]), np.array([0, 1]))
+    assert np.isnan(inside)
+    assert across == 1.0
+
+
+@given(st.integers(0, 2**31), st.integers(1, 300))
+def test_the_norm_of_a_mean_comes_from_cosines_and_norms(seed: int, n: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(n, 4)) + 0.2
+    norms = np.linalg.norm(vectors, axis=1)
+    shifted = 1.0 + (vectors @ vectors.T) / np.outer(norms, norms)
+    np.fill_diagonal(shifted, 0.0)
+    found = norm_of_mean(shifted, norms, np.arange(n))
+    np.testing.assert_allclose(found, np.linalg.norm(vectors.mean(axis=0)), rtol=1e-6, atol=1e-7)

@@ -1,9 +1,8 @@
-"""Where updates lie: every backend gives the same products, within what it promises."""
+"""Where vectors lie: every backend gives the same rows and products, within what it promises."""
 
 import numpy as np
 import pytest
 
-from fl_app.graph.store import UpdateStore
 from fl_app.graph.vector_backends import (
     BLOCK_BYTES,
     InMemory,
@@ -48,18 +47,45 @@ def test_cosines_are_right_within_what_is_promised(name: str) -> None:
     np.testing.assert_allclose(cosine, _cosine(updates)[rows], atol=tolerance)
 
 
+@pytest.mark.parametrize(("name", "tolerance"), [("exact", 0.0), ("disk", 2.0**-11)])
+def test_rows_come_back_as_long_as_they_were(name: str, tolerance: float) -> None:
+    backend: VectorBackend = BACKENDS[name][0]()
+    updates = _updates()
+    for row, update in enumerate(updates):
+        backend.put(row, update)
+    largest = np.abs(updates).max(axis=1)[:, None]
+    for rows in (slice(3, 9), np.array([29, 0])):
+        found = backend.read(rows, slice(5, 900)).numpy()
+        assert found.dtype == np.float32
+        assert (np.abs(found - updates[rows, 5:900]) <= tolerance * largest[rows]).all()
+    _, lengths = backend.products(np.array([0]), 30)
+    np.testing.assert_allclose(lengths, np.linalg.norm(updates.astype(float), axis=1), rtol=1e-3)
+
+
 @pytest.mark.parametrize("name", list(BACKENDS))
-def test_a_store_is_restored_bit_for_bit_whatever_it_holds(name: str) -> None:
-    store = UpdateStore(BACKENDS[name][0]())
-    for client, update in enumerate(_updates(12)):
-        store.put(client, update, 1)
-    store.similarity()
-    store.put(5, _updates(12)[3], 2)
-    arrays = {key: np.array(value) for key, value in store.arrays().items()}
-    again = UpdateStore.from_arrays(arrays, BACKENDS[name][0]())
-    for one in (store, again):
-        one.put(77, _updates(12)[4], 3)
-    np.testing.assert_array_equal(store.similarity()[1], again.similarity()[1])
+def test_a_backend_is_restored_bit_for_bit_whatever_it_holds(name: str) -> None:
+    first, second = BACKENDS[name][0](), BACKENDS[name][0]()
+    for row, update in enumerate(_updates(12)):
+        first.put(row, update)
+    second.restore({key: np.array(value) for key, value in first.stored(12).items()})
+    for one in (first, second):
+        one.put(12, _updates(12)[4])
+    every = np.arange(13)
+    for ours, theirs in zip(first.products(every, 13), second.products(every, 13), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_pages_of_the_disk_are_given_back_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fl_app.graph.vector_backends.MAPPED_BYTES", D)
+    test_rows_come_back_as_long_as_they_were("disk", 2.0**-11)
+
+
+def test_beyond_its_memory_auto_keeps_whole_vectors_on_disk() -> None:
+    options = {"memory_gb": 4.0, "dimension": 16384, "seed": 0, "whole": True}
+    assert isinstance(choose("auto", clients=1000, length=1_663_370, **options), OnDisk)
+    assert isinstance(choose("auto", clients=100, length=1_663_370, **options), InMemory)
+    with pytest.raises(ValueError, match="store=sketch has no vectors to read back"):
+        choose("sketch", clients=100, length=1_663_370, **options)
 
 
 def test_the_error_of_a_sketch_is_the_one_stated() -> None:

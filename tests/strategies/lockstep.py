@@ -236,8 +236,8 @@ def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
     if isinstance(strategy, CentroidStrategy):
         counts = model[strategy.k * strategy.length :].astype(float)
         return bool((counts >= 0).all() and counts.sum() <= reply.num_examples * (1 + 1e-6))
-    graph = getattr(strategy, "graph", None)
-    return graph is None or graph.between is not DISTANCES["trusted"] or bool(model.any())
+    between = getattr(strategy, "between", None)
+    return between is not DISTANCES["trusted"] or bool(model.any())
 
 
 def state(strategy: CommunityStrategy, server_round: int) -> tuple[Any, ...]:

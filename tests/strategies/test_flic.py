@@ -58,25 +58,24 @@ def test_the_whole_matrix_of_many_clients_is_shown_at_the_clustering_alone() -> 
 def test_updates_are_the_received_model_minus_the_returned_one() -> None:
     strategy = _flic(participation=1.0)
     play(strategy, roster(3), range(1, 2))
-    ids, updates = strategy.state.store.updates()
-    assert ids.tolist() == [0, 1, 2]
-    np.testing.assert_allclose(updates, -0.5 * TARGETS, atol=0.06)
+    vectors = strategy.state.graph.vectors
+    assert vectors.client_ids.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(vectors.read(vectors.order), -0.5 * TARGETS, atol=0.06)
 
 
 def test_early_updates_are_left_out_of_the_graph() -> None:
     strategy = _flic(participation=1.0, ignore_before=4)
     play(strategy, roster(6), range(1, 4))
-    assert len(strategy.state.store) == 0
+    assert len(strategy.state.graph) == 0
     play(strategy, roster(6), range(4, 5))
-    assert strategy.state.store.rounds().tolist() == [4] * 6
+    assert strategy.state.graph.vectors.rounds().tolist() == [4] * 6
 
 
 def test_statistics_of_normalisation_do_not_count_as_direction() -> None:
     layout = Layout(("w", "running_mean"), ((4,), (2,)), 1)
     strategy = Flic(context(layout=layout), participation=1.0, cluster_round=6)
     play(strategy, roster(3), range(1, 2))
-    _, updates = strategy.state.store.updates()
-    assert updates.shape == (3, 4)
+    assert strategy.state.graph.vectors.table().shape == (3, 4)
     assert LAYOUT.direction == slice(0, 6)
 
 

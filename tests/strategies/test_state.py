@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.graph.store import UpdateStore
+from fl_app.graph.vectors import ClientVectors
 from fl_app.strategies.state import Communities, MethodState, load, save
 
 
@@ -20,7 +20,7 @@ class Part:
 
 @dataclass(kw_only=True)
 class Everything(MethodState):
-    store: UpdateStore
+    vectors: ClientVectors
     parts: list[Part] = field(default_factory=list)
     best: Part | None = None
     due: set[int] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Everything(MethodState):
 
 def _fresh(**values: Any) -> Everything:
     return Everything(
-        communities=Communities.of(np.zeros(3, np.float32)), store=UpdateStore(), **values
+        communities=Communities.of(np.zeros(3, np.float32)), vectors=ClientVectors(), **values
     )
 
 
@@ -52,7 +52,7 @@ def test_every_kind_of_field_comes_back() -> None:
         global_model=np.full(3, 2.0, np.float32),
     )  # fmt: skip
     state.communities.members[11] = 0
-    state.store.put(5, np.ones(4, np.float32), 8)
+    state.vectors.put(5, np.ones(4, np.float32), 8)
     again = _through_a_file(state)
     assert again.communities.members == {11: 0}
     assert [each.loss for each in again.parts] == [0.5, 0.25]
@@ -63,7 +63,7 @@ def test_every_kind_of_field_comes_back() -> None:
     assert (again.removed, again.notes) == ({3: 9}, {"x": [1, None]})
     np.testing.assert_array_equal(again.by_name["a.b"], np.ones(1))
     np.testing.assert_array_equal(again.global_model, state.global_model)
-    assert again.store.rounds().tolist() == [8]
+    assert again.vectors.rounds().tolist() == [8]
 
 
 def test_what_is_not_known_and_what_is_infinite_come_back() -> None:

@@ -1,0 +1,112 @@
+"""Ways to part the clients of a graph, one class each: by modularity, exemplars, merges, cuts."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fl_app.graph.bipartition import bipartition
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.communities import (
+    Backend,
+    CommunityDetection,
+    Linkage,
+    affinity_propagation,
+    agglomerative,
+    louvain,
+    sparse_communities,
+)
+from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
+from fl_app.types import Labels, Matrix
+
+
+@dataclass(frozen=True)
+class ByModularity:
+    """Louvain or Leiden: see `louvain`.
+
+    On the values of the measure, or, with an `exponent`, on the normalised similarity of its
+    distances, whose scale clients with an odd last update do not set if `heed_odd`. Above
+    `sparse_above` clients on the graph of their nearest `neighbours`, and then by
+    scikit-network, since python-louvain takes seconds from a thousand clients on.
+    """
+
+    how: CommunityDetection
+    exponent: float | None = None
+    heed_odd: bool = True
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the communities (m,)."""
+        how = self.how
+        if len(among) <= how.sparse_above:
+            similarity = self.similarity(graph, among)
+            return louvain(
+                similarity, backend=how.backend, resolution=how.resolution, seed=how.seed
+            )
+        quick: Backend = "leiden" if how.backend == "leiden" else "fast"
+        weigh = None if self.exponent is None else self._weigh(graph, among, self.exponent)
+        edges = graph.nearest(how.neighbours, among, weigh=weigh)
+        return sparse_communities(edges, backend=quick, resolution=how.resolution, seed=how.seed)
+
+    def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
+        """Return the values of the measure, or their normalised similarity (m, m)."""
+        values = graph.values(among)
+        if self.exponent is None:
+            return values
+        odd = graph.vectors.odd(among) if self.heed_odd else None
+        return normalised_similarity(values.astype(np.float64), exponent=self.exponent, odd=odd)
+
+    def _weigh(self, graph: ClientGraph, among: Labels, exponent: float):  # type: ignore[no-untyped-def]
+        counted = np.ones(len(among), bool)
+        odd = graph.vectors.odd(among)
+        if self.heed_odd and odd.any():
+            counted = ~odd | in_scale(graph.values(among))
+        low, high = graph.extremes(among, counted)
+        return lambda distances: nearness(distances, low, high) ** exponent
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByExemplars:
+    """Affinity propagation: see `affinity_propagation`; `preference` None is the median."""
+
+    damping: float
+    preference: float | None
+    seed: int
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the communities (m,)."""
+        level: float | Literal["median"] = "median" if self.preference is None else self.preference
+        distance = graph.values(among).astype(np.float64)
+        return affinity_propagation(
+            distance, damping=self.damping, preference=level, seed=self.seed
+        )
+
+    def similarity(self, graph: ClientGraph, among: Labels) -> None:
+        """Return None: it looks at distances."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByMerging:
+    """Agglomerative clustering: see `agglomerative`."""
+
+    threshold: float
+    linkage: Linkage
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the communities (m,)."""
+        return agglomerative(graph.values(among), threshold=self.threshold, linkage=self.linkage)
+
+    def similarity(self, graph: ClientGraph, among: Labels) -> None:
+        """Return None: it looks at distances."""
+
+
+@dataclass(frozen=True)
+class ByCut:
+    """The bipartition whose largest cross similarity is least: see `bipartition`."""
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the part (m,) of each client."""
+        return bipartition(graph.matrix(), among)[0]
+
+    def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
+        """Return the values of the measure (m, m)."""
+        return graph.values(among)

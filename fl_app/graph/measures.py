@@ -1,0 +1,174 @@
+"""How rows of the matrix among the clients come from their vectors: one class a measure.
+
+A measure gives any rows alone, so that a round computes those of the clients that reported.
+`of_distance` says that small values are near; those of a similarity are far.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from fl_app.graph.dcfl_distance import dcfl_between, divergence_between
+from fl_app.graph.pairwise import inner_products, squared_distances
+from fl_app.graph.similarity import shifted_cosine, trusted_between, weight_parts
+from fl_app.graph.table import blocks
+from fl_app.graph.vectors import ClientVectors
+from fl_app.params import Layout
+from fl_app.types import Labels
+
+Block = np.ndarray
+"""Values of m rows with all n rows (m, n)."""
+DcflKind = Literal["complete", "divergence", "cosine", "euclidean"]
+
+
+@runtime_checkable
+class Measure(Protocol):
+    """Values of some rows with all rows."""
+
+    of_distance: ClassVar[bool]
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return the values (m, n) of rows (m,) with all rows."""
+
+
+@dataclass(frozen=True)
+class ShiftedCosine:
+    """`1 + cos` of the vectors, as `flic_similarity`."""
+
+    of_distance: ClassVar[bool] = False
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return similarities in [0, 2]."""
+        products, lengths = vectors.backend.products(rows, len(vectors))
+        return shifted_cosine(products, lengths[rows], lengths)
+
+
+@dataclass(frozen=True)
+class CosineDistance:
+    """`1 - cos` of the trainable part of the vectors."""
+
+    layout: Layout
+    of_distance: ClassVar[bool] = True
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return distances in [0, 2]."""
+        part = _direction(vectors, self.layout)
+        (lengths,) = vectors.lengths([part])
+        products = inner_products(vectors.table(rows, part), vectors.table(part=part))
+        return 2.0 - shifted_cosine(products, lengths[rows], lengths)
+
+
+@dataclass(frozen=True)
+class EuclideanDistance:
+    """`|a - b|` of the trainable part of the vectors."""
+
+    layout: Layout
+    of_distance: ClassVar[bool] = True
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return distances."""
+        part = _direction(vectors, self.layout)
+        some, those = vectors.table(rows, part), vectors.table(part=part)
+        distance: Block = np.sqrt(squared_distances(some, those, same=False, own=rows))
+        return distance
+
+
+@dataclass(frozen=True)
+class TrustedDistance:
+    """The trusted distance of models, layer by layer: sketches have no layers."""
+
+    layout: Layout
+    of_distance: ClassVar[bool] = True
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return distances in [0, FARTHEST]."""
+        lengths = vectors.lengths(weight_parts(self.layout))
+        return trusted_between(
+            vectors.table(rows), vectors.table(), self.layout,
+            own=rows, lengths=(lengths[:, rows], lengths),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnDistance:
+    """A function of the user's: models (n, d), others (m, d) and the layout to (n, m).
+
+    It is given the others block by block; the matrix holds the mean of both directions.
+    """
+
+    function: Callable[..., np.ndarray]
+    layout: Layout
+    of_distance: ClassVar[bool] = True
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return distances."""
+        some = vectors.read(rows)
+        found = np.empty((len(rows), len(vectors)))
+        for part in blocks(len(vectors), vectors.length):
+            others = vectors.read(np.arange(part.start, part.stop))
+            there = self.function(some, others, self.layout)
+            found[:, part] = (there + self.function(others, some, self.layout).T) / 2
+        return found
+
+
+@dataclass(frozen=True)
+class DcflDistance:
+    """DCFL's distance of update vectors, or a part of it; a vector holds start and end (2d,)."""
+
+    kind: DcflKind
+    layout: Layout
+    of_distance: ClassVar[bool] = True
+
+    @property
+    def starts(self) -> slice:
+        """The part of a vector that is the start, as far as it counts."""
+        return self.layout.direction
+
+    @property
+    def ends(self) -> slice:
+        """The part of a vector that is the end, as far as it counts."""
+        return slice(self.layout.size, self.layout.size + self.layout.direction.stop)
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return distances."""
+        some = vectors.table(rows, self.starts), vectors.table(rows, self.ends)
+        those = vectors.table(part=self.starts), vectors.table(part=self.ends)
+        if self.kind == "euclidean":
+            plain: Block = np.sqrt(squared_distances(some[1], those[1], same=False, own=rows))
+            return plain
+        if self.kind == "cosine":
+            return _cosine_of_steps(vectors, rows, self.starts, self.ends)
+        between = dcfl_between if self.kind == "complete" else divergence_between
+        return between(*some, *those, own=rows)
+
+
+def model_measure(name: str, layout: Layout, own: Callable[..., np.ndarray]) -> Measure:
+    """Return the measure of models of that name; `own` is the function where there is none."""
+    named: dict[str, Callable[[Layout], Measure]] = {
+        "trusted": TrustedDistance,
+        "euclidean": EuclideanDistance,
+        "cosine": CosineDistance,
+    }
+    return named[name](layout) if name in named else OwnDistance(own, layout)
+
+
+def _direction(vectors: ClientVectors, layout: Layout) -> slice:
+    """Return the columns that count: of a sketch all, since only those were sketched."""
+    width = vectors.table().shape[1]
+    return layout.direction if vectors.backend.whole else slice(0, width)
+
+
+def _cosine_of_steps(vectors: ClientVectors, rows: Labels, starts: slice, ends: slice) -> Block:
+    """Return `1 - cos` of the steps from start to end."""
+    products = np.zeros((len(rows), len(vectors)))
+    squares = np.zeros(len(vectors))
+    every = np.arange(len(vectors))
+    for part in blocks(starts.stop, len(vectors)):
+        there = slice(ends.start + part.start, ends.start + part.stop)
+        steps = vectors.read(every, there).astype(float) - vectors.read(every, part)
+        squares += np.einsum("nd,nd->n", steps, steps)
+        products += steps[rows] @ steps.T
+    lengths = np.sqrt(squares)
+    return 2.0 - shifted_cosine(products, lengths[rows], lengths)

@@ -1,0 +1,202 @@
+"""What methods share in their use of the graph of clients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from hydra.utils import get_object
+from pydantic import AfterValidator, PositiveFloat
+
+from fl_app.graph.client_graph import ClientGraph, Detection
+from fl_app.graph.detection import ByModularity
+from fl_app.graph.measures import Measure, model_measure
+from fl_app.graph.similarity import DISTANCES, Distance
+from fl_app.graph.vectors import ClientVectors
+from fl_app.params import Layout
+from fl_app.strategies.outcome import View
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.server_context import ServerContext
+from fl_app.types import Labels, Vector, Weights
+
+MOST_WHOLE = 5000
+"""Clients up to which the whole matrix is shown at the clustering, whatever is clustered on."""
+ODD = 3.0
+"""An update is odd when its norm is above ODD times the usual one, or below 1 / ODD of it."""
+
+
+MODULARITY = ("backend", "resolution", "neighbours")
+VECTORS = ("sketch_dim",)
+SKETCHABLE = ("cosine", "euclidean")
+"""Distances that are nearly the same among sketches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphUse:
+    """Which settings of the graph a method has a use for: all others are refused by name.
+
+    `modularity`: communities are found by modularity. `ahead`: there are rounds before the
+    communities, in which the records look ahead. `vectors`: why the vectors themselves are
+    needed, so that sketches will not do; `option` names the option that decides it, which is
+    so unless its value is one of SKETCHABLE.
+    """
+
+    modularity: bool = False
+    ahead: bool = False
+    vectors: str | None = None
+    option: str | None = None
+
+    def why_not(self, setting: str, options: Mapping[str, Any]) -> str | None:
+        """Return why a setting has no effect with these options of the method; None: it has."""
+        if setting in MODULARITY and not self.modularity:
+            return "which finds no communities by modularity"
+        if setting == "look_ahead_every" and not self.ahead:
+            return "whose records never look ahead"
+        if setting in VECTORS:
+            return self.why_no_sketch(options)
+        return None
+
+    def why_no_sketch(self, options: Mapping[str, Any]) -> str | None:
+        """Return why sketches will not do with these options of the method; None: they will."""
+        free = self.option is not None and options.get(self.option) in SKETCHABLE
+        return None if free else self.vectors
+
+    def problems(
+        self,
+        method: str,
+        options: Mapping[str, Any],
+        given: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+    ) -> list[str]:
+        """Return a sentence for each setting that is not its default and has no effect."""
+        found = []
+        for name, value in given.items():
+            why = self.why_not(name, options)
+            off = name == "look_ahead_every" and value == 0
+            if why and value != defaults[name] and not off:
+                found.append(
+                    f"graph.{name} must stay {defaults[name]} with strategy {method}, {why}, "
+                    f"got {value}; remove it"
+                )
+        why = self.why_no_sketch(options)
+        if why and given["store"] == "sketch":
+            found.append(
+                f"graph.store must be auto, exact or disk with strategy {method}, {why}, "
+                "got sketch; give auto, which goes to disk beyond graph.memory_gb"
+            )
+        return found
+
+
+def distance_named(name: str) -> Distance:
+    """Return a distance of models by its name, or by the dotted path of a function of one's own.
+
+    Raises ValueError for a path that leads to no function.
+    """
+    if name in DISTANCES:
+        return DISTANCES[name]
+    try:
+        if "." not in name:
+            raise ValueError(name)
+        found: Distance = get_object(name)
+    except (ImportError, ValueError) as error:
+        raise ValueError("the dotted path of a function that can be imported") from error
+    return found
+
+
+def _importable(name: str) -> str:
+    if name in DISTANCES:  # a method names those that it allows beside the paths
+        raise ValueError("the dotted path of a function that can be imported")
+    distance_named(name)
+    return name
+
+
+DottedPath = Annotated[str, AfterValidator(_importable)]
+Similarity = Literal["trusted", "cosine", "euclidean"] | DottedPath
+Exponent = PositiveFloat
+Scale = Literal["ordinary", "all"]
+
+
+def by_similarity(context: ServerContext, *, exponent: float, scale: Scale) -> ByModularity:
+    """Return the detection on normalised similarities of models."""
+    return ByModularity(context.detection, exponent, scale == "ordinary")
+
+
+def graph_of(
+    context: ServerContext,
+    measure: Measure,
+    detection: Detection,
+    *,
+    length: int,
+    whole: bool = False,
+) -> ClientGraph:
+    """Return an empty graph of vectors (length,); `whole` says that these are read back."""
+    backend = context.vector_backend(length=length, whole=whole)
+    return ClientGraph(measure, detection, ClientVectors(backend))
+
+
+def graph_of_models(
+    context: ServerContext, distance: str, detection: Detection, *, averaged: bool = False
+) -> ClientGraph:
+    """Return an empty graph of models, or of their updates, by the name of a distance.
+
+    `averaged` says that means of the models are read from it: it then holds the whole models.
+    """
+    layout = context.layout
+    measure = model_measure(distance, layout, distance_named(distance))
+    whole = averaged or distance not in ("cosine", "euclidean")
+    length = needed(layout, distance, averaged=averaged).stop
+    return graph_of(context, measure, detection, length=length, whole=whole)
+
+
+def needed(layout: Layout, distance: str, *, averaged: bool = False) -> slice:
+    """Return the part of a model that its distance looks at: all, for a function of one's own."""
+    return layout.direction if distance in DISTANCES and not averaged else slice(0, layout.size)
+
+
+def put_models(
+    graph: ClientGraph, server_round: int, replies: Replies, strides: Weights, part: slice
+) -> None:
+    """Store the models of a round, and whose update was odd: norms in usual ones (n,)."""
+    odd = (strides > ODD) | (strides < 1 / ODD)
+    each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
+    for client_id, model, is_odd in each:
+        graph.put(client_id, model[part], server_round, odd=is_odd)
+
+
+def check_distance(between: Distance, model: Vector, layout: Layout) -> None:
+    """Raise ValueError for a model (d,) whose distance to itself is no finite number.
+
+    The distances named here are finite for every model that is; one of a user's own may
+    not be, or raise.
+    """
+    row = model[None, :]
+    to_itself = float(between(row, row, layout)[0, 0])
+    if not isfinite(to_itself):
+        raise ValueError(f"its distance to itself must be finite, got {to_itself}")
+
+
+def view_of(
+    context: ServerContext,
+    graph: ClientGraph,
+    client_ids: Labels,
+    labels: Labels,
+    *,
+    clustered: bool,
+) -> View:
+    """Return the view of communities (n,) of clients (n,) that the graph knows.
+
+    Matrices (n, n) of more than `sparse_above` clients are shown at the clustering alone, and of
+    more than MOST_WHOLE never.
+    """
+    n = len(client_ids)
+    if n > context.detection.sparse_above and not (clustered and n <= MOST_WHOLE):
+        return View(client_ids, labels, None)
+    among = graph.vectors.rows_of(client_ids.tolist())
+    distance = graph.distance(among)
+    return View(client_ids, labels, graph.similarity(among), distance)
+
+
+def groups_of(labels: Labels, among: Labels) -> list[np.ndarray]:
+    """Return the rows of each community from the labels (m,) of the rows `among` (m,)."""
+    return [among[labels == row] for row in range(int(labels.max()) + 1)]

@@ -1,0 +1,157 @@
+"""Every setting of the graph has an effect on a method, or is refused by name."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import context, honest, play, roster
+
+from fl_app.config import CONF, ConfigError, load
+from fl_app.graph.communities import CommunityDetection
+from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
+from fl_app.schema import GraphConfig
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cfl import Cfl
+from fl_app.strategies.communities import CommunityDiscovery
+from fl_app.strategies.dcfl import Dcfl
+from fl_app.strategies.flic import Flic
+from fl_app.strategies.hierarchical import Hierarchical
+from fl_app.strategies.late import Late
+
+CLASSES: dict[str, Any] = {
+    "flic": Flic, "late": Late, "communities": CommunityDiscovery, "cfl": Cfl, "dcfl": Dcfl,
+    "hierarchical": Hierarchical,
+}  # fmt: skip
+SETTINGS = list(GraphConfig.__dataclass_fields__)
+OTHER = {
+    "store": "sketch", "memory_gb": 2.0, "sketch_dim": 99, "backend": "leiden",
+    "resolution": 1.5, "sparse_above": 7, "neighbours": 9, "look_ahead_every": 3,
+    "benign": "root", "root_samples": 3,
+}  # fmt: skip
+PAGE = CONF.parent / "docs" / "methods" / "index.md"
+
+
+def _problems(*overrides: str) -> list[str]:
+    try:
+        load(list(overrides))
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _use(method: str, name: str) -> str:
+    """Return what the table says of a setting: found by trying it."""
+    found = _problems(f"strategy={method}", f"graph.{name}={OTHER[name]}")
+    if not found:
+        return "yes"
+    assert len(found) == 1
+    assert f"strategy {method}" in found[0]
+    assert f"graph.{name} must" in found[0]
+    assert str(OTHER[name]) in found[0]
+    return "not `sketch`" if name == "store" else "no"
+
+
+def test_the_page_has_the_table_of_what_has_an_effect() -> None:
+    lines = ["| setting | " + " | ".join(f"`{method}`" for method in CLASSES) + " |"]
+    lines.append("|" + "---|" * (len(CLASSES) + 1))
+    for name in SETTINGS:
+        cells = [_use(method, name) for method in CLASSES]
+        lines.append(f"| `graph.{name}` | " + " | ".join(cells) + " |")
+    table = "\n".join(lines)
+    assert table in PAGE.read_text(encoding="utf-8"), f"put this into {PAGE.name}:\n{table}"
+
+
+def test_all_are_told_at_once_with_value_and_remedy() -> None:
+    found = _problems("strategy=dcfl", "graph.resolution=2.0", "graph.store=sketch")
+    assert found == [
+        "graph.resolution must stay 1.0 with strategy dcfl, which finds no communities by "
+        "modularity, got 2.0; remove it",
+        "graph.store must be auto, exact or disk with strategy dcfl, whose models are means of "
+        "the clients' last models, got sketch; give auto, which goes to disk beyond "
+        "graph.memory_gb",
+    ]
+
+
+def test_sketches_will_do_where_the_distance_allows_them_and_no_look_ahead_always() -> None:
+    assert not _problems("strategy=late", "strategy.similarity=cosine", "graph.store=sketch")
+    own = "strategy.distance=fl_app.graph.similarity.euclidean_between"
+    assert "needs whole updates" in _problems("strategy=hierarchical", own, "graph.store=sketch")[0]
+    for method in CLASSES:
+        assert not _problems(f"strategy={method}", "graph.look_ahead_every=0")
+
+
+def test_a_distance_is_one_of_those_named_or_a_path() -> None:
+    for name in ("trusted", "nowhere", "fl_app.nowhere"):
+        (found,) = _problems("strategy=hierarchical", f"strategy.distance={name}")
+        assert found.startswith("strategy.distance must be 'euclidean' or 'cosine' or the dotted")
+    assert not _problems("strategy=late", "strategy.similarity=trusted")
+
+
+STORES = {
+    "exact": lambda **_: InMemory(),
+    "disk": lambda **_: OnDisk(capacity=12),
+    "sketch": lambda **_: Sketched(dimension=4096, seed=0),
+}
+BUILD = {
+    "flic": lambda given: Flic(given, participation=1.0, cluster_round=3),
+    "cfl": lambda given: Cfl(
+        given, participation=1.0, mode="clusters", alpha_threshold=0.5, mean_below=1.8,
+        norm_above=0.1, gap_above=0.1,
+    ),
+    "hierarchical": lambda given: Hierarchical(
+        given, participation=1.0, cluster_round=3, threshold=0.5
+    ),
+    "late": lambda given: Late(given, participation=1.0, cluster_round=3, similarity="euclidean"),
+    "dcfl": lambda given: Dcfl(given, participation=1.0),
+    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
+    "communities wnn": lambda given: CommunityDiscovery(
+        given, participation=1.0, attribution="wnn"
+    ),
+}  # fmt: skip
+
+
+def _groups(name: str, **given: Any) -> set[frozenset[int]]:
+    strategy: CommunityStrategy = BUILD[name](context(**given))
+    play(strategy, roster(12), range(1, 9), client=honest)
+    members = strategy.state.communities.members
+    rows = set(members.values())
+    return {frozenset(c for c in members if members[c] == row) for row in rows}
+
+
+@pytest.mark.parametrize("store", list(STORES))
+@pytest.mark.parametrize("name", list(BUILD))
+def test_every_store_finds_the_same_communities(name: str, store: str) -> None:
+    whole: list[bool] = []
+
+    def backend(**options: Any) -> VectorBackend:
+        whole.append(options["whole"])
+        return STORES[store](**options)
+
+    if store == "sketch" and name in ("dcfl", "communities", "communities wnn"):
+        BUILD[name](context(vector_backend=backend))
+        assert whole == [True]
+        return
+    found = _groups(name, vector_backend=backend)
+    assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
+
+
+@pytest.mark.parametrize("name", ["flic", "late", "communities", "communities wnn"])
+def test_sparse_graphs_find_the_same_communities(name: str) -> None:
+    sparse = CommunityDetection(sparse_above=5, neighbours=3)
+    assert _groups(name, detection=sparse) == _groups(name)
+
+
+@pytest.mark.parametrize("name", list(BUILD))
+def test_matrices_of_many_clients_are_shown_at_the_clustering_alone(name: str) -> None:
+    strategy = BUILD[name](context(detection=CommunityDetection(sparse_above=5, neighbours=3)))
+    play(strategy, roster(12), range(1, 9))
+    strategy.events.clear()
+    view = strategy.view(8)
+    assert view is not None
+    assert view.similarity is None
+    assert view.distance is None
+    np.testing.assert_array_equal(view.client_ids, np.arange(12))
