@@ -4,8 +4,9 @@ import numpy as np
 import torch
 
 from fl_app.graph.pairwise import VAGUE, Sums, refined, shape, without_rounding
-from fl_app.graph.table import Rows, Table, blocks, precision, wide
-from fl_app.graph.vector_backends import Some
+from fl_app.graph.parallel import in_order
+from fl_app.graph.table import Rows, Table, precision, wide
+from fl_app.graph.vector_backends import Some, blocks
 from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
 
@@ -73,7 +74,8 @@ def _parts(
     def measure(some: Some, those: Some) -> Sums:
         """Sum |BD|^2, the squares of B and D, w's numerator, |AB|^2 and |CD|^2."""
         sums = torch.zeros(5, *shape(a, c, some, those), dtype=torch.float64)
-        for part in blocks(a.shape[1], max(sums.shape)):
+
+        def of_block(part: slice) -> torch.Tensor:
             b_end, d_end = wide(b, some, part).to(kind), wide(d, those, part).to(kind)
             ab, cd = b_end - wide(a, some, part), d_end - wide(c, those, part)
             centre = b_end.mean(dim=0)
@@ -81,11 +83,12 @@ def _parts(
             d_end -= centre
             dot = torch.linalg.vecdot
             both = dot(b_end, b_end)[:, None] + dot(d_end, d_end)
-            sums[0] += both - 2.0 * (b_end @ d_end.T)
-            sums[1] += both
-            sums[2] += dot(ab, b_end)[:, None] + dot(cd, d_end) - ab @ d_end.T - b_end @ cd.T
-            sums[3] += dot(ab, ab)[:, None]
-            sums[4] += dot(cd, cd)
+            inward = dot(ab, b_end)[:, None] + dot(cd, d_end) - ab @ d_end.T - b_end @ cd.T
+            own, theirs = dot(ab, ab)[:, None].expand_as(both), dot(cd, cd).expand_as(both)
+            return torch.stack([both - 2.0 * (b_end @ d_end.T), both, inward, own, theirs])
+
+        for found in in_order(of_block, blocks(a.shape[1], max(sums.shape))):
+            sums += found
         return sums.numpy()
 
     sums = refined(measure, len(a), len(c), same=same, own=own, vague=VAGUE[kind])

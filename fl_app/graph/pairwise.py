@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from fl_app.graph.table import Rows, blocks, precision, wide
-from fl_app.graph.vector_backends import Some
+from fl_app.graph.parallel import in_order
+from fl_app.graph.table import Rows, precision, wide
+from fl_app.graph.vector_backends import Some, blocks
 
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
 """Squared distances below this share of the pair's own squares are zero but for rounding."""
@@ -33,15 +34,18 @@ def squared_distances(
     kind = precision(models, others)
 
     def measure(some: Some, those: Some) -> Sums:
-        sums = torch.zeros(2, *shape(models, others, some, those), dtype=torch.float64)
-        for part in blocks(models.shape[1], max(sums.shape)):
+
+        def of_block(part: slice) -> torch.Tensor:
             a, b = wide(models, some, part).to(kind), wide(others, those, part).to(kind)
             centre = a.mean(dim=0)
             a -= centre
             b -= centre
             both = torch.linalg.vecdot(a, a)[:, None] + torch.linalg.vecdot(b, b)
-            sums[0] += both - 2.0 * (a @ b.T)
-            sums[1] += both
+            return torch.stack([both - 2.0 * (a @ b.T), both])
+
+        sums = torch.zeros(2, *shape(models, others, some, those), dtype=torch.float64)
+        for found in in_order(of_block, blocks(models.shape[1], max(sums.shape))):
+            sums += found
         return sums.numpy()
 
     if same:
@@ -90,21 +94,30 @@ def without_rounding(sums: Sums, kind: torch.dtype = torch.float64) -> np.ndarra
 
 def squared_lengths(rows: Rows) -> np.ndarray:
     """Return `|a|^2` (n,) of rows (n, d) in double precision: 0 for rows of zeros alone."""
-    found = torch.zeros(len(rows), dtype=torch.float64)
-    for part in blocks(rows.shape[1], len(rows)):
+
+    def of_block(part: slice) -> torch.Tensor:
         some = wide(rows, slice(None), part)
-        found += torch.linalg.vecdot(some, some)
+        squares: torch.Tensor = torch.linalg.vecdot(some, some)
+        return squares
+
+    found = torch.zeros(len(rows), dtype=torch.float64)
+    for squares in in_order(of_block, blocks(rows.shape[1], len(rows))):
+        found += squares
     return found.numpy()
 
 
 def inner_products(models: Rows, others: Rows) -> np.ndarray:
     """Return `a . b` (n, m) of models (n, d) and others (m, d)."""
     kind = precision(models, others)
+
+    def of_block(part: slice) -> torch.Tensor:
+        some, those = wide(models, slice(None), part), wide(others, slice(None), part)
+        products: torch.Tensor = some.to(kind) @ those.to(kind).T
+        return products
+
     found = torch.zeros(len(models), len(others), dtype=torch.float64)
-    for part in blocks(models.shape[1], max(len(models), len(others))):
-        found += (
-            wide(models, slice(None), part).to(kind) @ wide(others, slice(None), part).to(kind).T
-        )
+    for products in in_order(of_block, blocks(models.shape[1], max(found.shape))):
+        found += products
     return found.numpy()
 
 

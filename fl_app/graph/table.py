@@ -7,11 +7,6 @@ import torch
 
 from fl_app.graph.vector_backends import Some, VectorBackend
 
-TILE_BYTES = 64 * 2**20
-"""Of a block of columns in double precision, all rows of it."""
-LEAST_COLUMNS = 512
-MOST_COLUMNS = 65_536
-
 
 @dataclass(frozen=True)
 class Table:
@@ -49,7 +44,7 @@ def wide(rows: Rows, some: Some, part: slice) -> torch.Tensor:
     start, stop, _ = part.indices(rows.shape[1])
     place = slice(rows.part.start + start, rows.part.start + stop)
     found = rows.backend.read(rows.chosen[some], place)
-    return found.to(rows.backend.precision, copy=True)
+    return found.to(rows.backend.precision)
 
 
 def precision(*tables: Rows) -> torch.dtype:
@@ -58,10 +53,3 @@ def precision(*tables: Rows) -> torch.dtype:
         each.backend.precision if isinstance(each, Table) else torch.float64 for each in tables
     ]
     return torch.float32 if torch.float32 in kinds else torch.float64
-
-
-def blocks(length: int, rows: int) -> list[slice]:
-    """Return slices of so many columns: blocks of all rows in double precision stay small."""
-    fitting = TILE_BYTES // (8 * max(1, rows))
-    step = min(MOST_COLUMNS, max(LEAST_COLUMNS, fitting))
-    return [slice(start, min(start + step, length)) for start in range(0, length, step)]

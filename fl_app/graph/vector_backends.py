@@ -15,13 +15,16 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from fl_app.graph.parallel import in_order
 from fl_app.rng import generator
 from fl_app.types import Vector
 
-BLOCK_BYTES = 256 * 2**20
-"""Rows read from disk at a time: large enough for matrix multiplication to run at speed."""
 BLOCK_COLUMNS = 4096
 """Columns multiplied at a time: short enough to stay in the processor's cache."""
+TILE_BYTES = 16 * 2**20
+"""Of a block of columns that is converted at a time: memory of more than 32 MB is new to the
+process each time, and to fill it then takes ten times as long as to convert."""
+LEAST_COLUMNS, MOST_COLUMNS = 512, 65_536
 MAPPED_BYTES = 2**30
 """Bytes of the file that count as memory of this process before they are given back."""
 LONGEST = 1e18
@@ -46,7 +49,10 @@ class VectorBackend(Protocol):
         """Store `vector` (d,) as `row`, which is at most the number of rows."""
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
-        """Return some columns of some rows, float32 and unscaled; a view where that is free."""
+        """Return some columns of some rows, float32 and unscaled.
+
+        A view where that is free, unless `precision` is float32.
+        """
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return inner products (m, count) of `rows` (m,) with the first `count`, and the
@@ -139,8 +145,9 @@ class OnDisk:
             )
         if not len(self._kept):
             self._open(vector.shape[0])
-        scale = np.float32(np.abs(vector).max() or 1.0)
-        self._write(row, (vector / scale).astype(np.float16), scale)
+        given = torch.from_numpy(np.ascontiguousarray(vector))
+        scale = np.float32(given.abs().max()) or np.float32(1.0)
+        self._write(row, given.div(float(scale)).to(torch.float16).numpy(), scale)
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return rows in float32, times their scales."""
@@ -150,14 +157,18 @@ class OnDisk:
         return found.mul_(scales[:, None])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Multiply block by block; blocks are as large as BLOCK_BYTES."""
-        chosen = self.read(rows, slice(None))
-        step = max(1, BLOCK_BYTES // (4 * self._kept.shape[1]))
-        found = torch.empty(len(rows), count)
-        for start in range(0, count, step):
-            part = slice(start, min(start + step, count))
-            torch.matmul(chosen, self.read(part, slice(None)).T, out=found[:, part])
-        return found.numpy(), self._lengths[:count]
+        """Multiply block by block of columns, converted in memory that is used again."""
+
+        def of_block(part: slice) -> torch.Tensor:
+            tile = torch.from_numpy(self._kept[:count, part]).to(torch.float32)
+            self._release(tile.numel() * 2)
+            return tile[rows] @ tile.T
+
+        found = torch.zeros(len(rows), count)
+        for products in in_order(of_block, blocks(self._kept.shape[1], count)):
+            found += products
+        scales = self._scales[:count]
+        return found.numpy() * scales[rows, None] * scales, self._lengths[:count]
 
     def stored(self, count: int) -> Stored:
         """Return the scaled vectors (count, d), a view of the disk, and their scales (count,)."""
@@ -174,7 +185,7 @@ class OnDisk:
 
     def _write(self, row: int, scaled: np.ndarray, scale: np.float32) -> None:
         self._kept[row], self._scales[row] = scaled, scale
-        self._lengths[row] = float(scale) * np.linalg.norm(scaled.astype(np.float32))
+        self._lengths[row] = float(scale) * float(torch.from_numpy(scaled).float().norm())
         self._release(scaled.nbytes)
 
     def _open(self, length: int) -> None:
@@ -246,6 +257,13 @@ class Sketched:
         draw = generator(self.seed, purpose="sketch")
         self._order = draw.permutation(length)
         self._signs = draw.choice(np.array([-1, 1], np.float32), length)
+
+
+def blocks(length: int, rows: int) -> list[slice]:
+    """Return slices of so many columns, of which a block of all rows stays small."""
+    fitting = TILE_BYTES // (8 * max(1, rows))
+    step = min(MOST_COLUMNS, max(LEAST_COLUMNS, fitting))
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 def choose(

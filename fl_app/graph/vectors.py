@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fl_app.graph.pairwise import squared_lengths
-from fl_app.graph.table import Table, blocks, narrow
-from fl_app.graph.vector_backends import InMemory, VectorBackend
+from fl_app.graph.parallel import in_order
+from fl_app.graph.table import Table, narrow
+from fl_app.graph.vector_backends import InMemory, VectorBackend, blocks
 from fl_app.params import is_finite
 from fl_app.types import Labels, SomeVectors, Vector, Vectors, Weights
 
@@ -153,12 +154,16 @@ class ClientVectors:
         inside = np.split(places, np.cumsum([len(group) for group in groups])[:-1])
         table = self.table(rows, part)
         found = np.empty((len(groups), table.shape[1]), np.float32)
-        for block in blocks(table.shape[1], len(rows)):
+
+        def fill(block: slice) -> None:
             columns = narrow(table, block)
             assert isinstance(columns, Table)
             read = columns.backend.read(rows, columns.part).numpy()
             for number, (mine, shares) in enumerate(zip(inside, weights, strict=True)):
                 found[number, block] = rule(read[mine], shares)
+
+        for _ in in_order(fill, blocks(table.shape[1], len(rows))):
+            pass
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:

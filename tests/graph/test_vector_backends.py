@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from fl_app.graph.vector_backends import (
-    BLOCK_BYTES,
     InMemory,
     OnDisk,
     Sketched,
@@ -110,8 +109,7 @@ def test_a_sketch_of_a_length_that_does_not_divide_keeps_every_entry() -> None:
 
 
 def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert BLOCK_BYTES > 0
-    monkeypatch.setattr("fl_app.graph.vector_backends.BLOCK_BYTES", 4 * D * 7)
+    monkeypatch.setattr("fl_app.graph.vector_backends.TILE_BYTES", 0)
     test_cosines_are_right_within_what_is_promised("disk")
 
 
