@@ -21,10 +21,11 @@ from fl_app.types import Vector
 
 BLOCK_COLUMNS = 4096
 """Columns multiplied at a time: short enough to stay in the processor's cache."""
-TILE_BYTES = 16 * 2**20
-"""Of a block of columns that is converted at a time: memory of more than 32 MB is new to the
-process each time, and to fill it then takes ten times as long as to convert."""
-LEAST_COLUMNS, MOST_COLUMNS = 512, 65_536
+TILE_BYTES = 4 * 2**20
+"""Of a block of columns that is converted at a time: near the size of the processor's cache.
+Memory of more than 32 MB would be new to the process each time, and to fill it then takes ten
+times as long as to convert."""
+LEAST_COLUMNS, MOST_COLUMNS = 256, 65_536
 MAPPED_BYTES = 2**30
 """Bytes of the file that count as memory of this process before they are given back."""
 LONGEST = 1e18
@@ -86,7 +87,7 @@ class InMemory:
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return rows as they are; slices of rows are views."""
-        return torch.from_numpy(self._kept[rows, part])
+        return torch.from_numpy(self._kept[_as_slice(rows), part])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Sum the products of blocks of columns: neither a copy of the rows nor a slow shape.
@@ -96,8 +97,9 @@ class InMemory:
         """
         kept, chosen = torch.from_numpy(self._kept[:count]), torch.from_numpy(rows)
         found = torch.zeros(len(rows), count)
-        for part in torch.split(kept, BLOCK_COLUMNS, dim=1):
-            found.addmm_(part[chosen], part.T)
+        parts = torch.split(kept, BLOCK_COLUMNS, dim=1)
+        for products in in_order(lambda part: part[chosen] @ part.T, parts):
+            found += products
         return found.numpy(), self._lengths[:count]
 
     def stored(self, count: int) -> Stored:
@@ -132,6 +134,7 @@ class OnDisk:
         self._capacity = capacity
         self._folder = TemporaryDirectory(prefix="fl-app-updates-", dir=folder)
         self._kept = np.empty((0, 0), np.float16)
+        self._map: mmap.mmap | None = None
         self._scales = np.ones(capacity, np.float32)
         self._lengths = np.empty(capacity)
         self._mapped = 0
@@ -151,8 +154,9 @@ class OnDisk:
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return rows in float32, times their scales."""
-        scales = torch.from_numpy(self._scales[rows])
-        found = torch.from_numpy(self._kept[rows, part]).to(torch.float32)
+        some = _as_slice(rows)
+        scales = torch.from_numpy(self._scales[some])
+        found = torch.from_numpy(self._kept[some, part]).to(torch.float32)
         self._release(found.numel() * 2)
         return found.mul_(scales[:, None])
 
@@ -191,14 +195,16 @@ class OnDisk:
     def _open(self, length: int) -> None:
         path = Path(self._folder.name) / "updates.f16"
         shape = (self._capacity, length)
-        self._kept = np.memmap(path, np.float16, "w+", shape=shape)
+        mapped = np.memmap(path, np.float16, "w+", shape=shape)
+        # a plain view: to index a memmap costs more than to convert a small block
+        self._kept, self._map = np.asarray(mapped), mapped._mmap  # type: ignore[attr-defined]
 
     def _release(self, used: int) -> None:
         """Give pages back from time to time: the system keeps them as long as it has room."""
         self._mapped += used
-        if self._mapped > MAPPED_BYTES:
+        if self._map is not None and self._mapped > MAPPED_BYTES:
             self._mapped = 0
-            self._kept._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            self._map.madvise(mmap.MADV_DONTNEED)
 
 
 class Sketched:
@@ -257,6 +263,13 @@ class Sketched:
         draw = generator(self.seed, purpose="sketch")
         self._order = draw.permutation(length)
         self._signs = draw.choice(np.array([-1, 1], np.float32), length)
+
+
+def _as_slice(rows: Some) -> Some:
+    """Return rows as a slice where they follow each other: no copy of them is made then."""
+    if isinstance(rows, slice) or not len(rows) or (np.diff(rows) != 1).any():
+        return rows
+    return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def blocks(length: int, rows: int) -> list[slice]:
