@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.graph.bipartition import bipartition
-from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.client_graph import ClientGraph, Weigh
 from fl_app.graph.communities import (
     Backend,
     CommunityDetection,
@@ -55,7 +55,8 @@ class ByModularity:
         odd = graph.vectors.odd(among) if self.heed_odd else None
         return normalised_similarity(values.astype(np.float64), exponent=self.exponent, odd=odd)
 
-    def _weigh(self, graph: ClientGraph, among: Labels, exponent: float):  # type: ignore[no-untyped-def]
+    def _weigh(self, graph: ClientGraph, among: Labels, exponent: float) -> Weigh:
+        """Return what makes normalised similarities of distances among these clients."""
         counted = np.ones(len(among), bool)
         odd = graph.vectors.odd(among)
         if self.heed_odd and odd.any():
