@@ -55,6 +55,9 @@ class CosineDistance:
     def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
         """Return distances in [0, 2]."""
         part = _direction(vectors, self.layout)
+        if part.stop == vectors.table().shape[1]:
+            products, lengths = vectors.backend.products(rows, len(vectors))
+            return 2.0 - shifted_cosine(products, lengths[rows], lengths)
         (lengths,) = vectors.lengths([part])
         products = inner_products(vectors.table(rows, part), vectors.table(part=part))
         return 2.0 - shifted_cosine(products, lengths[rows], lengths)

@@ -30,6 +30,7 @@ from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 
 LAYOUT = Layout(("w", "b", "v", "mean"), ((6, 4), (5,), (3, 3), (4,)), 3)
+ALL = Layout(("w", "v"), ((6, 4), (18,)), 2)
 D, USED = LAYOUT.size, LAYOUT.direction
 
 
@@ -53,6 +54,7 @@ MEASURES: dict[str, tuple[Measure, Whole]] = {
     "trusted": (TrustedDistance(LAYOUT), lambda v: trusted_between(v, v, LAYOUT)),
     "euclidean": (EuclideanDistance(LAYOUT), lambda v: euclidean_between(v, v, LAYOUT)),
     "cosine": (CosineDistance(LAYOUT), lambda v: cosine_between(v, v, LAYOUT)),
+    "cosine of all": (CosineDistance(ALL), lambda v: cosine_between(v, v, ALL)),
     "own": (OwnDistance(euclidean_between, LAYOUT), lambda v: euclidean_between(v, v, LAYOUT)),
     "dcfl": (DcflDistance("complete", LAYOUT), lambda v: dcfl_distance(*_halves(v))),
     "divergence": (DcflDistance("divergence", LAYOUT), lambda v: dcfl_divergence(*_halves(v))),
