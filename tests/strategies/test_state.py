@@ -83,9 +83,9 @@ def test_a_loaded_array_is_the_states_own() -> None:
 def test_a_persistent_object_in_a_list_is_refused_and_named() -> None:
     @dataclass
     class Listed:
-        stores: list[UpdateStore]
+        stores: list[ClientVectors]
 
-    arrays, values = save(Listed([UpdateStore()]))
+    arrays, values = save(Listed([ClientVectors()]))
     with pytest.raises(TypeError, match=r"'stores.0' must be a field that the method creates"):
         load(Listed([]), arrays, values)
 
