@@ -19,7 +19,7 @@ from sklearn.cluster import kmeans_plusplus
 from fl_app.ingress.rejection import RejectionError
 from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
-from fl_app.kmeans.kfed import initial_centroids, start_seed
+from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
@@ -210,11 +210,11 @@ class KMeans(CentroidStrategy):
         """Return the first centroids (k, d) from the clients' own; those there are without any."""
         if not counts.any():
             return self.state.descent.current
-        own = [c[n > 0] for c, n in zip(centroids, counts, strict=True)]
+        own = [c[n > 0] for c, n in zip(centroids, counts, strict=True) if n.any()]
         seed = start_seed(self.context.seed, self.state.begun)
         if self.init == "kfed":
             return initial_centroids(own, self.k, seed=seed)
-        pool, weights = np.concatenate(own), counts[counts > 0]
+        pool, weights = pooled(own, [n[n > 0] for n in counts if n.any()])
         short = np.resize(np.arange(len(pool)), max(len(pool), self.k))
         found: Centroids = kmeans_plusplus(
             pool[short], self.k, sample_weight=weights[short], random_state=seed

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
-from fl_app.kmeans.kfed import initial_centroids, local_centroids
+from fl_app.kmeans.kfed import alone, initial_centroids, local_centroids, pooled
 from fl_app.kmeans.lloyd import Memory, assign, local_update, nearest_centroids, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
@@ -154,6 +154,38 @@ def test_kfed_with_too_few_centroids_repeats_and_with_none_refuses() -> None:
     assert np.isfinite(found).all()
     with pytest.raises(ValueError, match="no client sent a centroid of 2"):
         initial_centroids([np.empty((0, 2))] * 2, 3, seed=0)
+
+
+def test_a_client_stands_alone_when_all_its_centroids_are_far_off() -> None:
+    honest = [np.array([[0.0], [10.0]]) + shift for shift in (0.0, 0.5, 1.0, 1.5)]
+    liar = np.array([[100.0], [300.0]])
+    # of five clients the nearest other one counts: the honest are 0.5 off, and 100 - 11.5 the liar
+    assert alone([*honest, liar]).tolist() == [False] * 4 + [True]
+    half = np.array([[0.0], [300.0]])
+    assert not alone([*honest, half]).any()
+    assert not alone([honest[0], liar]).any()
+    assert not alone([honest[0]] * 3 + [liar]).any(), "nothing is usual among copies"
+
+
+def test_liars_who_agree_are_still_alone() -> None:
+    honest = [np.array([[0.0], [10.0]]) + 0.1 * client for client in range(8)]
+    liars = [np.array([[100.0]])] * 2
+    assert alone([*honest, *liars]).tolist() == [False] * 8 + [True] * 2
+
+
+def test_a_client_that_stands_alone_brings_one_centroid() -> None:
+    honest = [np.array([[0.0], [10.0]]) + shift for shift in (0.0, 0.5, 1.0, 1.5)]
+    liar, ones = np.array([[100.0], [300.0]]), np.ones(2)
+    pool, weights = pooled([*honest, liar], [ones] * 4 + [np.array([3.0, 1.0])])
+    assert pool.ravel().tolist() == [0, 10, 0.5, 10.5, 1, 11, 1.5, 11.5, 150]
+    assert weights.tolist() == [1] * 8 + [4]
+
+
+def test_a_cluster_that_one_client_alone_has_is_found() -> None:
+    shared = [np.array([[0.0, 0.0], [10.0, 0.0]]) + 0.1 * client for client in range(5)]
+    own = np.array([[0.0, 50.0], [0.2, 50.2]])
+    found = initial_centroids([*shared, own], 3, seed=0)
+    np.testing.assert_allclose(sorted(found[:, 1].tolist()), [0.2, 0.2, 50.1])
 
 
 def test_local_centroids_are_no_more_than_different_points() -> None:
