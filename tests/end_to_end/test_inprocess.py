@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import door
+
 from fl_app.engines.stop_request import STOP, STOPPING
 from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
@@ -26,6 +29,9 @@ SMALL = [
     "strategy.cluster_round=5",
     "records.evaluate_every=4",
     "records.checkpoint_every=2",
+    "network.width=0.5",
+    "client.batch_size=20",
+    "client.learning_rate=0.15",
 ]
 QUICK = ["records.figures=false", "records.report=false", "tracking=none"]
 """What `whole` has already: most tests look at something else."""
@@ -40,8 +46,7 @@ def _run(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
 
 
 def _run_with(folder: Path, *overrides: str) -> subprocess.CompletedProcess[str]:
-    command = _command(f"hydra.run.dir={folder}", *overrides)
-    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+    return door.run(f"hydra.run.dir={folder}", *overrides, cwd=folder.parent)
 
 
 def _summary(folder: Path) -> dict:
@@ -64,7 +69,8 @@ def _assert_same_run(first: Path, second: Path) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole") / "run"
-    done = _run_with(folder, *SMALL)
+    command = _command(f"hydra.run.dir={folder}", *SMALL)
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "completed: flic on inprocess, 8 rounds" in done.stdout
     assert "results in" in done.stdout
@@ -109,9 +115,7 @@ def test_a_fused_cohort_finds_the_same_communities_and_models(whole: Path, tmp_p
 
 def _killed_run(folder: Path, *, after: int) -> Path:
     """Start a run and kill it once so many rounds are over; return its current checkpoint."""
-    process = subprocess.Popen(
-        _command(*SMALL, f"hydra.run.dir={folder}"), stdout=subprocess.DEVNULL, cwd=folder.parent
-    )
+    process = door.Opened([*SMALL, *QUICK, f"hydra.run.dir={folder}"], folder.parent)
     rounds = folder / "rounds.jsonl"
     deadline = time.monotonic() + 300
     try:
@@ -119,7 +123,7 @@ def _killed_run(folder: Path, *, after: int) -> Path:
             assert time.monotonic() < deadline
             time.sleep(0.005)
     finally:
-        process.kill()
+        os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not (folder / "summary.json").exists()
     return folder / "checkpoint" / "checkpoint.safetensors"
@@ -127,7 +131,7 @@ def _killed_run(folder: Path, *, after: int) -> Path:
 
 def _resumed(folder: Path) -> str:
     """Go on with a run to its end; return what the terminal showed."""
-    done = subprocess.run(_command(f"resume={folder}"), capture_output=True, text=True, check=False)
+    done = door.run(f"resume={folder}", *QUICK, cwd=folder.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -190,8 +194,8 @@ main()
 def _spoilt_run(folder: Path, kept: str, call: int, spoil: str) -> subprocess.CompletedProcess[str]:
     """Run with something done at the given call of a function."""
     script = SPOILT.format(kept=kept, call=call, spoil=spoil)
-    command = [sys.executable, "-c", script, *SMALL, f"hydra.run.dir={folder}"]
-    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+    more = [*SMALL, *QUICK, f"hydra.run.dir={folder}"]
+    return door.run(door.SCRIPT, script, *more, cwd=folder.parent)
 
 
 @pytest.mark.parametrize(
@@ -232,8 +236,7 @@ def test_an_interrupt_within_a_checkpoint_loses_and_repeats_no_round(
 def test_a_wrong_change_on_resuming_is_refused_and_forgotten(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
-    command = _command(f"resume={folder}", "client.epochs=many")
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    refused = door.run(f"resume={folder}", "client.epochs=many", cwd=tmp_path)
     assert refused.returncode == 2
     assert _summary(folder)["status"] == "completed"
     assert (folder / "overrides.yaml").read_text() == (whole / "overrides.yaml").read_text()
@@ -245,7 +248,7 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_round_and_says_interrupted(
 ) -> None:
     folder = tmp_path / "run"
     more = ["rounds=500", "strategy.cluster_round=400", "records.checkpoint_every=400"]
-    command = _command(*SMALL, *more, f"hydra.run.dir={folder}")
+    command = _command(*SMALL, *QUICK, *more, f"hydra.run.dir={folder}")
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=tmp_path)
     rounds = folder / "rounds.jsonl"
     deadline = time.monotonic() + 300
@@ -275,7 +278,7 @@ def test_a_corrupt_checkpoint_is_refused_with_the_reason(whole: Path, tmp_path: 
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "overrides.yaml").write_text((whole / "overrides.yaml").read_text())
     (folder / "checkpoint" / "checkpoint.safetensors").write_bytes(b"no checkpoint at all")
-    done = subprocess.run(_command(f"resume={folder}"), capture_output=True, text=True, check=False)
+    done = door.run(f"resume={folder}", cwd=tmp_path)
     assert done.returncode == 1
     assert "checkpoint" in done.stderr
 
@@ -320,8 +323,8 @@ main()
 
 def _broken_run(folder: Path, bad: str, *overrides: str) -> subprocess.CompletedProcess[str]:
     script = BREAKING.replace("{bad}", bad)
-    command = [sys.executable, "-c", script, *SMALL, f"hydra.run.dir={folder}", *overrides]
-    return subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+    more = [*SMALL, *QUICK, f"hydra.run.dir={folder}", *overrides]
+    return door.run(door.SCRIPT, script, *more, cwd=folder.parent)
 
 
 def test_clients_that_raise_or_reply_nonsense_are_named_and_left_out(tmp_path: Path) -> None:
@@ -349,18 +352,14 @@ def test_too_few_replies_stop_the_run_with_a_checkpoint_and_the_names(tmp_path: 
     assert "client 3: RuntimeError: out of memory" in done.stderr
     assert _summary(folder)["status"] == "failed"
     assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
-    mended = subprocess.run(
-        _command(f"resume={folder}"), capture_output=True, text=True, check=False
-    )
-    assert mended.returncode == 0, mended.stderr
+    _resumed(folder)
     assert _summary(folder)["rounds"] == 8
 
 
 def test_a_sweep_runs_every_combination(tmp_path: Path) -> None:
     kept = [override for override in SMALL if "cluster_round" not in override]
-    command = _command("--multirun", *kept, "strategy=fedavg,fedmedian", "seed=0,1")
-    command += ["rounds=2", "records.figures=false", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    swept = ["--multirun", *kept, *QUICK, "strategy=fedavg,fedmedian", "seed=0,1", "rounds=2"]
+    done = door.run(*swept, f"hydra.sweep.dir={tmp_path / 'sweep'}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = {
         (summary["strategy"], summary["seed"])
@@ -378,7 +377,8 @@ def test_every_method_looks_for_communities_and_leaves_a_whole_summary(
 ) -> None:
     kept = [override for override in SMALL if "cluster_round" not in override]
     late = ["strategy.cluster_round=5"] if strategy in ("late", "hierarchical") else []
-    done = _run_with(tmp_path / "run", *kept, f"strategy={strategy}", *late, "rounds=10")
+    more = [*QUICK, f"strategy={strategy}", *late, "rounds=10"]
+    done = _run_with(tmp_path / "run", *kept, *more)
     assert done.returncode == 0, done.stderr
     summary = _summary(tmp_path / "run")
     assert summary["strategy"] == strategy.removesuffix("_wnn")

@@ -1,0 +1,118 @@
+"""The `fl-app` door for tests: processes forked from one that has imported it, and nothing else.
+
+A start takes five seconds of imports, which a test of what a run does need not pay again. The
+processes are a user's in all else: arguments, folder, streams, exit status and signals.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+SCRIPT = "--script"
+
+
+class Opened:
+    """A process behind the door; its streams are files."""
+
+    def __init__(self, arguments: list[str], cwd: Path) -> None:
+        self._streams = TemporaryDirectory(prefix="fl-app-door-")
+        self.arguments = arguments
+        order = {"arguments": arguments, "cwd": str(cwd), "streams": self._streams.name}
+        self.pid = _ask(order)
+
+    def wait(self) -> subprocess.CompletedProcess[str]:
+        """Return the exit status and what the process wrote, once it is over."""
+        folder = Path(self._streams.name)
+        code = _ask({"wait": self.pid})
+        said = [(folder / name).read_text() for name in ("stdout", "stderr")]
+        self._streams.cleanup()
+        return subprocess.CompletedProcess(self.arguments, code, *said)
+
+
+def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run `fl-app` with these arguments in a folder; `SCRIPT` and a text: run that Python."""
+    return Opened(list(arguments), cwd).wait()
+
+
+@cache
+def _server() -> subprocess.Popen[str]:
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True, bufsize=1,
+    )  # fmt: skip
+    atexit.register(server.kill)
+    return server
+
+
+def _ask(order: dict[str, object]) -> int:
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(json.dumps(order) + "\n")
+    answer = server.stdout.readline()
+    assert answer, "the door is closed: its process has ended"
+    return int(answer)
+
+
+def _serve() -> None:
+    import fl_app.client_app
+    import fl_app.main
+    import fl_app.server_app  # noqa: F401
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "wait" in order:
+            status = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
+            print(status, flush=True)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            _become(order)
+        print(pid, flush=True)
+
+
+def _become(order: dict[str, str]) -> None:
+    """Be `fl-app` from here on, in a process that was just forked."""
+    os.chdir(order["cwd"])
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(Path(order["streams"]) / name, flags), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+    raise Forked(order["arguments"])
+
+
+class Forked(BaseException):
+    """Takes a forked process out of the loop that serves."""
+
+    def __init__(self, arguments: str) -> None:
+        super().__init__()
+        self.arguments = list(arguments)
+
+
+def _main() -> None:
+    try:
+        _serve()
+    except Forked as forked:
+        arguments = forked.arguments
+    else:
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if arguments[0] == SCRIPT:
+        sys.argv = ["-c", *arguments[2:]]
+        exec(compile(arguments[1], "<script>", "exec"), {"__name__": "__main__"})
+        return
+    from fl_app.__main__ import main
+
+    sys.argv = ["fl-app", *arguments]
+    main()
+
+
+if __name__ == "__main__":
+    _main()
