@@ -44,7 +44,15 @@ CLUSTERED = ("flic", "hierarchical", "late")
 AVERAGING = (*CLUSTERED, "ifca", "dcfl")
 BY_MEDIAN = " rule=median"
 RECKONING = ("bulyan", "krum", "multi_krum")
-CLEAN, SILENT = "no lie", "silent"
+CLEAN, SILENT, OPPOSITE = "no lie", "silent", "w and -w"
+CHANCY, SEEDS = ("ifca", f"ifca{BY_MEDIAN}"), 6
+BY_SEED = """
+## IFCA by seed
+
+Accuracy of the ten loyal clients at the end. IFCA decides in its first rounds which models are
+trained on; where all clients come to choose one model it has the accuracy of FedAvg. That happens
+without a lie too, and by the mere absence of two clients.
+"""
 HEAD = f"""# Two liars of twelve, every lie against every method
 
 Written by `benchmarks/lies.py`: the embedded digits, {CLIENTS} clients of 100 samples in two
@@ -88,9 +96,9 @@ def _trainable(method: str) -> int:
     return int(initial_model(load(overrides(method)))[0].direction.stop)
 
 
-def measure(method: str, lie: str, out: Path) -> dict[str, Any]:
+def measure(method: str, lie: str, out: Path, seed: int = 0) -> dict[str, Any]:
     """Run a method among liars; return what became of it."""
-    folder = out / "runs" / f"{method.replace(' ', '-')}-{list(CASES).index(lie)}"
+    folder = out / "runs" / f"{method.replace(' ', '-')}-{list(CASES).index(lie)}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     liars = () if lie == CLEAN else LIARS
     lying = LyingApp(app, liars, CASES[lie], _trainable(method))
@@ -98,7 +106,7 @@ def measure(method: str, lie: str, out: Path) -> dict[str, Any]:
     with warnings.catch_warnings(), answers_twice(LIARS) if lie == TWICE else nullcontext():
         warnings.simplefilter("ignore")
         try:
-            records = run(overrides(method), folder, lying)
+            records = run([*overrides(method), f"seed={seed}"], folder, lying)
         except Exception as error:
             return found | {"error": f"{type(error).__name__}: {error}"}
     named = {int(who) for r in records for key in ("rejected", "failed") for who in r[key]}
@@ -130,6 +138,29 @@ def measure_all(method: str, out: Path) -> list[dict[str, Any]]:
                 file.write(json.dumps(found[lie]) + "\n")
             print(json.dumps(found[lie]), flush=True)
     return [found[lie] for lie in CASES]
+
+
+def by_seed(out: Path) -> list[str]:
+    """Return a table of IFCA over seeds: whether it parts the groups hangs on its first rounds."""
+    columns = [(method, lie) for method in CHANCY for lie in (CLEAN, SILENT, OPPOSITE)]
+    lines = [BY_SEED, *header("seed", *(f"{method}, {lie}" for method, lie in columns))]
+    for seed in range(SEEDS):
+        found = [_kept(out / "seeds.jsonl", *each, out, seed) for each in columns]
+        lines.append(row(seed, *(f"{each['accuracy']:.3f}" for each in found)))
+    return lines
+
+
+def _kept(log: Path, method: str, lie: str, out: Path, seed: int) -> dict[str, Any]:
+    """Return a result, measured unless it is in the log."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lines = log.read_text().splitlines() if log.exists() else []
+    for found in map(json.loads, lines):
+        if (found["method"], found["lie"], found["seed"]) == (method, lie, seed):
+            return found
+    found = measure(method, lie, out, seed) | {"seed": seed}
+    with log.open("a") as file:
+        file.write(json.dumps(found) + "\n")
+    return found
 
 
 def cell(found: dict[str, Any], without: dict[str, Any]) -> tuple[str, float, bool]:
@@ -191,7 +222,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     results = gather(options.only, options.out, options.workers)
-    lines = page(results)
+    lines = [*page(results), *by_seed(options.out)]
     if options.only == methods():
         PAGE.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
