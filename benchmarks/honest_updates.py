@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/honest_updates.py --data <folder with MNIST and FashionMNIST>
 
 Shortened runs of the experiments of conf/experiment and docs/results, with the screen off and a
-spy in its place: `engine.largest_update` and `engine.sample_cap` must touch no honest client.
+spy in its place: `engine.largest_update` and `engine.sample_cap` must touch no honest client, and
+`engine.clip_update` few.
 Results lie in the output folder, a line each: what is there is not measured again.
 """
 
@@ -28,20 +29,23 @@ from fl_app.client_app import app
 from fl_app.client_wiring import attack
 from fl_app.config import load
 from fl_app.ingress.fits import FitAnswer
-from fl_app.ingress.screen import FEWEST, norms_and_usual
+from fl_app.ingress.screen import FEWEST, limits, usual_norms
 from fl_app.strategies.cohort import Cohort
 
 PAGE = REPO / "docs" / "results" / "honest_updates.md"
-ALONE = ("engine.largest_update=null", "engine.workers=1", "graph.look_ahead_every=0",
-         "records.evaluate_every=1000", "records.checkpoint_every=1000")  # fmt: skip
-HEAD = """# How far honest clients stray from their cohort
+ALONE = ("engine.largest_update=null", "engine.clip_update=null", "engine.workers=1",
+         "graph.look_ahead_every=0", "records.evaluate_every=1000",
+         "records.checkpoint_every=1000")  # fmt: skip
+CLIP = float(load([]).engine.clip_update or np.inf)
+HEAD = f"""# How far honest clients stray from their cohort
 
 Written by `benchmarks/honest_updates.py --data <data>`: the experiments of conf/experiment and of
-the pages here, shortened: fewer clients, samples and rounds, one seed. `engine.largest_update` was
-off. A ratio of updates is the norm of one over what the screen takes for usual in its round (see
-fl_app/ingress/screen.py), and that of samples a client's over the lower median of its round: the
-largest of all rounds. Attackers are those of `attack`, which a simulation knows. Majority classes,
-in the pages on CIFAR-10, are of Fashion-MNIST here.
+the pages here, with fewer clients, samples and rounds, and one seed. `engine.largest_update` and
+`engine.clip_update` were off. A ratio of updates is the norm of one over what the screen takes for
+usual in its round (see fl_app/ingress/screen.py), and that of samples a client's over the lower
+median of its round: the largest of all rounds. Attackers are those of `attack`, which a simulation
+knows. Majority classes, in the pages on CIFAR-10, are of Fashion-MNIST here. The last column counts
+the updates of honest clients that `engine.clip_update={CLIP:g}` would shorten.
 """
 Sweep = dict[str, Sequence[str]]
 
@@ -54,42 +58,47 @@ class Seen:
     honest: float = 0.0
     attackers: float = 0.0
     samples: float = 0.0
+    updates: int = 0
+    longer: int = 0
     alone: int = 0
     malicious: frozenset[int] = field(default_factory=frozenset)
 
-    def look(self, cohort: Cohort, answers: Sequence[FitAnswer]) -> None:
+    def look(self, cohort: Cohort, answers: Sequence[FitAnswer], norms: np.ndarray) -> None:
         """Look at the updates of one round, before they are screened."""
-        part = cohort._screened
-        starts = {row: cohort._sent[row][part] for row in {answer.row for answer in answers}}
-        own = [starts[answer.row] for answer in answers]
-        norms, usual = norms_and_usual(cohort._room[: len(answers), part], own)
+        received = cohort._received_by(answers)
+        usual = usual_norms(norms, received)
+        longer = norms > limits(usual, received, multiple=CLIP)
+        longer &= not cohort.trains_centroids
         self.rounds += 1
         self.alone += len(answers) < FEWEST
         samples = np.array([answer.samples for answer in answers], float)
         shares = samples / lower_median(samples)
-        for answer, norm, middle, share in zip(answers, norms, usual, shares, strict=True):
+        each = zip(answers, norms, usual, shares, longer, strict=True)
+        for answer, norm, middle, share, is_longer in each:
             ratio = float(norm / middle) if middle > 0 else 0.0
             if answer.client_id in self.malicious:
                 self.attackers = max(self.attackers, ratio)
             else:
                 self.honest = max(self.honest, ratio)
+                self.updates += 1
+                self.longer += int(is_longer)
                 self.samples = max(self.samples, float(share))
 
 
 @contextmanager
 def _spying(seen: Seen) -> Iterator[None]:
-    screen = Cohort._too_long
+    screen = Cohort._screen
 
-    def spy(self: Cohort, answers: Sequence[FitAnswer]) -> dict[int, tuple[float, float]]:
+    def spy(self: Cohort, answers: Sequence[FitAnswer], norms: np.ndarray) -> np.ndarray:
         if answers:
-            seen.look(self, answers)
-        return screen(self, answers)
+            seen.look(self, answers, norms)
+        return screen(self, answers, norms)
 
-    Cohort._too_long = spy  # type: ignore[method-assign]
+    Cohort._screen = spy  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Cohort._too_long = screen  # type: ignore[method-assign]
+        Cohort._screen = screen  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)
@@ -228,8 +237,10 @@ def line(experiment: Experiment, results: list[dict[str, Any]]) -> str:
     rounds, early = sum(r["rounds"] for r in results), sum(bool(r["ended"]) for r in results)
     swept = ", ".join(f"{key}={','.join(values)}" for key, values in experiment.sweep.items())
     counts = (len(results), f"{rounds:,}", early or "")
+    longer, updates = (sum(r[key] for r in results) for key in ("longer", "updates"))
+    touched = f"{longer} of {updates:,} ({longer / updates:.2%})" if longer else f"0 of {updates:,}"
     return row(experiment.name, experiment.pages, f"`{swept}`" if swept else "", *counts,
-               f"{most['honest']:.1f}", shown, f"{most['samples']:.1f}")  # fmt: skip
+               f"{most['honest']:.1f}", shown, f"{most['samples']:.1f}", touched)  # fmt: skip
 
 
 def main() -> None:
@@ -240,7 +251,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[each.name for each in EXPERIMENTS])
     options = parser.parse_args()
     names = ("experiment", "pages", "swept", "runs", "rounds", "ended early",
-             "largest ratio of the honest", "of attackers", "largest ratio of samples")  # fmt: skip
+             "largest ratio of the honest", "of attackers", "largest ratio of samples",
+             "shortened")  # fmt: skip
     lines = [HEAD, *header(*names)]
     chosen = [each for each in EXPERIMENTS if each.name in options.only]
     lines += [line(each, measured(each, options.out, options.data)) for each in chosen]

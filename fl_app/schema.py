@@ -58,6 +58,7 @@ class EngineConfig:
     workers: Threads
     min_success: PositiveInt
     largest_update: Annotated[float, Field(gt=1)] | None
+    clip_update: Annotated[float, Field(ge=1)] | None
     sample_cap: Annotated[float, Field(ge=1)]
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat

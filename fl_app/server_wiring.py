@@ -50,6 +50,7 @@ def strategy(config: Config) -> CommunityStrategy:
         evaluate_every=config.records.evaluate_every,
         evaluate_at_most=config.records.evaluate_at_most,
         largest_update=config.engine.largest_update,
+        clip_update=config.engine.clip_update,
         sample_cap=config.engine.sample_cap,
         detection=CommunityDetection(
             backend=graph.backend,

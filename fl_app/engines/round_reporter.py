@@ -70,6 +70,7 @@ class RoundReporter:
             "rejected": {str(client): why for client, why in outcome.rejected.items()},
             "lost": self.roster.lost(self.clients),
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
+            "odd_updates": {str(client): size for client, size in outcome.odd_updates.items()},
             "accuracy": _spread(scores.accuracy) if scores.accuracy else None,
             "global_accuracy": _mean(scores.global_accuracy),
             "central": self._central(outcome) if scores.accuracy else None,

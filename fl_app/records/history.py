@@ -17,6 +17,7 @@ FIELDS = (
     "rejected",
     "lost",
     "dominance",
+    "odd_updates",
     "train_loss",
     "step",
     "accuracy",

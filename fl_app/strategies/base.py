@@ -61,6 +61,7 @@ class CommunityStrategy(Strategy, ABC):
             context.layout,
             self.rejections,
             largest_update=context.largest_update,
+            clip_update=context.clip_update,
             trains_centroids=self.trains_centroids,
         )
         self.aggregator = CommunityAggregator(rule)
@@ -95,6 +96,7 @@ class CommunityStrategy(Strategy, ABC):
             cohort=self.cohort.client_ids,
             rejected=self.rejections.by_client,
             dominance=self.aggregator.dominance,
+            odd_updates=self.cohort.odd_updates,
             metrics=self.cohort.metrics,
             training_s=self.cohort.training_s,
             scores=self.evaluation.scores,

@@ -6,15 +6,15 @@ import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.ingress import screen
 from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
-from fl_app.ingress.screen import FEWEST, norms_and_usual, too_long
-from fl_app.params import Layout
+from fl_app.params import Layout, square_norm
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.rejections import Rejections
 from fl_app.strategies.roster import Roster
-from fl_app.types import Labels, Vector, Vectors, Weights
+from fl_app.types import Vector, Vectors, Weights
 
 Rows = Sequence[int]
 """Rows of the models that one client receives; of several it takes the best."""
@@ -27,13 +27,15 @@ class Cohort:
     """Holds the questions of a round, and the answers' models side by side.
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
-    rejected, null: none. With `trains_centroids` the norm of a model does not bound how far it
-    may move, so that a cohort without a majority is not screened; nor are the counts of points
+    rejected, those longer than `clip_update` times are shortened to it; None: none. With
+    `trains_centroids` the norm of a model does not bound how far it may move, so that none is
+    shortened and a cohort without a majority is not screened; nor are the counts of points
     beside the centroids. `check` may raise ValueError for a finite model (d,), and the samples
     that its client trained on, that the method cannot use.
 
-    `metrics` has further numbers that a client sent beside its model, by client id, and
-    `training_s` is the time that all clients together trained.
+    `odd_updates` has the norms of odd updates, in usual ones, by client id (see
+    ingress/screen.py); `metrics` has further numbers that a client sent beside its model, by
+    client id, and `training_s` is the time that all clients together trained.
     """
 
     def __init__(
@@ -42,12 +44,15 @@ class Cohort:
         rejections: Rejections,
         *,
         largest_update: float | None,
+        clip_update: float | None,
         trains_centroids: bool,
     ) -> None:
         self.size, self.largest_update = layout.size, largest_update
+        self.clip_update = None if trains_centroids else clip_update
         self.trains_centroids = trains_centroids
         self.check: Check = lambda model, samples: None
         self.asked: dict[str, FitQuestion] = {}
+        self.odd_updates: dict[int, float] = {}
         self.metrics: dict[int, Mapping[str, float]] = {}
         self.training_s = 0.0
         self._rejections = rejections
@@ -55,6 +60,7 @@ class Cohort:
         self._sent = np.empty((0, self.size), np.float32)
         # one buffer for all rounds: fresh pages for every cohort cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
+        self._norms, self._received = np.empty(0), dict[int, float]()
 
     @property
     def client_ids(self) -> list[int]:
@@ -70,6 +76,7 @@ class Cohort:
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Return the messages: each client trains on from a model of its rows of (m, d)."""
         self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
+        self.odd_updates, self._received = {}, {}
         encoded: dict[Rows, Parameters] = {}
         instructions = []
         for client_id, offered in offers:
@@ -91,30 +98,61 @@ class Cohort:
         self._rejections.add_failed(failures)
         if len(results) > len(self._room):
             self._room = np.empty((len(results), self.size), np.float32)
+            self._norms = np.empty(len(results))
         answers = self._admit(results)
-        long = self._too_long(answers)
-        for row, (norm, usual) in long.items():
-            most = f"at most {self.largest_update:g} times the usual {usual:.3g}"
-            error = RejectionError("norm of the update", most, f"{norm:.3g}")
-            self._rejections.add(answers[row].client_id, str(error))
-        kept = [row for row in range(len(answers)) if row not in long]
-        models = self._room[kept] if long else self._room[: len(answers)]
-        answers = [answers[row] for row in kept]
+        models, norms = self._room[: len(answers)], self._norms[: len(answers)]
+        long = self._screen(answers, norms)
+        if long.any():
+            answers = [each for each, is_long in zip(answers, long, strict=True) if not is_long]
+            models, norms = models[~long], norms[~long]
+        self._bound(answers, models, norms)
         self.training_s = sum(answer.seconds for answer in answers)
         self.metrics = {answer.client_id: answer.metrics for answer in answers}
         return answers, models
 
-    def strides(self, models: Vectors, rows: Labels) -> Weights:
-        """Return the norms of updates as multiples of the usual one (n,).
+    def _screen(self, answers: Sequence[FitAnswer], norms: Weights) -> np.ndarray:
+        """Return which updates (n,) are too long, and reject them."""
+        few = len(answers) < screen.FEWEST
+        if self.largest_update is None or (few and self.trains_centroids):
+            return np.zeros(len(answers), bool)
+        usual = screen.usual_norms(norms, self._received_by(answers))
+        long = screen.too_long(norms, usual, multiple=self.largest_update)
+        for row in np.flatnonzero(long).tolist():
+            most = f"at most {self.largest_update:g} times the usual {usual[row]:.3g}"
+            error = RejectionError("norm of the update", most, f"{norms[row]:.3g}")
+            self._rejections.add(answers[row].client_id, str(error))
+        return long
 
-        Of the models (n, d) that clients made from these rows of what was offered. All are 1
-        where there are too few to say what is usual, or where nothing moved.
-        """
-        part = self._screened
-        starts = {row: self._sent[row][part] for row in set(rows.tolist())}
-        norms, usual = norms_and_usual(models[:, part], [starts[row] for row in rows.tolist()])
-        known = len(models) >= FEWEST and (usual > 0).all()
-        return norms / usual if known else np.ones(len(models))
+    def _bound(self, answers: Sequence[FitAnswer], models: Vectors, norms: Weights) -> None:
+        """Shorten long updates of models (n, d) in place; note the odd ones, in usual norms."""
+        received = self._received_by(answers)
+        usual = screen.usual_norms(norms, received)
+        for row in np.flatnonzero(screen.odd(norms, usual)).tolist():
+            self.odd_updates[answers[row].client_id] = float(norms[row] / usual[row])
+        if self.clip_update is None:
+            return
+        limits = screen.limits(usual, received, multiple=self.clip_update)
+        for row in np.flatnonzero(norms > limits).tolist():
+            start = self._sent[answers[row].row]
+            models[row] = screen.shortened(models[row], start, norm=float(limits[row]))
+
+    def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
+        """Return the norm of what is screened of the model that each client received (n,)."""
+        return np.array([self._norm_sent(answer.row) for answer in answers])
+
+    def _norm_sent(self, row: int) -> float:
+        if row not in self._received:
+            self._received[row] = float(np.linalg.norm(self._sent[row][self._screened]))
+        return self._received[row]
+
+    def _norm(self, answer: FitAnswer) -> float:
+        """Return the norm of what is screened of an update."""
+        model, square = answer.model[self._screened], answer.square
+        if self.trains_centroids:
+            square = square_norm(model)
+        received = self._norm_sent(answer.row)
+        start = self._sent[answer.row][self._screened]
+        return screen.update_norm(model, start, square=square, received=received)
 
     def _admit(self, results: FitReplies) -> list[FitAnswer]:
         count = 0
@@ -123,7 +161,8 @@ class Cohort:
             nonlocal count
             answer = read_fit(reply, question, self.size)
             self.check(answer.model, answer.samples)
-            self._room[count] = answer.model  # at once, while the check has it in the cache
+            # at once, while the check has the model in the cache
+            self._room[count], self._norms[count] = answer.model, self._norm(answer)
             count += 1
             return answer
 
@@ -138,17 +177,3 @@ class Cohort:
     def _place(self, cid: str) -> int:
         question = self.asked.get(cid)
         return -1 if question is None else question.client_id
-
-    def _too_long(self, answers: Sequence[FitAnswer]) -> dict[int, tuple[float, float]]:
-        """Return the rows of answers whose update is too long: its norm, and the usual one."""
-        few = len(answers) < FEWEST
-        if self.largest_update is None or not answers or (few and self.trains_centroids):
-            return {}
-        part = self._screened
-        starts = {row: self._sent[row][part] for row in {answer.row for answer in answers}}
-        return too_long(
-            self._room[: len(answers), part],
-            [starts[answer.row] for answer in answers],
-            np.array([answer.square for answer in answers]),
-            multiple=self.largest_update,
-        )

@@ -142,9 +142,8 @@ class CommunityDiscovery(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Keep the models, find the communities, and average inside and over them."""
         replies = self.receive(server_round, results, failures)
-        strides = self.cohort.strides(replies.models, replies.starts)
-        everything = slice(0, self.context.layout.size)
-        put_models(self.state.graph, server_round, replies, strides, everything)
+        everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
+        put_models(self.state.graph, server_round, replies, odd, everything)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         self.state.round = server_round

@@ -37,7 +37,8 @@ class CommunityAggregator:
             alone = len(mine) == len(replies.starts)
             received = replies.models if alone else replies.models[mine]
             model = self.aggregate(replies.client_ids[mine], received, replies.weights[mine])
-            moved += float(np.linalg.norm(model - models[row]))
+            np.subtract(model, models[row], out=models[row])  # in place: fresh pages cost more
+            moved += float(np.linalg.norm(models[row]))
             length += float(np.linalg.norm(model))
             models[row] = model
         self.step = moved / length if length else None

@@ -1,6 +1,6 @@
 """What methods share in their use of the graph of clients."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Any, Literal
@@ -18,13 +18,10 @@ from fl_app.params import Layout
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import ServerContext
-from fl_app.types import Labels, Vector, Weights
+from fl_app.types import Labels, Vector
 
 MOST_WHOLE = 5000
 """Clients up to which the whole matrix is shown at the clustering, whatever is clustered on."""
-ODD = 3.0
-"""An update is odd when its norm is above ODD times the usual one, or below 1 / ODD of it."""
-
 
 MODULARITY = ("backend", "resolution", "neighbours")
 VECTORS = ("sketch_dim",)
@@ -155,13 +152,11 @@ def needed(layout: Layout, distance: str, *, averaged: bool = False) -> slice:
 
 
 def put_models(
-    graph: ClientGraph, server_round: int, replies: Replies, strides: Weights, part: slice
+    graph: ClientGraph, server_round: int, replies: Replies, odd: Container[int], part: slice
 ) -> None:
-    """Store the models of a round, and whose update was odd: norms in usual ones (n,)."""
-    odd = (strides > ODD) | (strides < 1 / ODD)
-    each = zip(replies.client_ids.tolist(), replies.models, odd.tolist(), strict=True)
-    for client_id, model, is_odd in each:
-        graph.put(client_id, model[part], server_round, odd=is_odd)
+    """Store the models of a round, and which clients' updates were odd."""
+    for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+        graph.put(client_id, model[part], server_round, odd=client_id in odd)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:

@@ -82,8 +82,7 @@ class Late(TwoPhase):
     def remember(self, server_round: int, replies: Replies) -> None:
         """Keep each client's last model."""
         self.state.round = server_round
-        strides = self.cohort.strides(replies.models, replies.starts)
-        put_models(self.state.graph, server_round, replies, strides, self.part)
+        put_models(self.state.graph, server_round, replies, self.cohort.odd_updates, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """After `cluster_round`."""

@@ -67,6 +67,8 @@ class Outcome:
     """The clients whose replies were not used, and why."""
     dominance: Mapping[int, float]
     """The clients that hold more than half of the weight of their community: their shares."""
+    odd_updates: Mapping[int, float]
+    """The clients whose update was far longer or shorter than usual: its norm in usual ones."""
     metrics: Mapping[int, Mapping[str, float]]
     """Numbers by name that clients sent beside their models."""
     training_s: float

@@ -39,6 +39,8 @@ class ServerContext:
     evaluate_at_most: int | None = None
     largest_update: float | None = None
     """Times the usual norm of a round's updates beyond which an update is rejected; None: off."""
+    clip_update: float | None = None
+    """Times the usual norm of a round's updates to which longer ones are shortened; None: off."""
     sample_cap: float = inf
     """Times the median of a round's samples that a client may weigh, with weighting=capped."""
     detection: CommunityDetection = field(default_factory=CommunityDetection)

@@ -11,19 +11,34 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 import rules
 
-from fl_app.ingress.screen import too_long
+from fl_app.ingress.screen import limits, odd, shortened, too_long, update_norm, usual_norms
+from fl_app.params import square_norm
 
 LENGTHS = st.sampled_from([0.0, 1e-3, 0.5, 1.0, 7.0, 1e3, 1e7, 1e15])
 
 
-def _screened(lengths: list[float], received: list[float], multiple: float) -> list[int]:
+def _norm(model: np.ndarray, start: np.ndarray) -> float:
+    received = float(np.linalg.norm(start))
+    return update_norm(model, start, square=square_norm(model), received=received)
+
+
+def _cohort(
+    lengths: list[float], received: list[float]
+) -> tuple[np.ndarray, list[np.ndarray], np.ndarray, np.ndarray]:
+    """Return models, the models received, and the norms of the updates and of what was received."""
     starts = [np.full(4, each / 2, np.float32) for each in received]
     models = np.stack([
         start + np.array([0, length, 0, 0], np.float32)
         for start, length in zip(starts, lengths, strict=True)
     ])  # fmt: skip
-    squares = (models.astype(np.float64) ** 2).sum(axis=1)
-    found = sorted(too_long(models, starts, squares, multiple=multiple))
+    norms = np.array([_norm(*pair) for pair in zip(models, starts, strict=True)])
+    return models, starts, norms, np.array([np.linalg.norm(start) for start in starts])
+
+
+def _screened(lengths: list[float], received: list[float], multiple: float) -> list[int]:
+    models, starts, norms, lengths_received = _cohort(lengths, received)
+    usual = usual_norms(norms, lengths_received)
+    found = np.flatnonzero(too_long(norms, usual, multiple=multiple)).tolist()
     assert found == rules.too_long(list(models), starts, multiple=multiple)
     return found
 
@@ -66,3 +81,61 @@ def test_a_minority_is_screened_and_the_majority_never(
 )
 def test_what_is_usual(lengths: list[float], received: float, found: list[int]) -> None:
     assert _screened(lengths, [received] * len(lengths), 1000.0) == found
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    share=st.sampled_from([0.0, 1e-6, 1e-3, 0.05, 0.1, 0.3, 1.0, 50.0]),
+    size=st.sampled_from([1, 5, 8_192, 8_200]),
+    seed=st.integers(0, 999),
+)
+def test_the_norm_is_that_of_the_plain_difference(share: float, size: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    start = draw.normal(size=size).astype(np.float32)
+    model = (start + share * draw.normal(size=size)).astype(np.float32)
+    plain = np.linalg.norm(model.astype(np.float64) - start)
+    assert _norm(model, start) == pytest.approx(
+        plain, rel=1e-3, abs=1e-3 * float(np.linalg.norm(start))
+    )
+
+
+@pytest.mark.parametrize("size", [5e17, 5e-16])
+def test_norms_neither_overflow_nor_vanish(size: float) -> None:
+    model = np.array([0.6 * size, 0.8 * size], np.float32)
+    assert _norm(model, np.zeros(2, np.float32)) == pytest.approx(size, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "received", "bounded"),
+    [
+        ([1.0, 1.0, 3.0, 8.0], 1.0, [1.0, 1.0, 2.0, 2.0]),  # twice the lower median
+        ([0.1, 0.1, 0.2, 8.0], 1.0, [0.1, 0.1, 0.2, 0.25]),  # a quarter of the received model
+        ([0.0, 0.0, 0.0, 8.0], 4.0, [0.0, 0.0, 0.0, 1.0]),
+        ([0.0, 0.0, 0.0, 8.0], 0.0, [0.0, 0.0, 0.0, 8.0]),  # the first that moves is what is usual
+        ([1.0, 8.0], 1.0, [1.0, 8.0]),  # no majority
+    ],
+)
+def test_a_long_update_is_shortened(
+    lengths: list[float], received: float, bounded: list[float]
+) -> None:
+    models, starts, norms, sizes = _cohort(lengths, [received] * len(lengths))
+    most = limits(usual_norms(norms, sizes), sizes, multiple=2.0)
+    for model, start, norm, limit, wanted in zip(models, starts, norms, most, bounded, strict=True):
+        found = shortened(model, start, norm=limit) if norm > limit else model
+        assert np.linalg.norm(found - start) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("norms", "received", "found"),
+    [
+        ([1.0, 1.0, 2.9, 3.1], 1.0, [3]),
+        ([0.3, 1.0, 1.0, 1.0], 1.0, [0]),
+        ([0.001, 0.001, 0.001, 0.02], 1.0, []),  # most have converged, nobody is short
+        ([0.001, 0.005, 0.005, 0.04], 1.0, [0, 3]),
+        ([0.0, 0.0, 0.0], 0.0, []),
+        ([1.0, 9.0], 1.0, []),  # no majority
+    ],
+)
+def test_what_is_odd(norms: list[float], received: float, found: list[int]) -> None:
+    usual = usual_norms(np.array(norms), np.full(len(norms), received))
+    assert np.flatnonzero(odd(np.array(norms), usual)).tolist() == found

@@ -62,6 +62,7 @@ def record(number: int) -> dict[str, Any]:
         "failed": {"2": "lost"} if number == 4 else {},
         "rejected": REJECTED.get(number, {}),
         "dominance": {"1": 0.75} if number == 2 else {},
+        "odd_updates": {"1": 4.0} if number == 3 else {"3": 0.25, "4": 5.5},
         "accuracy": measured,
         "communities": found | {"count": 2, "right": False, "moved": MOVES.get(number, {})},
         "events": EVENTS.get(number, []),
@@ -115,7 +116,7 @@ def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
     assert rows[4] == {
         "client": 4, "community": "removed", "group": 1, "before": 0.2, "after": 0.1,
         "gain": pytest.approx(-10), "trained": 1, "lost": 1,
-        "rejected": "num_examples must be an integer in 1..9, got 10", "out": 3,
+        "rejected": "num_examples must be an integer in 1..9, got 10", "odd": 3, "out": 3,
         "why": "alpha 0.1 of cluster 0", "epsilon": None,
     }  # fmt: skip
     assert (rows[3]["out"], rows[3]["why"]) == (4, "left")
@@ -141,6 +142,10 @@ def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
     assert "Taken for loyal: the largest community." in told[2]
     assert told[3].startswith("1 reply failed and 3 were rejected")
     assert told[4] == "Client 1 held up to 75% of the weight of its community."
+    assert told[5] == (
+        "Updates of clients 1, 3\N{EN DASH}4 were unusually long or short in at least half of "
+        "their rounds: 0.25 to 5.5 times the usual norm."
+    )
 
 
 def test_rejected_replies_and_heavy_clients_are_marked(outcome: Outcome) -> None:

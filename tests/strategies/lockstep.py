@@ -51,7 +51,7 @@ class Lockstep:
 
     def __init__(self, build: Build, draw: Random) -> None:
         start = {"initial": fresh(0), "evaluate_every": 1}
-        given = context(**start, largest_update=MULTIPLE, sample_cap=10.0)
+        given = context(**start, largest_update=MULTIPLE, clip_update=2.0, sample_cap=10.0)
         self.lied, self.clean = build(given), build(given)
         self.known, self.draw, self.tally = roster(CLIENTS), draw, Tally()
         self.asked: dict[str, FitIns] = {}

@@ -1,7 +1,8 @@
 """Two liars of twelve that send any finite model: every model stays finite, groups stay groups.
 
-Here no screen stands before a strategy. So methods that train one model for all first, by the
-plain mean, follow a far model; those that find communities in every round must not.
+Without a screen before the strategy, methods that train one model for all first, by the plain
+mean, follow a far model; those that find communities in every round must not. With bounded updates
+none does.
 """
 
 import sys
@@ -86,7 +87,7 @@ METHODS = {
 
 
 @cache
-def _played(method: str, name: str | None) -> CommunityStrategy:
+def _played(method: str, name: str | None, clip: float | None = None) -> CommunityStrategy:
     """Return a method after its rounds; tests look at it, and change nothing."""
     lie = None if name is None else LIES[name]
 
@@ -98,7 +99,7 @@ def _played(method: str, name: str | None) -> CommunityStrategy:
         model = np.clip(lie(client_id, start, server_round), -1e17, 1e17)
         return reply(model.astype(np.float32))
 
-    strategy = METHODS[method](context())
+    strategy = METHODS[method](context(clip_update=clip))
     play(strategy, roster(12), range(1, ROUNDS + 1), client=client)
     return strategy
 
@@ -154,6 +155,14 @@ def test_groups_found_after_a_median_stay_groups(method: str, lie: str) -> None:
 @pytest.mark.parametrize("method", MEAN_FIRST)
 def test_groups_found_after_a_mean_stay_groups(method: str, lie: str) -> None:
     assert _honest_groups(_played(method, lie)) == PLANTED
+
+
+@pytest.mark.parametrize("lie", list(LIES))
+@pytest.mark.parametrize("method", MEAN_FIRST)
+def test_groups_found_after_a_mean_of_bounded_updates_stay_groups(method: str, lie: str) -> None:
+    strategy = _played(method, lie, clip=2.0)
+    assert strategy.rejections.by_client == {}
+    assert _honest_groups(strategy) == PLANTED
 
 
 @pytest.mark.parametrize("lie", ["times a million", "constant", "far opposites"])

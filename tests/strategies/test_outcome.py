@@ -18,7 +18,7 @@ def _outcome(**changes: object) -> Outcome:
     values: dict[str, object] = {
         "models": np.zeros((2, 3), np.float32), "members": {0: 0, 1: 0, 2: 1}, "removed": {5: 4},
         "global_model": None, "phase": CLUSTERED, "view": None, "events": (), "cohort": (0, 1),
-        "rejected": {}, "dominance": {}, "metrics": {}, "training_s": 0.0,
+        "rejected": {}, "dominance": {}, "odd_updates": {}, "metrics": {}, "training_s": 0.0,
         "scores": Scores(assigned={7: 1}), "step": None,
     }  # fmt: skip
     return Outcome(**(values | changes))

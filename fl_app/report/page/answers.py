@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.report.defence import benign_rule
+from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.look import REMOVED
 from fl_app.report.page.outcome import Outcome
@@ -91,7 +92,7 @@ def duration(seconds: float) -> str:
 def did_it_work(outcome: Outcome) -> list[str]:
     """Return what came out, a sentence each: accuracy, communities, attack, losses."""
     found = [_accuracy(outcome), _communities(outcome), _attacked(outcome), _lost(outcome)]
-    found.append(_dominated(outcome))
+    found += [_dominated(outcome), _stood_out(outcome)]
     return [sentence for sentence in found if sentence]
 
 
@@ -167,6 +168,19 @@ def _dominated(outcome: Outcome) -> str:
     others = _counted(len(shares) - 1, "other client", "other clients")
     told = f"Client {first} held up to {shares[first]:.0%} of the weight of its community"
     return f"{told}, and {others} more than half." if len(shares) > 1 else f"{told}."
+
+
+def _stood_out(outcome: Outcome) -> str:
+    """Tell of the clients whose updates were odd in at least half of the rounds they trained in."""
+    trained, odd = replies(outcome)[0], odd_updates(outcome.run.rounds)
+    clients = sorted(client for client in odd if 2 * len(odd[client]) >= trained[client])
+    if not clients:
+        return ""
+    sizes = [size for client in clients for size in odd[client]]
+    return (
+        f"Updates of clients {ranges(clients)} were unusually long or short in at least half of "
+        f"their rounds: {min(sizes):.2g} to {max(sizes):.2g} times the usual norm."
+    )
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -74,6 +74,7 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
         ("trained", "rounds trained", "number"),
         ("lost", "replies lost", "number"),
         ("rejected", "last rejection", "text"),
+        ("odd", "rounds with an odd update", "number"),
         ("out", "out in round", "number"),
         ("why", "why", "text"),
         ("epsilon", "epsilon spent", "epsilon"),
@@ -88,8 +89,9 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
 
 
 def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    trained, lost = _replies(outcome)
+    trained, lost = replies(outcome)
     epsilon, reasons = spent(outcome.run.rounds), _reasons(outcome)
+    odd = odd_updates(outcome.run.rounds)
     rows = []
     for client in outcome.clients:
         before = outcome.before.get(client) if outcome.compared else None
@@ -105,6 +107,7 @@ def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
             "trained": trained[client],
             "lost": lost[client] if lost else None,
             "rejected": reasons.get(client),
+            "odd": len(odd.get(client, ())) if odd else None,
             "out": when,
             "why": why,
             "epsilon": epsilon.get(client),
@@ -112,7 +115,7 @@ def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
     return rows
 
 
-def _replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
+def replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
     """Return in how many rounds each client trained, and how many of its replies were lost."""
     trained, lost = Counter[int](), Counter[int]()
     for record in outcome.run.rounds:
@@ -126,6 +129,15 @@ def _lost(record: Mapping[str, Any]) -> set[str]:
     """Return who failed or whose training was rejected; evaluations cost no training."""
     rejected = {name for name, why in record["rejected"].items() if not why.startswith(EVALUATION)}
     return {*record["failed"], *rejected}
+
+
+def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
+    """Return the norms of each client's odd updates, in usual norms: see ingress/screen.py."""
+    found: dict[int, list[float]] = {}
+    for record in records:
+        for client, size in (record.get("odd_updates") or {}).items():
+            found.setdefault(int(client), []).append(float(size))
+    return found
 
 
 def _reasons(outcome: Outcome) -> dict[int, str]:
