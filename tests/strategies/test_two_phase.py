@@ -1,0 +1,110 @@
+"""One model before the clustering round, one for each community after it."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import SIZE, context, play, reply, roster
+
+from fl_app.params import from_bytes
+from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.state import Communities
+from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.types import Labels
+
+CLIENTS = 6
+
+
+class EvenAndOdd(TwoPhase):
+    """Parts even from odd ids after round 2; client 5 was never heard of."""
+
+    def remember(self, server_round: int, replies: Replies) -> None:
+        """Note the rounds in which it is asked to remember."""
+        self.remembered = [*getattr(self, "remembered", []), server_round]
+
+    def is_due(self, server_round: int) -> bool:
+        """After round 2."""
+        return server_round >= 2
+
+    def find(self) -> tuple[Labels, Labels]:
+        """Even ids are community 0."""
+        ids = np.arange(CLIENTS - 1)
+        return ids, ids % 2
+
+    def view(self, server_round: int) -> None:
+        """Show nothing."""
+
+
+def _strategy(participation: float = 1.0) -> EvenAndOdd:
+    def mean(models: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return models.mean(axis=0)
+
+    given = context()
+    strategy = EvenAndOdd(given, participation=participation, rule=mean)
+    strategy.state = TwoPhaseState(communities=Communities.of(given.initial))
+    return strategy
+
+
+def _counting(client: int, start: np.ndarray, server_round: int) -> object:
+    """Move by 1 as an even client, by 3 as an odd one."""
+    return reply((start + (3 if client % 2 else 1)).astype(np.float32))
+
+
+def test_one_model_becomes_one_for_each_community() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    play(strategy, known, range(1, 3), client=_counting)
+    # three clients move by 1 and three by 3: by 2 in each of two rounds
+    np.testing.assert_array_equal(strategy.state.communities.models, np.full((2, SIZE), 4.0))
+    assert strategy.state.clustered_at == 2
+    assert strategy.state.communities.members == {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
+    assert strategy.events == [Event("clustered", "2 communities of sizes [3, 2]")]
+    play(strategy, known, range(3, 4), client=_counting)
+    expected = np.stack([np.full(SIZE, 5.0), np.full(SIZE, 7.0)])
+    np.testing.assert_array_equal(strategy.state.communities.models, expected)
+
+
+def test_it_remembers_until_the_clustering_and_clusters_once() -> None:
+    strategy = _strategy()
+    play(strategy, roster(CLIENTS), range(1, 5), client=_counting)
+    assert strategy.remembered == [1, 2]
+    assert strategy.state.clustered_at == 2
+    assert strategy.events == [], "nothing happens in the last round"
+
+
+def test_phase_and_measurement_follow_the_clustering() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    found = []
+    for server_round in range(1, 4):
+        play(strategy, known, range(server_round, server_round + 1), client=_counting)
+        outcome = strategy.outcome(server_round)
+        found.append((outcome.phase, outcome.measures))
+    assert found == [(FEDERATED, False), (CLUSTERED, True), (CLUSTERED, False)]
+
+
+def test_after_the_clustering_each_community_is_sampled_by_itself() -> None:
+    strategy, known = _strategy(participation=0.5), roster(CLIENTS)
+    play(strategy, known, range(1, 3), client=_counting)
+    asked = strategy.configure_fit(3, strategy.initialize_parameters(known), known)
+    clients = [known.client_id(proxy) for proxy, _ in asked]
+    # half of three and half of two, rounded: 2 and 1; client 5 belongs nowhere and is not asked
+    assert [sum(c % 2 == rest for c in clients) for rest in (0, 1)] == [2, 1]
+    assert 5 not in clients
+
+
+def test_a_client_that_was_no_node_is_offered_every_model() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    play(strategy, known, range(1, 4), client=_counting)
+    models, offers = strategy.attribute([0, 1, 5])
+    assert [list(rows) for rows in offers] == [[0], [1], [0, 1]]
+    assert models.shape == (2, SIZE)
+
+
+def test_the_global_model_is_sent_before_the_clustering() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    play(strategy, known, range(1, 2), client=_counting)
+    asked = strategy.configure_fit(2, strategy.initialize_parameters(known), known)
+    sent = {from_bytes(ins.parameters.tensors[0]).tobytes() for _, ins in asked}
+    assert sent == {np.full(SIZE, 2.0, np.float32).tobytes()}
