@@ -20,21 +20,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hydra
 import yaml
-from flwr.app import UserConfig
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
-from fl_app.client_wiring import fuses, workers
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
-from fl_app.progress import Live, live, show_result
+from fl_app.launch import RunFailedError, launch
+from fl_app.progress import show_result
 from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import FILE as ROUNDS
@@ -44,9 +42,6 @@ from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
 
-if TYPE_CHECKING:
-    from fl_app.engines.flower import RunResult
-
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
 PAGE_S = 300.0
@@ -54,10 +49,6 @@ PAGE_S = 300.0
 USAGE_ERROR = 2
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
-
-
-class RunFailedError(RuntimeError):
-    """Flower reports that a run did not complete."""
 
 
 def main() -> None:
@@ -250,17 +241,6 @@ def override(key: str, value: str) -> str:
     return f"{key}='{escaped}'"
 
 
-def launch(config: Config, overrides: str, folder: Path, console: Console) -> None:
-    """Run the configuration on the engine that it names."""
-    engines = {
-        "inprocess": _launch_inprocess,
-        "simulation": _launch_simulation,
-        "deployment": _launch_deployment,
-    }
-    with live(folder, rounds=config.rounds, console=console) as view:
-        engines[config.engine.name](config, overrides, folder, view)
-
-
 def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:
     """Write the summary where a ServerApp in another process was ended before it could."""
     begun, summary = (folder / ROUNDS).exists(), read_summary(folder)
@@ -276,77 +256,6 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
         clients=config.population.options["clients"],
         assignment={},
     )
-
-
-def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
-    from fl_app.client_app import app as client_app
-    from fl_app.engines.inprocess import InProcessGrid, app_context
-    from fl_app.engines.memory import keep_freed_pages
-    from fl_app.server_app import app as server_app
-
-    keep_freed_pages()
-    run_config: UserConfig = {"overrides": overrides}
-    nodes = config.population.options["clients"]
-    grid = InProcessGrid(
-        client_app,
-        nodes=nodes,
-        run_config=run_config,
-        workers=workers(config),
-        gathers=fuses(config),
-    )
-    try:
-        server_app(grid, app_context(run_config))
-    finally:
-        grid.close()
-
-
-def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live) -> None:
-    from fl_app.engines.bundle import app_folder
-    from fl_app.engines.simulation import run_simulation
-
-    with app_folder(CONF) as app:
-        outcome = run_simulation(
-            app,
-            overrides=overrides,
-            nodes=config.population.options["clients"],
-            cpus_per_client=config.engine.cpus_per_client,
-            gpus_per_client=config.engine.gpus_per_client,
-            log=folder / "flower.log",
-            on_tick=partial(_tick, folder, view),
-        )
-    _must_be_ok(outcome, folder)
-
-
-def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
-    from fl_app.engines.bundle import app_folder
-    from fl_app.engines.deployment import run_deployment
-
-    with app_folder(CONF) as app:
-        outcome = run_deployment(
-            app,
-            overrides=overrides,
-            nodes=config.population.options["clients"],
-            folder=Path(config.engine.folder or folder / "federation"),
-            connection=config.engine.connection,
-            data_root=None,
-            log=folder / "flower.log",
-            on_tick=partial(_tick, folder, view),
-        )
-    _must_be_ok(outcome, folder)
-
-
-def _tick(folder: Path, view: Live) -> None:
-    """Show what is new; on a request to stop, leave once the rounds have ended in their process."""
-    view.tick()
-    if signals.asked() and stop_request.is_over(folder, signals.asked_for()):
-        signals.interrupt()
-
-
-def _must_be_ok(outcome: "RunResult", folder: Path) -> None:
-    if signals.asked():
-        signals.interrupt()
-    if not outcome.ok:
-        raise RunFailedError(f"{outcome.status}: {outcome.detail}; log: {folder / 'flower.log'}")
 
 
 def show_result_of(folder: Path, console: Console) -> None:

@@ -1,0 +1,102 @@
+"""A checked configuration in, a run on the engine that it names."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flwr.app import UserConfig
+from rich.console import Console
+
+from fl_app.client_wiring import fuses, workers
+from fl_app.config import CONF, Config
+from fl_app.engines import signals, stop_request
+from fl_app.progress import Live, live
+
+if TYPE_CHECKING:
+    from fl_app.engines.flower import RunResult
+
+
+class RunFailedError(RuntimeError):
+    """Flower reports that a run did not complete."""
+
+
+def launch(config: Config, overrides: str, folder: Path, console: Console) -> None:
+    """Run the configuration on the engine that it names."""
+    engines = {
+        "inprocess": _launch_inprocess,
+        "simulation": _launch_simulation,
+        "deployment": _launch_deployment,
+    }
+    with live(folder, rounds=config.rounds, console=console) as view:
+        engines[config.engine.name](config, overrides, folder, view)
+
+
+def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.client_app import app as client_app
+    from fl_app.engines.inprocess import InProcessGrid, app_context
+    from fl_app.engines.memory import keep_freed_pages
+    from fl_app.server_app import app as server_app
+
+    keep_freed_pages()
+    run_config: UserConfig = {"overrides": overrides}
+    nodes = config.population.options["clients"]
+    grid = InProcessGrid(
+        client_app,
+        nodes=nodes,
+        run_config=run_config,
+        workers=workers(config),
+        gathers=fuses(config),
+    )
+    try:
+        server_app(grid, app_context(run_config))
+    finally:
+        grid.close()
+
+
+def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.bundle import app_folder
+    from fl_app.engines.simulation import run_simulation
+
+    with app_folder(CONF) as app:
+        outcome = run_simulation(
+            app,
+            overrides=overrides,
+            nodes=config.population.options["clients"],
+            cpus_per_client=config.engine.cpus_per_client,
+            gpus_per_client=config.engine.gpus_per_client,
+            log=folder / "flower.log",
+            on_tick=partial(_tick, folder, view),
+        )
+    _must_be_ok(outcome, folder)
+
+
+def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
+    from fl_app.engines.bundle import app_folder
+    from fl_app.engines.deployment import run_deployment
+
+    with app_folder(CONF) as app:
+        outcome = run_deployment(
+            app,
+            overrides=overrides,
+            nodes=config.population.options["clients"],
+            folder=Path(config.engine.folder or folder / "federation"),
+            connection=config.engine.connection,
+            data_root=None,
+            log=folder / "flower.log",
+            on_tick=partial(_tick, folder, view),
+        )
+    _must_be_ok(outcome, folder)
+
+
+def _tick(folder: Path, view: Live) -> None:
+    """Show what is new; on a request to stop, leave once the rounds have ended in their process."""
+    view.tick()
+    if signals.asked() and stop_request.is_over(folder, signals.asked_for()):
+        signals.interrupt()
+
+
+def _must_be_ok(outcome: "RunResult", folder: Path) -> None:
+    if signals.asked():
+        signals.interrupt()
+    if not outcome.ok:
+        raise RunFailedError(f"{outcome.status}: {outcome.detail}; log: {folder / 'flower.log'}")
