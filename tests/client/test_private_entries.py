@@ -43,7 +43,7 @@ def test_no_other_entry_ever_differs_from_what_was_received(data: st.DataObject)
     for place in (2, 5):
         assert moved[place].tobytes() == start[place].tobytes()
     assert moved[4] >= 0
-    assert start[4] == 0 or moved[4] > 0
+    assert start[4] < 1e-36 or moved[4] > 0  # a twentieth of a smaller variance may be zero
 
 
 def test_without_buffers_all_is_hidden() -> None:

@@ -31,8 +31,8 @@ def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> O
     empty = np.zeros((1, 2), np.float32)
     return Outcome(
         models=empty, members={}, global_model=None, removed={}, phase=FEDERATED, view=None,
-        events=(), cohort=cohort, rejected={}, dominance={}, metrics=metrics, training_s=0.0,
-        scores=Scores(), step=None,
+        events=(), cohort=cohort, rejected={}, dominance={}, odd_updates={}, metrics=metrics,
+        training_s=0.0, scores=Scores(), step=None,
     )  # fmt: skip
 
 
