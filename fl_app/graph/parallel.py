@@ -17,8 +17,8 @@ def in_order(work: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[
     block wait for each other after every step, and beside other work on the same cores that
     took ten times longer.
     """
-    threads = torch.get_num_threads()
-    if threads == 1:
+    parts, threads = list(parts), torch.get_num_threads()
+    if threads == 1 or len(parts) == 1:
         yield from map(work, parts)
         return
     torch.set_num_threads(1)
