@@ -40,6 +40,8 @@ class CommunityStrategy(Strategy, ABC):
     """Settings of every method by name: set as attributes where its constructor takes none."""
     graph_use: ClassVar[Any] = None
     """What of the settings of the graph has an effect: a `GraphUse`; None: nobody knows."""
+    clips_updates = True
+    """Whether `engine.clip_update` holds: not where a far model is a community by itself."""
     simulation_only = False
     """Whether the server needs what only a simulation has."""
 
@@ -61,7 +63,7 @@ class CommunityStrategy(Strategy, ABC):
             context.layout,
             self.rejections,
             largest_update=context.largest_update,
-            clip_update=context.clip_update,
+            clip_update=context.clip_update if self.clips_updates else None,
             trains_centroids=self.trains_centroids,
         )
         self.aggregator = CommunityAggregator(rule)

@@ -42,6 +42,7 @@ class CentroidStrategy(CommunityStrategy):
     """
 
     trains_centroids = True
+    clips_updates = False
 
     def __init__(self, context: ServerContext, *, participation: Participation) -> None:
         super().__init__(context, participation=participation, rule=weighted_mean)

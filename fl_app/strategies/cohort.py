@@ -28,9 +28,8 @@ class Cohort:
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, those longer than `clip_update` times are shortened to it; None: none. With
-    `trains_centroids` the norm of a model does not bound how far it may move, so that none is
-    shortened and a cohort without a majority is not screened; nor are the counts of points
-    beside the centroids. `check` may raise ValueError for a finite model (d,), and the samples
+    `trains_centroids` the norm of a model does not bound how far it may move, so that a cohort
+    without a majority is not screened; nor are the counts of points beside the centroids. `check` may raise ValueError for a finite model (d,), and the samples
     that its client trained on, that the method cannot use.
 
     `odd_updates` has the norms of odd updates, in usual ones, by client id (see
@@ -48,7 +47,7 @@ class Cohort:
         trains_centroids: bool,
     ) -> None:
         self.size, self.largest_update = layout.size, largest_update
-        self.clip_update = None if trains_centroids else clip_update
+        self.clip_update = clip_update
         self.trains_centroids = trains_centroids
         self.check: Check = lambda model, samples: None
         self.asked: dict[str, FitQuestion] = {}

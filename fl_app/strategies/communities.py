@@ -62,6 +62,7 @@ class CommunityDiscovery(CommunityStrategy):
     """
 
     name = "communities"
+    clips_updates = False
     state: DiscoveryState
     graph_use = GraphUse(
         modularity=True, vectors="whose models are means of the clients' last models"

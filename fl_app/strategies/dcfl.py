@@ -60,6 +60,7 @@ class Dcfl(CommunityStrategy):
     """
 
     state: DcflState
+    clips_updates = False
     graph_use = GraphUse(vectors="whose models are means of the clients' last models")
 
     def __init__(
