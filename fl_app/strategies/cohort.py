@@ -29,8 +29,9 @@ class Cohort:
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, those longer than `clip_update` times are shortened to it; None: none. With
     `trains_centroids` the norm of a model does not bound how far it may move, so that a cohort
-    without a majority is not screened; nor are the counts of points beside the centroids. `check` may raise ValueError for a finite model (d,), and the samples
-    that its client trained on, that the method cannot use.
+    without a majority is not screened; nor are the counts of points beside the centroids.
+    `check` may raise ValueError for a finite model (d,), and the samples that its client trained
+    on, that the method cannot use.
 
     `odd_updates` has the norms of odd updates, in usual ones, by client id (see
     ingress/screen.py); `metrics` has further numbers that a client sent beside its model, by
