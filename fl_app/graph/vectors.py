@@ -50,7 +50,9 @@ class ClientVectors:
                 f"vector of client {client_id} must have length {self.length}, "
                 f"got {vector.shape[0]}; one store holds vectors of one network"
             )
-        if not is_finite(vector):
+        with np.errstate(over="ignore", invalid="ignore"):
+            norm = float(np.linalg.norm(vector))  # finite: so is every entry, in one pass
+        if not np.isfinite(norm) and not is_finite(vector):
             raise ValueError(f"vector of client {client_id} is not finite; reject it before")
         row = self._row.get(client_id, len(self))
         self.backend.put(row, vector)
@@ -61,7 +63,7 @@ class ClientVectors:
             self._norms.append(0.0)
             self._odd.append(odd)
         self._rounds[row], self._odd[row] = round, odd
-        self._norms[row] = float(np.linalg.norm(vector))
+        self._norms[row] = norm
         self.changed.add(row)
         for lengths in self._lengths.values():
             lengths[:, row : row + 1] = np.nan
