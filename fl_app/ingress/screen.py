@@ -15,6 +15,8 @@ ODD = 3.0
 """An update is odd when it is this many times longer or shorter than usual."""
 FINE = 0.01
 """Share of the squares below which their difference is too near to float32 rounding."""
+ROUNDING = 2e-7
+"""Share of the squares that float32 rounding makes up."""
 COLUMNS = 8_192
 """Entries brought to double precision at a time: so few that the product keeps to one thread."""
 
@@ -26,11 +28,11 @@ def update_norm(model: Vector, start: Vector, *, square: float, received: float)
     updates that are short beside the model, from the difference itself. One of less than a
     thousandth of the received model may count as none.
     """
-    product = float(np.dot(model, start))
     both = square + received**2
-    if both - 2 * product > FINE * both:
-        return float((both - 2 * product) ** 0.5)
-    return 0.0 if product == square else _difference(model, start)
+    apart = both - 2 * float(np.dot(model, start))
+    if apart > FINE * both:
+        return float(apart**0.5)
+    return _difference(model, start) if abs(apart) > ROUNDING * both else 0.0
 
 
 def _difference(model: Vector, start: Vector) -> float:

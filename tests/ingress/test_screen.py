@@ -99,6 +99,12 @@ def test_the_norm_is_that_of_the_plain_difference(share: float, size: int, seed:
     )
 
 
+def test_an_update_at_right_angles_to_its_model_has_its_length() -> None:
+    start = np.array([1.0, 0.1], np.float32)
+    model = np.array([1.0, 0.0], np.float32)  # model . start is |model|^2
+    assert _norm(model, start) == pytest.approx(0.1, rel=1e-5)
+
+
 @pytest.mark.parametrize("size", [5e17, 5e-16])
 def test_norms_neither_overflow_nor_vanish(size: float) -> None:
     model = np.array([0.6 * size, 0.8 * size], np.float32)
