@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/interrupts.py --interrupts 67 --out interrupts.jsonl
 
-Two busy processes keep the machine loaded. Every tenth run gets a second signal. Goes on where it
-was stopped: each run is a line of `--out`. Linux only: what is left is found by its environment.
+Two busy processes, and the runs beside each other, keep the machine loaded. Every tenth run gets a
+second signal. Goes on where it was stopped: each run is a line of `--out`. Linux only: what is left
+is found by its environment.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -204,9 +206,10 @@ def page(played: Sequence[Found], command: str) -> list[str]:
     """Return the page: how many runs of each engine ended as they should, and how fast."""
     lines = [
         "# Interrupts", "",
-        f"Written by `{command}`, on {machine()} with {BUSY} other busy processes. Real",
-        "runs get SIGINT or SIGTERM at a random moment, half of them from the first moment at",
-        "which the program runs, half of them while rounds are played. Each must end with exit",
+        f"Written by `{command}`, on {machine()}, with {BUSY} busy",
+        f"processes and up to {max(each['beside'] for each in played)} of the runs at a time.",
+        "Real runs get SIGINT or SIGTERM at a random moment, half of them from the first moment",
+        "at which the program runs, half of them while rounds are played. Each must end with exit",
         "code 130, with a summary where it has a folder, with a readable checkpoint of the last",
         "whole round, and leave no process. A second signal, up to 2 s after the first, ends a",
         "run at once: it owes a summary alone. Seconds are from the first signal to the end.", "",
@@ -241,6 +244,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where it was ignored
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interrupts", type=int, default=67, help="of each engine")
+    parser.add_argument("--beside", type=int, default=4, help="runs at a time")
     parser.add_argument("--engines", nargs="+", choices=STARTS_S, default=list(STARTS_S))
     parser.add_argument("--out", type=Path, default=Path("interrupts.jsonl"))
     parser.add_argument("--no-page", action="store_true", help="print it alone")
@@ -248,20 +252,29 @@ def main() -> None:
     played = _played(options.out)
     done = {(each["engine"], each["number"]) for each in played}
     wanted = [(e, n) for n in range(options.interrupts) for e in options.engines]
-    with busy(BUSY), tempfile.TemporaryDirectory(prefix="fl-int-") as top:
-        for engine, number in (each for each in wanted if each not in done):
-            found = play(engine, number, Path(top))
+    missing = [each for each in wanted if each not in done]
+    with options.out.open("a") as file:
+        for found in _play_all(missing, options.beside):
             played.append(found)
-            with options.out.open("a") as file:
-                file.write(json.dumps(found) + "\n")
+            file.write(json.dumps(found) + "\n")
+            file.flush()
             ended = f"ended after {found['ended_s']:.1f} s in round {found['rounds']}"
             print(f"{_name(found)}: {ended} {faults(found) or ''}", flush=True)
-    words = f"benchmarks/interrupts.py --interrupts {options.interrupts}"
+    words = f"benchmarks/interrupts.py --interrupts {options.interrupts} --beside {options.beside}"
     lines = page(played, words)
     print("\n".join(lines))
     if not options.no_page:
         PAGE.write_text("\n".join(lines) + "\n")
     sys.exit(any(faults(each) for each in played))
+
+
+def _play_all(wanted: Sequence[tuple[str, int]], beside: int) -> Iterator[Found]:
+    """Play all, so many at a time, and yield what was found as each ends."""
+    folder = tempfile.TemporaryDirectory(prefix="fl-int-")
+    with busy(BUSY), folder as top, ThreadPoolExecutor(beside) as pool:
+        runs = [pool.submit(play, engine, number, Path(top)) for engine, number in wanted]
+        for each in as_completed(runs):
+            yield each.result() | {"beside": beside}
 
 
 def _played(out: Path) -> list[Found]:
