@@ -5,7 +5,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -111,8 +111,9 @@ def _private(
     return train
 
 
+@lru_cache(maxsize=2)
 def attack(config: Config) -> tuple[Attack, frozenset[int]]:
-    """Return the attack of a run and the clients that carry it out."""
+    """Return the attack of a run and the clients that carry it out (cached)."""
     built: Attack = config.attack.resolve()(**config.attack.options)
     clients = config.population.options["clients"]
     return built, built.malicious(clients, seed=config.seed)

@@ -119,9 +119,9 @@ class Target:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Config:
-    """A whole run, checked."""
+    """A whole run, checked; equal to itself alone, so that what is built from it can be cached."""
 
     experiment_name: str
     seed: int

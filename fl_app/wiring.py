@@ -4,9 +4,7 @@ Only the wiring instantiates what a run is made of. `server_wiring` and `client_
 what is theirs alone, so that a client's process loads nothing of the server's.
 """
 
-import json
 import threading
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.config import Config
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
-from fl_app.data.schedule import Dynamics, Schedule
+from fl_app.data.schedule import Schedule
 from fl_app.params import FlatModule, Layout
 from fl_app.rng import global_torch_seed, torch_seed
 from fl_app.schema import Target
@@ -87,14 +85,10 @@ def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
 
 
 @lru_cache(maxsize=2)
-def _schedule(dynamics: str, clients: int, rounds: int, seed: int) -> Schedule:
-    return Schedule(Dynamics(**json.loads(dynamics)), clients, rounds, seed)
-
-
 def schedule(config: Config) -> Schedule:
-    """Return who joins, leaves and drifts when, worked out once per process."""
+    """Return who joins, leaves and drifts when (cached)."""
     clients = config.population.options["clients"]
-    return _schedule(json.dumps(asdict(config.dynamics)), clients, config.rounds, config.seed)
+    return Schedule(config.dynamics, clients, config.rounds, config.seed)
 
 
 def device(config: Config) -> torch.device:
