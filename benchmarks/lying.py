@@ -156,7 +156,7 @@ SENT: dict[str, Tell] = {
     "reply of another type": _other_type,
 }
 SCORED: dict[str, Tell] = {
-    "backdoor text": _says(EVALUATE, "backdoor", "abc"),
+    "attack_success text": _says(EVALUATE, "attack_success", "abc"),
     "as another client": _another,
     "community 99, -5, 2**40": _says(EVALUATE, "community", 99, -5, 2**40),
     "infinite ids": _infinite,

@@ -71,9 +71,9 @@ class FederatedClient(Client):
         }
         if score.table is not None:
             metrics["table"] = np.ascontiguousarray(score.table, np.int64).tobytes()
-        fooled = local.fooled(model, server_round=now)
-        if fooled is not None:
-            metrics["backdoor"] = fooled
+        success = local.attack_success(model, server_round=now)
+        if success is not None:
+            metrics["attack_success"] = success
         return EvaluateRes(_OK, score.loss, score.samples, metrics)
 
 

@@ -10,14 +10,11 @@ from functools import lru_cache, partial
 import numpy as np
 import torch
 
-from fl_app.client import training_jobs
 from fl_app.client.attacks import Attack, Collusion
-from fl_app.client.centroid_model import CentroidModel
-from fl_app.client.fused_training import can_fuse
-from fl_app.client.local import LocalClient, Measure
+from fl_app.client.learner import Learner, learner_of
+from fl_app.client.local import LocalClient
 from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.training import evaluate
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population
 from fl_app.params import FlatModule
@@ -45,38 +42,26 @@ _clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDic
 def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
     """Return one client, ready to train: data on the device, a model of this thread's own."""
     people = shared_population(config, data_root)
-    model, train = _thread_model(config, people)
+    learner = _thread_learner(config, people)
     built, liars = attack(config)
     guard, plan, entries = privacy(config), None, None
     if guard.kind != "none":
         plan, entries = plan_of(config, people.samples(client_id)), _private_entries(config, people)
-        train = _private(config, model, guard, plan) if guard.of_samples else train
+        learner = _private(learner, guard, plan) if guard.of_samples else learner
     return LocalClient(
         client_id,
         samples=people.samples(client_id),
         group=int(people.groups[client_id]),
         load=partial(_client_data, config, client_id, data_root),
-        model=model,
-        train=train,
-        measure=_measure(config, model.module, people),
+        learner=learner,
         seed=config.seed,
         attack=built,
         malicious=client_id in liars,
-        clusters=isinstance(model.module, CentroidModel),
         colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
         privacy=guard,
         plan=plan,
         entries=entries,
     )
-
-
-def _measure(config: Config, module: torch.nn.Module, people: Population) -> Measure:
-    """Return how a client scores a model."""
-    if not isinstance(module, CentroidModel):
-        return partial(evaluate, precision=config.client.precision)
-    from fl_app.client.clustering import score_centroids  # SciPy, which networks do without
-
-    return partial(score_centroids, classes=people.dataset.classes)
 
 
 def _private_entries(config: Config, people: Population) -> PrivateEntries:
@@ -96,19 +81,13 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
         return _entries[config.key]
 
 
-def _private(
-    config: Config, model: FlatModule, guard: Privacy, plan: TrainingPlan
-) -> training_jobs.Trainer:
-    """Return the trainer of a client whose every sample is private."""
-    from fl_app.client.private_training import Bounded, train_privately
+def _private(learner: Learner, guard: Privacy, plan: TrainingPlan) -> Learner:
+    """Return the learner of a client whose every sample is private."""
+    from fl_app.client.private_training import Bounded, PrivateLearner  # Opacus
 
     assert isinstance(guard, SampleDp)
-
-    def train(job: training_jobs.TrainingJob) -> training_jobs.TrainingResult:
-        bounded = Bounded(guard.release(plan), guard.clip)  # no sooner: it may take a second
-        return train_privately(model, config.client, bounded, job)
-
-    return train
+    # the noise is worked out no sooner than it is needed: it may take a second
+    return PrivateLearner(learner, lambda: Bounded(guard.release(plan), guard.clip))
 
 
 @lru_cache(maxsize=2)
@@ -142,16 +121,15 @@ def _honest_updates(
 def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient:
     """Return a client that is honest and waits for no cohort to train with."""
     found = replace(client(config, client_id, data_root), malicious=False)
-    if found.privacy.of_samples:
-        return found
-    return replace(found, train=training_jobs.choose(found.model, config.client, fused=False))
+    return replace(found, learner=found.learner.alone())
 
 
 def fuses(config: Config) -> bool:
     """Whether the clients that run at a time in this process train as one computation."""
     if not _may_fuse(config):
         return False
-    return can_fuse(network(config, dataset(config.data, config.seed)))
+    module = network(config, dataset(config.data, config.seed))
+    return learner_of(module).fuses(module)
 
 
 def _may_fuse(config: Config) -> bool:
@@ -166,8 +144,8 @@ def workers(config: Config) -> int:
     return config.client.cohort_size if fuses(config) else config.engine.workers
 
 
-def _thread_model(config: Config, people: Population) -> tuple[FlatModule, training_jobs.Trainer]:
-    """Return a model that no other thread uses, and how it is trained.
+def _thread_learner(config: Config, people: Population) -> Learner:
+    """Return a learner on a model that no other thread uses.
 
     Its weights are always loaded before use; all else is what the network's constructor made,
     on every engine, since each draws from the same keyed seed.
@@ -175,16 +153,12 @@ def _thread_model(config: Config, people: Population) -> tuple[FlatModule, train
     if getattr(_local, "key", None) != config.key:
         torch.set_num_threads(config.client.threads)
         module = network(config, people.dataset)
-        _local.model = _with_constants(config, module)
-        if isinstance(module, CentroidModel):
-            from fl_app.client.clustering import train_centroids  # SciPy, see _measure
-
-            _local.train = partial(train_centroids, module)
-        else:
-            together = _may_fuse(config) and can_fuse(module)
-            _local.train = training_jobs.choose(_local.model, config.client, fused=together)
+        build, flat = learner_of(module), _with_constants(config, module)
+        learner = build(flat, config.client, classes=people.dataset.classes)
+        _local.learner = learner.fused() if _may_fuse(config) else learner
         _local.key = config.key
-    return _local.model, _local.train
+    found: Learner = _local.learner
+    return found
 
 
 def _with_constants(config: Config, module: torch.nn.Module) -> FlatModule:

@@ -5,8 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from fl_app.client.centroid_model import CentroidModel
-from fl_app.client.fused_training import can_fuse
+from fl_app.client.learner import learner_of
 from fl_app.client.privacy import Privacy
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
@@ -54,16 +53,17 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     )
     module = seeded_network(net, data, values["seed"])
     _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
-    centroids = isinstance(module, CentroidModel)
-    if method is not None and centroids != getattr(method.resolve(), "trains_centroids", False):
+    learner = learner_of(module)
+    wanted = getattr(method.resolve(), "model_kind", None) if method else None
+    if method and wanted and learner.model_kind != wanted:
         raise ValueError(
-            f"network=centroids and strategy=kmeans or kfed need each other, got {net.path} "
-            f"with {method.path}; change one"
+            f"network and strategy must have one kind of model, got {net.path} with "
+            f"{learner.model_kind} and {method.path} for {wanted}; change one"
         )
-    if centroids and records is not None and records.central_test:
+    if not learner.classifies and records is not None and records.central_test:
         raise ValueError(
-            "records.central_test must be false with network=centroids, which answers with "
-            "clusters and not with classes; remove it"
+            f"records.central_test must be false with {net.path}, which answers with no classes; "
+            "remove it"
         )
     guarded = values["privacy"]
     if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
@@ -71,7 +71,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
             "client.cohort must not be fused with privacy=sample_dp, which clips each sample on "
             "its own; give client.cohort=auto"
         )
-    if client is not None and client.cohort == "fused" and not can_fuse(module):
+    if client is not None and client.cohort == "fused" and not learner.fuses(module):
         raise ValueError(
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
             f"layers, {net.path} has some; give client.cohort=auto"

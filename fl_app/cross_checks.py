@@ -30,7 +30,7 @@ def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -
         )
     found += _too_many_for_the_clients(options, population, engine)
     method = strategy.resolve() if strategy else None
-    if strategy and not hasattr(method, "trains_centroids"):
+    if strategy and not hasattr(method, "model_kind"):
         found.append(
             "strategy._target_ must name a subclass of fl_app.strategies.base.CommunityStrategy, "
             f"got {strategy.path}; choose one of conf/strategy"

@@ -113,7 +113,7 @@ def server(config: Config) -> RoundLoop:
         form=StateForm.of(FlatModule(network(config, shared_population(config).dataset))),
     )
     method = strategy(config)
-    if method.trains_centroids:
+    if method.clusters_points:
         _describe_points(config, recorder.folder)
     return RoundLoop(
         strategy=method,

@@ -79,6 +79,14 @@ class Attack:
         """Return the update (d,) that is sent in place of the true one."""
         return update
 
+    def trial(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return test images that show whether the attack works, and the answers that it wants.
+
+        From a client's test images (s, C, H, W) and labels (s,); None: this attack has no trial,
+        or no image is fit for it.
+        """
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoAttack(Attack):
@@ -254,7 +262,9 @@ class Backdoor(Attack):
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.scaled(update, factor=self.factor)
 
-    def marked(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return images (s, C, H, W) with the mark, and the labels (s,) that it is to cause."""
-        labels = torch.full((len(images),), self.target, device=images.device)
-        return poisoning.trigger(images, size=self.size, value=self.value), labels
+    def trial(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
+        others = images[labels != self.target]
+        if not len(others):
+            return None
+        wanted = torch.full((len(others),), self.target, device=images.device)
+        return poisoning.trigger(others, size=self.size, value=self.value), wanted

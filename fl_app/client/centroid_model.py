@@ -13,6 +13,8 @@ class CentroidModel(nn.Module):
     need tables that are centred before.
     """
 
+    learner = "fl_app.client.clustering.CentroidLearner"
+
     def __init__(self, k: int, length: int) -> None:
         super().__init__()
         self.classes = k

@@ -8,12 +8,12 @@ import numpy as np
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fl_app.client.centroid_model import CentroidModel
+from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.training import Score
-from fl_app.client.training_jobs import TrainingJob, TrainingResult
 from fl_app.kmeans.kfed import local_centroids
 from fl_app.kmeans.lloyd import Centroids, Memory, Points, assign, local_update
 from fl_app.kmeans.scores import contingency
+from fl_app.types import Vector
 
 
 @dataclass
@@ -28,30 +28,51 @@ class Kept:
 _kept: Any = WeakTensorKeyDictionary()  # of images to Kept
 
 
-def train_centroids(module: CentroidModel, job: TrainingJob) -> TrainingResult:
-    """Return the client's centroids after its local steps, with the counts that weigh them.
+class CentroidLearner(Learner):
+    """Takes Lloyd's steps from the centroids (k, d) that came in; see CentroidModel."""
 
-    `job.task` holds `steps` and `tolerance`, and `own`: then the client's own centroids are
-    found instead, as k-FED's only round needs them. The loss is the mean squared distance to
-    the centroids that came in.
-    """
-    began = perf_counter()
-    kept, task = _keep(job), job.task
-    k, length = module.centroids.shape
-    current = job.start[: k * length].reshape(k, length).astype(np.float64)
-    points = kept.points
-    labels, squares = assign(points, current)
-    if task["own"]:
-        seed = int(job.generator.initial_seed() % 2**31)
-        centroids, counts = _own(points, k, length, seed)
-    else:
-        centroids, counts = local_update(
-            points, current, steps=int(task["steps"]), tolerance=float(task["tolerance"]),
-            labels=labels, memory=kept.memory,
-        )  # fmt: skip
-    loss = float(squares.mean()) if len(points) else 0.0
-    vector = np.concatenate([centroids.ravel(), counts]).astype(np.float32)
-    return TrainingResult(vector, loss, perf_counter() - began)
+    model_kind = "centroids"
+    classifies = False
+    scores_training_data = True
+    no_privacy = "centroids and counts of points are no update that a clip bound fits"
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        """Return the client's centroids after its local steps, with the counts that weigh them.
+
+        `job.task` holds `steps` and `tolerance`, and `own`: then the client's own centroids are
+        found instead, as k-FED's only round needs them. The loss is the mean squared distance to
+        the centroids that came in.
+        """
+        began = perf_counter()
+        kept, task = _keep(job), job.task
+        current = self._centroids(job.start)
+        points = kept.points
+        labels, squares = assign(points, current)
+        if task["own"]:
+            seed = int(job.generator.initial_seed() % 2**31)
+            centroids, counts = _own(points, len(current), points.shape[1], seed)
+        else:
+            centroids, counts = local_update(
+                points, current, steps=int(task["steps"]), tolerance=float(task["tolerance"]),
+                labels=labels, memory=kept.memory,
+            )  # fmt: skip
+        loss = float(squares.mean()) if len(points) else 0.0
+        vector = np.concatenate([centroids.ravel(), counts]).astype(np.float32)
+        return TrainingResult(vector, loss, perf_counter() - began)
+
+    def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
+        """Return mean squared distance, accuracy under the client's own majority, and the table."""
+        table, distance = contingency(
+            as_points(images), labels.cpu().numpy(), self._centroids(model), classes=self.classes
+        )
+        right = int(table.max(axis=1).sum())
+        return Score(distance, right / max(len(labels), 1), len(labels), table)
+
+    def _centroids(self, model: Vector) -> Centroids:
+        """Return the centroids (k, d) in a model, which the counts follow."""
+        self.flat.layout.check(model)
+        k, length = self.flat.layout.shapes[0]
+        return model[: k * length].reshape(k, length).astype(np.float64)
 
 
 def _keep(job: TrainingJob) -> Kept:
@@ -73,18 +94,6 @@ def _own(points: Points, k: int, length: int, seed: int) -> tuple[Centroids, np.
     if len(found):
         counts[: len(found)] = np.bincount(assign(points, found)[0], minlength=len(found))
     return centroids, counts
-
-
-def score_centroids(
-    module: CentroidModel, images: Tensor, labels: Tensor, *, classes: int
-) -> Score:
-    """Return mean squared distance, accuracy under the client's own majority, and the table."""
-    centroids = module.centroids.detach().cpu().numpy().astype(np.float64)
-    table, distance = contingency(
-        as_points(images), labels.cpu().numpy(), centroids, classes=classes
-    )
-    right = int(table.max(axis=1).sum())
-    return Score(distance, right / max(len(labels), 1), len(labels), table)
 
 
 def as_points(images: Tensor) -> Points:

@@ -5,23 +5,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
-
-from fl_app.client.attacks import Attack, Backdoor, NoAttack
+from fl_app.client.attacks import Attack, NoAttack
 from fl_app.client.draws import Draws
+from fl_app.client.learner import Learner, TrainingJob
 from fl_app.client.privacy import NoPrivacy, Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
-from fl_app.client.training_jobs import Trainer, TrainingJob
 from fl_app.data.population import ClientData
-from fl_app.params import FlatModule
 from fl_app.rng import generator, torch_generator
 from fl_app.types import Vector, Vectors
 
 NO_ATTACK = NoAttack()
 NO_PRIVACY = NoPrivacy()
-Measure = Callable[[nn.Module, Tensor, Tensor], Score]
-"""Scores a model on images (s, C, H, W) and labels (s,)."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +39,18 @@ class LocalClient:
     """A client of the federation, known by `client_id` from 0 on.
 
     `samples` counts its training data, which `load` brings, as they are in a round, when they
-    are first needed: a client that is only asked who it is costs no memory. One that clusters
-    its points is always scored on its training data, as nothing else of them is learnt. `plan`
-    and `entries` are for a client with a privacy: what its accountant and its updates go by.
+    are first needed: a client that is only asked who it is costs no memory. `plan` and `entries`
+    are for a client with a privacy: what its accountant and its updates go by.
     """
 
     client_id: int
     samples: int
     group: int
     load: Callable[[int], ClientData]
-    model: FlatModule
-    train: Trainer
-    measure: Measure
+    learner: Learner
     seed: int
     attack: Attack = NO_ATTACK
     malicious: bool = False
-    clusters: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
     privacy: Privacy = NO_PRIVACY
     plan: TrainingPlan | None = None
@@ -77,7 +68,7 @@ class LocalClient:
             images, labels = self.attack.poison(images, labels, draw)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
-        done = self.train(TrainingJob(start, images, labels, batches, task or {}, hidden))
+        done = self.learner.train(TrainingJob(start, images, labels, batches, task or {}, hidden))
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:
@@ -109,20 +100,14 @@ class LocalClient:
             raise ValueError("a colluding attack needs accomplices; build clients by the wiring")
         return self.colluders(start, server_round)
 
-    def fooled(self, model: Vector, *, server_round: int) -> float | None:
-        """Return how often a backdoor's mark makes `model` (d,) answer its target, in [0, 1].
+    def attack_success(self, model: Vector, *, server_round: int) -> float | None:
+        """Return how often `model` (d,) answers as the run's attack wants it to, in [0, 1].
 
-        On test images of other labels; None without such an attack, or such images.
+        None for an attack that has no trial, or no sample for it.
         """
-        if not isinstance(self.attack, Backdoor):
-            return None
         data = self.load(server_round)
-        others = data.test_labels != self.attack.target
-        if not others.any():
-            return None
-        self.model.load(model)
-        images, labels = self.attack.marked(data.test_images[others])
-        return self.measure(self.model.module, images, labels).accuracy
+        trial = self.attack.trial(data.test_images, data.test_labels)
+        return None if trial is None else self.learner.score(model, *trial).accuracy
 
     def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
         """Return which model (d,) has the least loss on the training data, the first of equals."""
@@ -134,11 +119,7 @@ class LocalClient:
 
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""
-        self.model.load(model)
         data = self.load(server_round)
-        images, labels = (
-            (data.train_images, data.train_labels)
-            if train_data or self.clusters
-            else (data.test_images, data.test_labels)
-        )
-        return self.measure(self.model.module, images, labels)
+        if train_data or self.learner.scores_training_data:
+            return self.learner.score(model, data.train_images, data.train_labels)
+        return self.learner.score(model, data.test_images, data.test_labels)

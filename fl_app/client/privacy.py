@@ -20,8 +20,8 @@ from torch import nn
 
 from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release
-from fl_app.client.centroid_model import CentroidModel
 from fl_app.client.draws import Draws
+from fl_app.client.learner import learner_of
 from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.client.training import Settings
 from fl_app.params import FlatModule
@@ -141,11 +141,8 @@ class Budgeted(Privacy):
                 "privacy needs privacy.epsilon or privacy.noise_multiplier, got null for both; "
                 "give epsilon=10, or the noise and see what it costs"
             )
-        if isinstance(module, CentroidModel):
-            raise ValueError(
-                f"privacy must be none with network=centroids, got {self.kind}: centroids and "
-                "counts of points are no update that a clip bound fits; remove it"
-            )
+        if why := learner_of(module).no_privacy:
+            raise ValueError(f"privacy must be none here, got {self.kind}: {why}; remove it")
         if deployed and self.keyed:
             raise ValueError(
                 "privacy.randomness must be system with engine=deployment, got seed: the server "
@@ -273,6 +270,11 @@ class SampleDp(Budgeted):
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError, beside the rest, where DP-SGD cannot be done."""
         super().check(module, settings, shape, deployed=deployed)
+        if not learner_of(module).sample_dp:
+            raise ValueError(
+                "privacy=sample_dp needs a network that is trained by SGD, got one with a learner "
+                "of its own; remove the privacy or choose local_dp"
+            )
         from fl_app.client.private_network import check
 
         check(module, settings, shape)

@@ -1,10 +1,11 @@
 """DP-SGD on one client: Poisson batches, each sample's gradient clipped, noise on their sum."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Self
 
 import torch
 from opacus import GradSampleModule
@@ -13,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
+from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.sgd import SgdLearner
 from fl_app.client.training import Settings, pull, trainable
-from fl_app.client.training_jobs import TrainingJob, TrainingResult
 from fl_app.params import FlatModule
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
@@ -26,6 +28,26 @@ class Bounded:
 
     release: Release
     clip: float
+
+
+class PrivateLearner(SgdLearner):
+    """Trains by DP-SGD within the bounds of `bounded`, worked out when training begins."""
+
+    def __init__(self, learner: Learner, bounded: Callable[[], Bounded]) -> None:
+        super().__init__(learner.flat, learner.settings, classes=learner.classes)
+        self.bounded = bounded
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        """Train from `job.start`, each sample private."""
+        return train_privately(self.flat, self.settings, self.bounded(), job)
+
+    def fused(self) -> Self:
+        """Return this learner: each client of a cohort clips its own samples."""
+        return self
+
+    def alone(self) -> Self:
+        """Return this learner, which waits for no cohort."""
+        return self
 
 
 def train_privately(

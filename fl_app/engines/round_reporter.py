@@ -127,8 +127,8 @@ class RoundReporter:
         suspects, clients = outcome.suspects(self.benign), set(self.roster.proxies())
         scores = outcome.scores
         found = detection(suspects, malicious, clients, scores.accuracy, outcome.members)
-        fooled = [rate for client, rate in scores.fooled.items() if client not in malicious]
-        return found | {"backdoor": float(np.mean(fooled)) if fooled else None}
+        rates = [rate for c, rate in scores.attack_success.items() if c not in malicious]
+        return found | {"success": float(np.mean(rates)) if rates else None}
 
     def _describe(self, view: View, server_round: int) -> dict[str, Any]:
         groups = self.groups(view, server_round)

@@ -20,13 +20,16 @@ class EvaluationQuestion:
     samples: int
 
 
+ATTACK_SUCCESS = "attack_success"
+
+
 @dataclass(frozen=True)
 class EvaluationAnswer:
     """A trusted score: client and community are those of the question.
 
-    `accuracy` in [0, 1]; `choice_loss` is the loss to choose a model by; `backdoor` in [0, 1],
-    where one was tried; `samples` that it scored, `introduced` those that it trains on, as it
-    says; `table` is what a client of points counted, still packed.
+    `accuracy` in [0, 1]; `choice_loss` is the loss to choose a model by; `attack_success` in
+    [0, 1], where an attack was tried; `samples` that it scored, `introduced` those that it trains
+    on, as it says; `table` is what a client of points counted, still packed.
     """
 
     client_id: int
@@ -36,7 +39,7 @@ class EvaluationAnswer:
     loss: float
     samples: int
     introduced: int
-    backdoor: float | None
+    attack_success: float | None
     table: bytes | None
 
 
@@ -58,6 +61,6 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
         loss=number(told, "loss"),
         samples=integer(told, "num_examples", 0, MOST_SAMPLES),
         introduced=question.samples,
-        backdoor=number(metrics, "backdoor", 0, 1) if "backdoor" in metrics else None,
+        attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,
         table=table,
     )

@@ -81,9 +81,9 @@ def defence(run: Run) -> Figure | None:
         return None
     figure, panels = new_figure(rows=2, height=5.0)
     panels[0].plot(rounds, loyal, color=BLUE, marker="o", markersize=3, label="loyal clients")
-    fooled = series(run.rounds, "attack", "backdoor")
-    if fooled[0]:
-        panels[0].plot(*fooled, color=RED, linestyle="--", label="success of the backdoor")
+    success = series(run.rounds, "attack", "success")
+    if success[0]:
+        panels[0].plot(*success, color=RED, linestyle="--", label="success of the attack")
     panels[0].set_ylabel("accuracy")
     panels[1].plot(*caught, color=GREEN, label="recall: malicious told apart")
     precision = series(run.rounds, "attack", "precision")

@@ -34,8 +34,12 @@ class CommunityStrategy(Strategy, ABC):
     """
 
     name: str | None = None
-    trains_centroids = False
-    """Whether the model is centroids of data points, and not a network."""
+    model_kind: ClassVar[str] = "network"
+    """What the entries of a model are; the client's learner must have the same."""
+    screens_direction = False
+    """Whether the norm of a model does not bound how far it may move: see `Cohort`."""
+    clusters_points = False
+    """Whether data points are clustered and not clients, so that figures show points."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name: set as attributes where its constructor takes none."""
     graph_use: ClassVar[Any] = None
@@ -64,7 +68,7 @@ class CommunityStrategy(Strategy, ABC):
             self.rejections,
             largest_update=context.largest_update,
             clip_update=context.clip_update if self.clips_updates else None,
-            trains_centroids=self.trains_centroids,
+            screens_direction=self.screens_direction,
         )
         self.aggregator = CommunityAggregator(rule)
         self.evaluation = ModelEvaluation(self.rejections)

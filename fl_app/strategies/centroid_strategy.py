@@ -41,7 +41,9 @@ class CentroidStrategy(CommunityStrategy):
     The layout is that of `network=centroids`: k centroids, then the counts that weigh them.
     """
 
-    trains_centroids = True
+    model_kind = "centroids"
+    screens_direction = True
+    clusters_points = True
     clips_updates = False
 
     def __init__(self, context: ServerContext, *, participation: Participation) -> None:

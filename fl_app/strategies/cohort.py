@@ -28,8 +28,8 @@ class Cohort:
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, those longer than `clip_update` times are shortened to it; None: none. With
-    `trains_centroids` the norm of a model does not bound how far it may move, so that a cohort
-    without a majority is not screened; nor are the counts of points beside the centroids.
+    `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
+    without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
     on, that the method cannot use.
 
@@ -45,18 +45,18 @@ class Cohort:
         *,
         largest_update: float | None,
         clip_update: float | None,
-        trains_centroids: bool,
+        screens_direction: bool,
     ) -> None:
         self.size, self.largest_update = layout.size, largest_update
         self.clip_update = clip_update
-        self.trains_centroids = trains_centroids
+        self.screens_direction = screens_direction
         self.check: Check = lambda model, samples: None
         self.asked: dict[str, FitQuestion] = {}
         self.odd_updates: dict[int, float] = {}
         self.metrics: dict[int, Mapping[str, float]] = {}
         self.training_s = 0.0
         self._rejections = rejections
-        self._screened = layout.direction if trains_centroids else slice(None)
+        self._screened = layout.direction if screens_direction else slice(None)
         self._sent = np.empty((0, self.size), np.float32)
         # one buffer for all rounds: fresh pages for every cohort cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
@@ -113,7 +113,7 @@ class Cohort:
     def _screen(self, answers: Sequence[FitAnswer], norms: Weights) -> np.ndarray:
         """Return which updates (n,) are too long, and reject them."""
         few = len(answers) < screen.FEWEST
-        if self.largest_update is None or (few and self.trains_centroids):
+        if self.largest_update is None or (few and self.screens_direction):
             return np.zeros(len(answers), bool)
         usual = screen.usual_norms(norms, self._received_by(answers))
         long = screen.too_long(norms, usual, multiple=self.largest_update)
@@ -148,7 +148,7 @@ class Cohort:
     def _norm(self, answer: FitAnswer) -> float:
         """Return the norm of what is screened of an update."""
         model, square = answer.model[self._screened], answer.square
-        if self.trains_centroids:
+        if self.screens_direction:
             square = square_norm(model)
         received = self._norm_sent(answer.row)
         start = self._sent[answer.row][self._screened]

@@ -35,8 +35,8 @@ class Scores:
     """Of the model that the client uses."""
     global_accuracy: dict[int, float] = field(default_factory=dict)
     """Of the global model."""
-    fooled: dict[int, float] = field(default_factory=dict)
-    """How often a backdoor worked."""
+    attack_success: dict[int, float] = field(default_factory=dict)
+    """How often the model answered as the attack wants it to."""
     assigned: dict[int, int] = field(default_factory=dict)
     """The row of the model that a client chose, where it had a choice."""
     answers: list[EvaluationAnswer] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Scores:
     def remove(self, client_id: int) -> None:
         """Forget all that a client answered."""
         self.answers = [each for each in self.answers if each.client_id != client_id]
-        for by_client in (self.accuracy, self.global_accuracy, self.fooled, self.assigned):
+        for by_client in (self.accuracy, self.global_accuracy, self.attack_success, self.assigned):
             by_client.pop(client_id, None)
 
 
@@ -137,7 +137,11 @@ class ModelEvaluation:
         return Scores(
             accuracy={client: each.accuracy for client, each in best.items()},
             global_accuracy=dict(sorted(of_global.items())),
-            fooled={c: each.backdoor for c, each in best.items() if each.backdoor is not None},
+            attack_success={
+                c: each.attack_success
+                for c, each in best.items()
+                if each.attack_success is not None
+            },
             assigned={c: best[c].community for c in best if c in self._choosing},
             answers=answers,
         )

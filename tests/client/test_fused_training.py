@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fl_app.client.fused_training import can_fuse, train_cohort
+from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.client.networks import small_cnn
-from fl_app.client.training_jobs import TrainingJob, TrainingResult, as_fits, choose
+from fl_app.client.sgd import as_fits
 from fl_app.params import FlatModule
 from fl_app.rng import torch_generator
 
@@ -48,9 +49,13 @@ def _flat(seed: int = 0) -> FlatModule:
         return FlatModule(small_cnn(SHAPE, CLASSES))
 
 
+def _learner(flat: FlatModule, local: Local) -> SgdLearner:
+    return SgdLearner(flat, local, classes=CLASSES)
+
+
 def _alone(sizes: list[int], local: Local) -> list[TrainingResult]:
     # a network each: an outcome's model lasts until its network trains again
-    return [choose(_flat(), local, fused=False)(job) for job in _jobs(_flat(), sizes)]
+    return [_learner(_flat(), local).train(job) for job in _jobs(_flat(), sizes)]
 
 
 def _fused(sizes: list[int], local: Local) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,7 +122,7 @@ def test_a_cohort_with_frozen_parameters_gets_what_each_client_gets_alone() -> N
     together, alone = _jobs(flat(), [9, 5]), []
     for job in _jobs(flat(), [9, 5]):
         single = flat()
-        alone.append(choose(single, local, fused=False)(job).model)
+        alone.append(_learner(single, local).train(job).model)
         assert torch.equal(single.module[0].weight, frozen)
     models, _ = train_cohort(
         flat().module,

@@ -91,11 +91,12 @@ def test_the_success_of_a_backdoor_is_measured_where_there_is_one() -> None:
     config = _config("attack=backdoor", "attack.clients=[0]", "client.epochs=30")
     _, start = wiring.initial_model(config)
     poisoned = _client(config, 0).fit(start, server_round=1).model
-    rate, before = (_client(config, 1).fooled(model, server_round=1) for model in (poisoned, start))
+    loyal = _client(config, 1)
+    rate, before = (loyal.attack_success(each, server_round=1) for each in (poisoned, start))
     assert rate is not None
     assert before is not None
     assert rate > 0.8 > before
-    assert _client(_config(), 1).fooled(start, server_round=1) is None
+    assert _client(_config(), 1).attack_success(start, server_round=1) is None
 
 
 def test_an_attack_by_nobody_we_know_is_a_configuration_error() -> None:

@@ -1,8 +1,12 @@
 """Networks as users write them, each by `network._target_`: what privacy and saving must bear."""
 
+from math import prod
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from fl_app.client.sgd import SgdLearner
 
 Shape = tuple[int, int, int]
 HIDDEN = 16
@@ -239,3 +243,16 @@ def drawn_by_numpy(shape: Shape, classes: int) -> nn.Module:
     table.offsets = torch.from_numpy(np.random.default_rng().standard_normal(HIDDEN))  # float64
     table.register_buffer("noise", torch.from_numpy(np.random.default_rng().integers(99, size=9)))
     return _dense(shape[1] * shape[2], classes, table)
+
+
+class Idle(SgdLearner):
+    """Trains like SGD, and no other training may replace it."""
+
+    sample_dp = False
+
+
+def with_a_learner(shape: Shape, classes: int) -> nn.Module:
+    """Return a network that names its learner."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+    module.learner = "user_networks.Idle"
+    return module

@@ -70,6 +70,13 @@ def test_the_attack_reaches_the_server(tmp_path: Path, monkeypatch: pytest.Monke
     assert found["records"][-1]["attack"]["recall"] is not None
 
 
+def test_the_learner_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _results("learner.md", tmp_path, monkeypatch)
+    assert found["status"] == "completed"
+    assert found["accuracy"]["mean"] > 0.7  # SGD at this learning rate is at 0.1
+    assert found["communities"]["ari"] == 1.0
+
+
 def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _results("dataset.md", tmp_path, monkeypatch)
     assert found["status"] == "completed"
@@ -78,7 +85,7 @@ def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_page_shows_one_file_and_its_command() -> None:
     pages = sorted(PAGES.glob("*.md"))
-    assert len(pages) == 5
+    assert len(pages) == 6
     for page in pages:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()

@@ -84,7 +84,7 @@ def lie_of_fit(draw: Random, honest: FitRes) -> Lie:
     return kind, FitRes(status, parameters, samples, metrics)
 
 
-SCORE_FIELDS = ("accuracy", "choice_loss", "backdoor", "table", "community")
+SCORE_FIELDS = ("accuracy", "choice_loss", "attack_success", "table", "community")
 
 
 def lie_of_evaluation(draw: Random, honest: EvaluateRes) -> Lie:

@@ -91,7 +91,7 @@ def is_score(reply: object) -> bool:
             and real(metrics["choice_loss"])
             and real(reply.loss)
             and whole(reply.num_examples, 0, MOST)
-            and ("backdoor" not in metrics or real(metrics["backdoor"], 0, 1))
+            and ("attack_success" not in metrics or real(metrics["attack_success"], 0, 1))
             and (metrics.get("table") is None or type(metrics["table"]) is bytes)
         )
 

@@ -20,7 +20,12 @@ QUESTION = EvaluationQuestion(client_id=4, community=2, samples=30)
 
 
 def _honest(**changes: object) -> EvaluateRes:
-    metrics = {"accuracy": 0.5, "choice_loss": 1.0, "backdoor": 0.1, "table": b"\x01" + bytes(15)}
+    metrics = {
+        "accuracy": 0.5,
+        "choice_loss": 1.0,
+        "attack_success": 0.1,
+        "table": b"\x01" + bytes(15),
+    }
     return EvaluateRes(Status(Code.OK, ""), 0.5, 30, metrics | {"community": 2} | changes)
 
 

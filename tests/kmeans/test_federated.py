@@ -273,8 +273,8 @@ def test_weighting_by_the_name_of_a_function(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["strategy=kmeans", "network=small_cnn"], "need each other"),
-        (["strategy=flic"], "need each other"),
+        (["strategy=kmeans", "network=small_cnn"], "one kind of model"),
+        (["strategy=flic"], "one kind of model"),
         (["strategy=kfed", "records.central_test=true"], "must be false with network=centroids"),
         (
             ["strategy=kmeans", "strategy.weighting=no.such"],

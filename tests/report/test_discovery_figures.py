@@ -70,7 +70,7 @@ def test_histograms_count_every_pair_once(tmp_path: Path) -> None:
 
 
 def _attacked(number: int, alpha: float, events: list[dict[str, Any]]) -> dict[str, Any]:
-    attack = {"recall": 0.5, "precision": 1.0, "loyal_accuracy": 0.9, "backdoor": 0.1}
+    attack = {"recall": 0.5, "precision": 1.0, "loyal_accuracy": 0.9, "success": 0.1}
     notes = {"alpha_cross": {"0": alpha}}
     return _record(number, notes=notes, events=events, attack=attack)
 

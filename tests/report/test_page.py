@@ -67,7 +67,7 @@ def record(number: int) -> dict[str, Any]:
         "communities": found | {"count": 2, "right": False, "moved": MOVES.get(number, {})},
         "events": EVENTS.get(number, []),
         "notes": {"alpha_cross": {"0": 0.1 * number}},
-        "attack": {"loyal_accuracy": 0.8, "recall": 1.0, "precision": 0.5, "backdoor": None},
+        "attack": {"loyal_accuracy": 0.8, "recall": 1.0, "precision": 0.5, "success": None},
         "time": TIME,
         "privacy": {"epsilon": {"clients": {"0": 0.5 * number}}},
     }

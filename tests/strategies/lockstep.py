@@ -201,9 +201,9 @@ class Lockstep:
         return rules.is_score(reply)
 
     def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
-        if self.lied.trains_centroids and len(kept) < 3:
+        if self.lied.screens_direction and len(kept) < 3:
             return []
-        part = self.lied.context.layout.direction if self.lied.trains_centroids else slice(None)
+        part = self.lied.context.layout.direction if self.lied.screens_direction else slice(None)
         models = [from_bytes(reply.parameters.tensors[0])[part] for _, reply in kept]
         offers = [self.asked[proxy.cid].parameters.tensors for proxy, _ in kept]
         starts = [

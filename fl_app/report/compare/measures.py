@@ -46,7 +46,7 @@ MEASURES: Mapping[str, Measure] = {
     "loyal_lost": Measure("loyal lost", "less", 1),
     "pure_share": Measure("in communities without the others"),
     "loyal_communities": Measure("loyal communities", None, 1),
-    "backdoor": Measure("success of the backdoor", "less"),
+    "success": Measure("success of the attack", "less"),
     "cleared": Measure("all malicious out by round", "less", 0),
     "joined_rounds": Measure("rounds until a newcomer sits right", "less", 1),
     "joined_share": Measure("newcomers that do", digits=2),
@@ -84,7 +84,7 @@ def measured(summary: Record, rounds: Sequence[Record]) -> Values:
 def _under_attack(rounds: Sequence[Record]) -> Values:
     """Return what the last measurement says of an attack, and when it had no attacker left."""
     found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
-    names = ("loyal_accuracy", "recall", "loyal_lost", "pure_share", "backdoor")
+    names = ("loyal_accuracy", "recall", "loyal_lost", "pure_share", "success")
     last = {name: found[-1].get(name) if found else None for name in names}
     sizes = found[-1].get("loyal_sizes") if found else None
     last["loyal_communities"] = len(sizes) if sizes is not None else None

@@ -41,7 +41,7 @@ ATTACK = (
     ("loyal_accuracy", "accuracy of the loyal", BLUE, "solid"),
     ("recall", "recall: malicious told apart", GREEN, "dash"),
     ("precision", "precision", ORANGE, "dot"),
-    ("backdoor", "success of the backdoor", RED, "dashdot"),
+    ("success", "success of the attack", RED, "dashdot"),
 )
 
 

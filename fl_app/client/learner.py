@@ -1,0 +1,93 @@
+"""The protocol of a client's learning: train a model on a job, and score it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import torch
+from hydra.utils import get_object
+from torch import Tensor, nn
+
+from fl_app.client.training import Score, Settings
+from fl_app.params import FlatModule
+from fl_app.types import Vector
+
+SGD = "fl_app.client.sgd.SgdLearner"
+"""The learner of a network that names none."""
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One client's training of one round: from `start` (d,) on its samples.
+
+    `task` is what the server asks for beside training, by name; `noise` is where DP-SGD takes
+    its noise from.
+    """
+
+    start: Vector
+    images: Tensor
+    labels: Tensor
+    generator: torch.Generator
+    task: Mapping[str, Any] = field(default_factory=dict)
+    noise: torch.Generator | None = None
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The model (d,), the last epoch's mean loss, and the seconds that this client took.
+
+    The model is valid until the same network trains again; a caller that keeps it copies it.
+    """
+
+    model: Vector
+    loss: float
+    seconds: float
+
+
+class Learner(ABC):
+    """Trains and scores one network, for all clients that run in one thread.
+
+    A network names its learner by a dotted path in the attribute `learner`; see `learner_of`.
+    `model_kind` must be that of the strategy: the two agree on what the entries of a model mean.
+    """
+
+    model_kind: ClassVar[str] = "network"
+    classifies: ClassVar[bool] = True
+    """Whether the network answers with classes, so that a central test can score it."""
+    scores_training_data: ClassVar[bool] = False
+    """Whether a client is always scored on its training data, as nothing else of it is learnt."""
+    no_privacy: ClassVar[str | None] = None
+    """Why the model cannot be made private; None: it can."""
+    sample_dp: ClassVar[bool] = False
+    """Whether DP-SGD can replace its training."""
+
+    def __init__(self, flat: FlatModule, settings: Settings, *, classes: int) -> None:
+        self.flat, self.settings, self.classes = flat, settings, classes
+
+    @abstractmethod
+    def train(self, job: TrainingJob) -> TrainingResult:
+        """Train from `job.start`."""
+
+    @abstractmethod
+    def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
+        """Return the score of `model` (d,) on images (s, C, H, W) and labels (s,)."""
+
+    @classmethod
+    def fuses(cls, module: nn.Module) -> bool:
+        """Whether the clients of a cohort can train `module` as one computation."""
+        return False
+
+    def fused(self) -> Self:
+        """Return a learner that trains with the cohort it is called in, where it can."""
+        return self
+
+    def alone(self) -> Self:
+        """Return a learner that waits for no cohort."""
+        return self
+
+
+def learner_of(module: nn.Module) -> type[Learner]:
+    """Return the class that the network's attribute `learner` names; without one, SGD."""
+    found: type[Learner] = get_object(getattr(module, "learner", SGD))
+    return found

@@ -1,0 +1,107 @@
+"""Local training by SGD, alone or with the cohort that the client is called in."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from logging import getLogger
+from time import perf_counter
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fl_app.client.cohort_barrier import gathered, together
+from fl_app.client.fused_training import can_fuse, train_cohort
+from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.training import Score, Settings, evaluate, train
+from fl_app.params import FlatModule
+from fl_app.types import Vector
+
+log = getLogger(__name__)
+
+
+class SgdLearner(Learner):
+    """Trains a network by mini-batch SGD and scores it by cross-entropy and accuracy."""
+
+    sample_dp = True
+    in_cohort = False
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        """Train from `job.start`; with the clients of the cohort where they train as one."""
+        if self.in_cohort and gathered():
+            # before it meets the others: a bad start is one client's own
+            self.flat.layout.check(job.start)
+            fused = partial(_fused, self.flat, self.settings)
+            result: TrainingResult = together(job, partial(as_fits, fused))
+            return result
+        began = perf_counter()
+        self.flat.load(job.start)
+        loss = train(
+            self.flat.module, job.images, job.labels, self.settings, generator=job.generator
+        )
+        return TrainingResult(self.flat.view(), loss, perf_counter() - began)
+
+    def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
+        """Return mean cross-entropy and accuracy of `model` (d,)."""
+        self.flat.load(model)
+        return evaluate(self.flat.module, images, labels, precision=self.settings.precision)
+
+    @classmethod
+    def fuses(cls, module: nn.Module) -> bool:
+        """Whether `module` has nothing that clients cannot train as one computation."""
+        return can_fuse(module)
+
+    def fused(self) -> Self:
+        """Return a learner on the same network that trains with its cohort, if it can."""
+        return self._in_cohort(self.fuses(self.flat.module))
+
+    def alone(self) -> Self:
+        """Return a learner on the same network that waits for no cohort."""
+        return self._in_cohort(False)
+
+    def _in_cohort(self, in_cohort: bool) -> Self:
+        made = type(self)(self.flat, self.settings, classes=self.classes)
+        made.in_cohort = in_cohort
+        return made
+
+
+def as_fits(
+    run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
+) -> list[TrainingResult]:
+    """Run the jobs at once, or in halves, again and again, while they do not fit the device.
+
+    Raises torch.OutOfMemoryError when one alone does not.
+    """
+    states = [job.generator.get_state() for job in jobs]
+    try:
+        return run(jobs)
+    except torch.OutOfMemoryError:
+        if len(jobs) == 1:
+            raise
+    # outside the handler, which would hold on to what did not fit
+    half = (len(jobs) + 1) // 2
+    log.warning("%d clients do not fit the device at once; trying %d", len(jobs), half)
+    for job, state in zip(jobs, states, strict=True):
+        job.generator.set_state(state)
+    return as_fits(run, jobs[:half]) + as_fits(run, jobs[half:])
+
+
+def _fused(
+    flat: FlatModule, settings: Settings, jobs: Sequence[TrainingJob]
+) -> list[TrainingResult]:
+    began = perf_counter()
+    starts = torch.from_numpy(np.stack([job.start for job in jobs])).to(flat.flat.device)
+    models, losses = train_cohort(
+        flat.module,
+        starts,
+        [job.images for job in jobs],
+        [job.labels for job in jobs],
+        settings,
+        generators=[job.generator for job in jobs],
+    )
+    trained = models.cpu().numpy()
+    each = (perf_counter() - began) / len(jobs)
+    return [
+        TrainingResult(model, loss, each)
+        for model, loss in zip(trained, losses.tolist(), strict=True)
+    ]

@@ -1,0 +1,83 @@
+"""The learner that a network names, and what goes with it."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
+from fl_app.client.clustering import CentroidLearner
+from fl_app.client.learner import Learner, TrainingJob, learner_of
+from fl_app.client.networks import centroids, small_cnn
+from fl_app.client.sgd import SgdLearner
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, load
+from fl_app.params import FlatModule
+
+SHAPE, CLASSES = (1, 8, 8), 3
+OWN = ["network=mcmahan_cnn", "network._target_=user_networks.with_a_learner"]
+
+
+class Local:
+    """Settings of local training."""
+
+    epochs, batch_size, learning_rate, momentum = 1, 5, 0.1, 0.0
+    weight_decay, proximal, precision = 0.0, 0.0, "fp32"
+
+
+def _learner(build: type[Learner], module: nn.Module) -> Learner:
+    return build(FlatModule(module), Local(), classes=CLASSES)
+
+
+def test_a_network_names_its_learner() -> None:
+    assert learner_of(small_cnn(SHAPE, CLASSES, width=1.0)) is SgdLearner
+    assert learner_of(centroids(SHAPE, CLASSES, k=None)) is CentroidLearner
+
+
+@pytest.mark.parametrize("build", [SgdLearner, CentroidLearner])
+def test_it_trains_from_the_start_and_scores_what_it_is_given(build: type[Learner]) -> None:
+    draw = torch.Generator().manual_seed(0)
+    images = torch.randn((12, *SHAPE), generator=draw)
+    labels = torch.arange(12) % CLASSES
+    module = small_cnn if build is SgdLearner else centroids
+    learner = _learner(build, module(SHAPE, CLASSES))
+    start = learner.flat.vector()
+    task = {"steps": 2, "tolerance": 0.0, "own": False}
+    job = TrainingJob(start, images, labels, torch.Generator().manual_seed(1), task)
+    first = learner.train(job).model.copy()
+    assert first.shape == start.shape
+    assert not np.array_equal(first, start)
+    learner.score(first, images, labels)
+    again = TrainingJob(start, images, labels, torch.Generator().manual_seed(1), task)
+    assert np.array_equal(learner.train(again).model, first)
+    before, after = (learner.score(model, images, labels) for model in (start, first))
+    assert after.loss < before.loss
+    assert after.samples == 12
+
+
+def test_learners_in_a_cohort_and_alone_share_one_network() -> None:
+    learner = _learner(SgdLearner, small_cnn(SHAPE, CLASSES, width=1.0))
+    together = learner.fused()
+    assert (together.in_cohort, together.alone().in_cohort) == (True, False)
+    assert together.flat is learner.flat
+    apart = _learner(CentroidLearner, centroids(SHAPE, CLASSES, k=None))
+    assert apart.fused() is apart
+    assert not CentroidLearner.fuses(apart.flat.module)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["network=centroids", "strategy=fedavg"], "one kind of model"),
+        (["network=centroids", "strategy=kmeans", "privacy=local_dp"], "counts of points"),
+        (["network=centroids", "strategy=kmeans", "records.central_test=true"], "no classes"),
+        (["network=centroids", "strategy=kmeans", "client.cohort=fused"], "cohort=auto"),
+        ([*OWN, "privacy=sample_dp"], "trained by SGD"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_a_learner_is_refused(overrides: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(overrides, also=problems)
