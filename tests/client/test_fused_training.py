@@ -12,7 +12,7 @@ from torch import nn
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.client.networks import small_cnn
-from fl_app.client.sgd import as_fits
+from fl_app.client.sgd import SgdLearner, as_fits
 from fl_app.params import FlatModule
 from fl_app.rng import torch_generator
 

@@ -197,7 +197,7 @@ def test_private_training_without_bound_and_noise_is_plain_sgd() -> None:
         (["privacy=local_dp", "privacy.delta=2"], "privacy.delta must be less than 1, got 2"),
         (["privacy=local_dp", "engine=deployment"], "privacy.randomness must be system"),
         (["privacy=sample_dp", "strategy=kmeans", "network=centroids", "network.k=3"],
-         "privacy must be none with network=centroids"),
+         "privacy must be none with this network"),
     ],
 )  # fmt: skip
 def test_privacy_that_cannot_be_is_a_configuration_error(
