@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+# one worker a core (see scripts/test): threads of several workers would wait for each other
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook

@@ -142,7 +142,9 @@ class Budgeted(Privacy):
                 "give epsilon=10, or the noise and see what it costs"
             )
         if why := learner_of(module).no_privacy:
-            raise ValueError(f"privacy must be none with this network, got {self.kind}: {why}; remove it")
+            raise ValueError(
+                f"privacy must be none with this network, got {self.kind}: {why}; remove it"
+            )
         if deployed and self.keyed:
             raise ValueError(
                 "privacy.randomness must be system with engine=deployment, got seed: the server "

@@ -6,12 +6,9 @@ fails and sends one message per thread. The same under Ray, in-process and over 
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
-from flwr.common import FitIns, FitRes
-from flwr.server.client_proxy import ClientProxy
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
 from flwr.supercore.run import RunNotRunningException
@@ -25,13 +22,13 @@ from fl_app.engines.connections import Connections
 from fl_app.engines.memory import keep_objects
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_reporter import RoundReporter, sent
+from fl_app.engines.trained_round import TrainedRound, failed, times
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import (
     ClientFailure,
     LostRepliesError,
-    RejectedReply,
     TooFewRepliesError,
     too_few,
 )
@@ -40,20 +37,8 @@ from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
 ATTEMPTS = 3
-"""How often a round is played when too many of its clients are lost: they may come back."""
-
-
-@dataclass
-class TrainedRound:
-    """A round whose clients have trained: what was sent, what came back, and when."""
-
-    round: int
-    began: float
-    training_s: float
-    instructions: Sequence[tuple[ClientProxy, FitIns]]
-    results: list[tuple[ClientProxy, FitRes]]
-    failures: list[ClientFailure]
-    leaving: Event | None
+"""How often a round is played when too many of its clients are lost: they may come back. Also
+how many rounds without valid replies a run begins with at most."""
 
 
 class RoundLoop(Server):
@@ -98,6 +83,7 @@ class RoundLoop(Server):
         self.availability = Availability(self.roster, self.schedule, budget)
         self._outcome: Outcome | None = None
         self._sound = True
+        self._idle: int | None = 0  # rounds without effect so far; None once one had an effect
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
@@ -146,6 +132,7 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         load(self.method.state, saved.arrays, saved.state)
+        self._idle = None
         self.reporter.restore(self.recorder.history.rounds)
         if self.budget is not None:
             self.budget.restore(self.recorder.history.rounds)
@@ -190,11 +177,11 @@ class RoundLoop(Server):
         """Aggregate, evaluate and record a round, as a whole."""
         now = trained.round
         self._sound = False
-        metrics = self._aggregate(trained)
+        failures, evaluation_s = failed(now, trained.failures), 0.0
+        loss, skipped = self._aggregate(trained, failures)
         outcome = self.method.outcome(now)
         booked = self.budget.book(outcome, self.roster) if self.budget is not None else None
         end = self._exhausted() if now < self.context.rounds else None
-        failures, evaluation_s = _failed(now, trained.failures), 0.0
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)
         if end is not None or self._is_measured(now, outcome):
@@ -202,11 +189,11 @@ class RoundLoop(Server):
             failures += self._evaluate(now)
             evaluation_s = time.perf_counter() - evaluated
             outcome = self.method.outcome(now)
-        events = [trained.leaving, *outcome.events, end]
+        events = [trained.leaving, *outcome.events, skipped, end]
         record = self.reporter.record(now, outcome, failures, [each for each in events if each])
-        record |= {"train_loss": metrics.get("train_loss"), "privacy": booked}
+        record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": sent(trained.instructions), "up": sent(trained.results)}
-        record["time"] = _times(trained, evaluation_s, outcome)
+        record["time"] = times(trained, evaluation_s, outcome)
         self.recorder.round(record)
         self._sound, self._outcome = True, outcome
         self._keep(now, outcome, record)
@@ -221,19 +208,36 @@ class RoundLoop(Server):
         least = self.context.min_success
         return None if self.budget is None else self.budget.exhausted(self.roster, least)
 
-    def _aggregate(self, trained: TrainedRound) -> dict[str, Any]:
-        """Hand over the replies and failures of a round; return the metrics of the strategy."""
-        failures = [*trained.failures, *self.connections.refused]
+    def _aggregate(
+        self, trained: TrainedRound, failures: Sequence[ClientFailure]
+    ) -> tuple[Any, Event | None]:
+        """Hand over the replies of a round and who failed in it; return the training loss.
+
+        Beside it, for a round with too few valid replies, the event that it was skipped: clients
+        that send nothing valid cannot end a run that has learnt from others.
+        """
+        missing = [*trained.failures, *self.connections.refused]
         try:
             parameters, metrics = self.method.aggregate_fit(
-                trained.round, trained.results, [*failures]
+                trained.round, trained.results, [*missing]
             )
         except TooFewRepliesError as error:
-            self._sound = True  # raised before anything learnt was touched
-            raise too_few(error, _failed(trained.round, trained.failures)) from error
+            told = too_few(error, failures)
+            if isinstance(told, LostRepliesError) or not self._may_skip():
+                self._sound = True  # raised before anything learnt was touched
+                raise told from error
+            log.warning("%s; the models stay as they are", told)
+            return None, Event("skipped", str(told))
+        self._idle = None
         if parameters is not None:
             self.parameters = parameters
-        return metrics
+        return metrics.get("train_loss"), None
+
+    def _may_skip(self) -> bool:
+        """Count a round without effect; False where no round of a run has had any."""
+        if self._idle is not None:
+            self._idle += 1
+        return self._idle is None or self._idle < min(ATTEMPTS, self.context.rounds)
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         """Let the clients measure their models; return who failed."""
@@ -241,7 +245,7 @@ class RoundLoop(Server):
         instructions = method.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.messenger.evaluate(server_round, instructions)
         method.aggregate_evaluate(server_round, results, [*failures])
-        return _failed(server_round, failures, "evaluation: ")
+        return failed(server_round, failures, "evaluation: ")
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
         """Write snapshot and checkpoint where this round calls for them."""
@@ -273,25 +277,3 @@ class RoundLoop(Server):
         )
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)
-
-
-def _failed(
-    server_round: int, failures: Sequence[ClientFailure], what: str = ""
-) -> list[ClientFailure]:
-    """Return and log the failures that are no malformed replies: those the strategy rejects."""
-    found = [each for each in failures if not isinstance(each, RejectedReply)]
-    for failure in found:
-        log.warning("round %d: %s%s", server_round, what, failure)
-    return found
-
-
-def _times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
-    """Return the seconds that a round took until now, and those of its parts."""
-    total_s = time.perf_counter() - trained.began
-    return {
-        "total_s": total_s,
-        "training_s": trained.training_s,
-        "server_s": total_s - trained.training_s - evaluation_s,
-        "evaluation_s": evaluation_s,
-        "clients_s": outcome.training_s,
-    }

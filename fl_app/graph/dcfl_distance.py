@@ -84,7 +84,7 @@ def _parts(
             b_end -= centre
             d_end -= centre
             # one product of many rows of ends, which costs little more than of half as many
-            product, moved = (torch.cat([b_end, ab]) @ d_end.T).split(len(ab))
+            product, moved = torch.chunk(torch.cat([b_end, ab]) @ d_end.T, 2)
             both = row_dots(b_end, b_end)[:, None] + row_dots(d_end, d_end)
             inward = row_dots(ab, b_end)[:, None] + row_dots(cd, d_end) - moved - b_end @ cd.T
             own, theirs = (row_dots(each, each) for each in (ab, cd))

@@ -100,7 +100,8 @@ class Late(TwoPhase):
     def view(self, server_round: int) -> View | None:
         """Return the communities, or, before clustering, those that would be found now."""
         every, at = self.context.look_ahead_every, self.state.clustered_at
-        if at is None and (every == 0 or server_round % every):
+        unseen = at is None and (every == 0 or server_round % every)
+        if unseen or not len(self.state.graph.vectors):
             return None
         ids, labels = self.find() if at is None else self.known()
         return view_of(self.context, self.state.graph, ids, labels, clustered=server_round == at)

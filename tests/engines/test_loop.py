@@ -227,12 +227,33 @@ def test_a_round_that_loses_them_again_and_again_ends_the_run(play: Callable[...
     assert played.federation.fits == ATTEMPTS
 
 
-def test_a_round_whose_clients_raise_is_not_played_again(play: Callable[..., Played]) -> None:
+def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]) -> None:
     played = play()
     played.federation.fails = lambda client, fit: ClientFailure(client, "ValueError: no data")
     with pytest.raises(TooFewRepliesError, match="ValueError: no data"):
         played()
-    assert played.federation.fits == 1
+    assert played.federation.fits == 3
+    assert played.summary["status"] == "failed"
+
+
+@pytest.mark.parametrize("bad", [{1}, {2}, {2, 3}, {1, 2}])
+def test_rounds_without_valid_replies_do_not_end_a_run(
+    play: Callable[..., Played], bad: set[int]
+) -> None:
+    played = play()
+    played.federation.fails = lambda client, fit: (
+        ClientFailure(client, "SystemExit: 1") if fit in bad else None
+    )
+    rounds = played()
+    assert played.summary["status"] == "completed"
+    skipped = {
+        record["round"]
+        for record in rounds
+        if any(event["kind"] == "skipped" for event in record["events"])
+    }
+    assert skipped == bad
+    assert {record["round"] for record in rounds if record["train_loss"] is None} == bad
+    assert all(set(rounds[each - 1]["failed"]) == {"0", "1", "2"} for each in bad)
 
 
 def test_with_a_privacy_budget_no_round_is_played_again(

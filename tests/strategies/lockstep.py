@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.common import Code, EvaluateIns, EvaluateRes, FitIns, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
 
@@ -25,6 +26,7 @@ from fl_app.graph.similarity import DISTANCES
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.centroid_strategy import CentroidStrategy
+from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
 
@@ -84,8 +86,15 @@ class Lockstep:
         named |= {self.known.client_id(proxy) for proxy, _ in long}
         kept = [each for each in kept if each not in long]
         self._count("fit", said, kept)
-        self._tell_of_fits(server_round, asked, said)
-        self.clean.aggregate_fit(server_round, kept, [])
+        if kept:
+            self._tell_of_fits(server_round, asked, said)
+            self.clean.aggregate_fit(server_round, kept, [])
+            return named
+        # nobody is left but liars: the round is skipped, as the loop does
+        with pytest.raises(TooFewRepliesError, match="0 valid replies"):
+            self._tell_of_fits(server_round, asked, said)
+        with pytest.raises(TooFewRepliesError, match="0 valid replies"):
+            self.clean.aggregate_fit(server_round, kept, [])
         return named
 
     def _evaluate(self, server_round: int) -> set[int | str]:

@@ -14,6 +14,7 @@ from toy import SIZE, TARGETS, Proxy, context, honest, play, reply, roster
 
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Identity
 from fl_app.strategies.state import load, save
@@ -41,7 +42,7 @@ def test_another_seed_samples_other_clients(build) -> None:
     # the second round: a method may ask all clients in the first
     play(first, roster(12), range(1, 3))
     play(second, roster(12), range(1, 3))
-    assert first.cohort != second.cohort.client_ids
+    assert first.cohort.client_ids != second.cohort.client_ids
 
 
 @pytest.mark.parametrize("stop", [3, 5, 7])
@@ -108,6 +109,8 @@ def test_two_clients_with_the_same_update_belong_together(build) -> None:
     strategy.sampler.participation = 1.0
     play(strategy, roster(12), range(1, 9), client=twins)
     view = strategy.view(8)
+    groups_clients = strategy.graph_use is not None or isinstance(strategy, Ifca)
+    assert (view is not None) == groups_clients
     if view is not None:
         label = dict(zip(view.client_ids.tolist(), view.labels.tolist(), strict=True))
         assert label[0] == label[3]
@@ -228,3 +231,22 @@ def test_too_few_valid_replies_stop_the_round_and_change_nothing(build) -> None:
     with pytest.raises(TooFewRepliesError, match=r"brought 0 valid replies of \d+ asked.*is 4"):
         play(strategy, roster(12), range(3, 4), client=lambda *_: _raw([]))
     np.testing.assert_array_equal(_models(strategy), before)
+
+
+@pytest.mark.parametrize("skipped", [(1,), (1, 2), (5,), (6, 7)])
+def test_rounds_without_valid_replies_are_skipped(build, skipped: tuple[int, ...]) -> None:
+    strategy, known = build(context()), roster(12)
+    for server_round in range(1, 10):
+        before = strategy.outcome(server_round - 1)
+        if server_round in skipped:
+            with pytest.raises(TooFewRepliesError):
+                play(strategy, known, range(server_round, server_round + 1), client=_nothing)
+            np.testing.assert_array_equal(strategy.outcome(server_round).models, before.models)
+            assert strategy.outcome(server_round).members == before.members
+        else:
+            play(strategy, known, range(server_round, server_round + 1))
+    assert np.isfinite(_models(strategy)).all()
+
+
+def _nothing(*_: object) -> FitRes:
+    return _raw([])

@@ -16,6 +16,7 @@ SIGNS = {
     "drifted": "square",
     "rejected": "line-ns-open",
     "dominant": "star",
+    "skipped": "circle-x-open",
 }
 LINES = ("clustered", "removed")
 MOST_LINES = 12

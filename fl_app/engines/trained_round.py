@@ -1,0 +1,49 @@
+"""A round whose clients have trained: who failed, and how long its parts took."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from logging import getLogger
+
+from flwr.common import FitIns, FitRes
+from flwr.server.client_proxy import ClientProxy
+
+from fl_app.strategies.outcome import Event, Outcome
+from fl_app.strategies.replies import ClientFailure, RejectedReply
+
+log = getLogger(__name__)
+
+
+@dataclass
+class TrainedRound:
+    """A round whose clients have trained: what was sent, what came back, and when."""
+
+    round: int
+    began: float
+    training_s: float
+    instructions: Sequence[tuple[ClientProxy, FitIns]]
+    results: list[tuple[ClientProxy, FitRes]]
+    failures: list[ClientFailure]
+    leaving: Event | None
+
+
+def failed(
+    server_round: int, failures: Sequence[ClientFailure], what: str = ""
+) -> list[ClientFailure]:
+    """Return and log the failures that are no malformed replies: those the strategy rejects."""
+    found = [each for each in failures if not isinstance(each, RejectedReply)]
+    for failure in found:
+        log.warning("round %d: %s%s", server_round, what, failure)
+    return found
+
+
+def times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
+    """Return the seconds that a round took until now, and those of its parts."""
+    total_s = time.perf_counter() - trained.began
+    return {
+        "total_s": total_s,
+        "training_s": trained.training_s,
+        "server_s": total_s - trained.training_s - evaluation_s,
+        "evaluation_s": evaluation_s,
+        "clients_s": outcome.training_s,
+    }
