@@ -1,4 +1,4 @@
-"""What happened when: a strip of marks under the curves, and a line at every split."""
+"""Events by round: a strip of markers under the curves, and a line at every split."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ LONGEST = 160
 
 
 def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[str]]:
-    """Return a trace of marks per kind of event on an axis of categories, and these kinds."""
+    """Return a trace of markers per kind of event on a category axis, and these kinds."""
     found: dict[str, dict[int, list[str]]] = {}
     for record in records:
         for event in (*record["events"], *_of_replies(record)):
@@ -44,10 +44,10 @@ def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[st
 
 
 def _of_replies(record: Record) -> list[Record]:
-    """Return what replies were marked for: those rejected, and those that weigh too much."""
+    """Return the events of replies: rejected ones, and clients with more than half the weight."""
     rejected = [f"{_who(name)}: {why}" for name, why in record["rejected"].items()]
     dominant = [
-        f"client {client} holds {share:.0%} of the weight of its community"
+        f"client {client} has {share:.0%} of the weight of its community"
         for client, share in (record.get("dominance") or {}).items()
     ]
     kinds = (("rejected", rejected), ("dominant", dominant))
@@ -65,7 +65,7 @@ def _told(event: Record) -> str:
 
 
 def lines(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return an upright line over the whole figure at the first rounds that parted clients."""
+    """Return a vertical line over the whole figure at each of the first MOST_LINES splits."""
     rounds = [
         int(r["round"]) for r in records if any(event["kind"] in LINES for event in r["events"])
     ]
