@@ -103,7 +103,7 @@ def everyone(run: Run) -> list[str]:
     for node in range(count):
         federation.lose(node, STOPPED)
     log = run.folder / "terminal.txt"
-    again = run.until("the round to be given up", lambda: "is played again" in log.read_text())
+    again = run.until("the round to be given up", lambda: "is repeated" in log.read_text())
     for node in range(count):
         federation.bring_back(node, STOPPED)
     took = again + run.goes_on()

@@ -41,8 +41,8 @@ def compare(arguments: Sequence[str]) -> None:
     folders = [Path(a) for a in arguments if not a.startswith("to=")]
     wrong = [str(folder) for folder in folders if not folder.is_dir()]
     if wrong or not folders:
-        raise ValueError(f"the arguments must name existing folders, got {', '.join(wrong) or 'none'}"
-                         f"; usage: {USAGE}")  # fmt: skip
+        given = ", ".join(wrong) or "none"
+        raise ValueError(f"arguments must be existing folders, got {given}; usage: {USAGE}")
     alone = folders[0] if len(folders) == 1 else Path("comparison")
     target = Path(targets[-1]) if targets else alone
     for path in write(folders, target):
