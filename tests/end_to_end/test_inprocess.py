@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
     folder = tmp_path / "run"
     done = _spoilt_run(folder, kept, 2, spoil)
     assert done.returncode == 0, done.stderr
-    assert "no checkpoint of round 4, the run goes on" in done.stderr
+    assert "no checkpoint of round 4; the run continues" in done.stderr
     assert reason in done.stderr
     assert done.stderr.count("no checkpoint of") == 1
     _assert_same_run(whole, folder)

@@ -69,11 +69,11 @@ def _missing(whole: bytes) -> None:
     ("damage", "fault"),
     [
         (_missing, "is missing"),
-        (lambda whole: b"", r"is no checkpoint of fl-app \(.*\)"),
+        (lambda whole: b"", r"is not a checkpoint of fl-app \(.*\)"),
         (lambda whole: whole[: len(whole) // 2], r"is truncated or damaged \(.*\)"),
         (lambda whole: whole[:-1] + b"?", r"is damaged \(.* its SHA-256 digest\)"),
         (lambda whole: whole + b"more", r"is truncated or damaged \(.*\)"),
-        (lambda whole: bytes(len(whole)), r"is no checkpoint of fl-app \(.*\)"),
+        (lambda whole: bytes(len(whole)), r"is not a checkpoint of fl-app \(.*\)"),
     ],
 )
 def test_where_the_newest_is_not_whole_the_one_before_is_taken_and_said(
@@ -171,7 +171,7 @@ def test_what_the_disk_gives_back_otherwise_replaces_nothing(
 
     before = {path.name: path.read_bytes() for path in two.iterdir()}
     monkeypatch.setattr(checkpoint, "flush", lie)
-    with pytest.raises(CheckpointError, match=r"tmp is .*damaged .*; look after the disk"):
+    with pytest.raises(CheckpointError, match=r"tmp is .*damaged .*; check the disk"):
         write(two, Checkpoint(9, {"w": np.ones(5)}))
     assert {path.name: path.read_bytes() for path in two.iterdir()} == before
 
