@@ -348,7 +348,7 @@ def test_too_few_replies_stop_the_run_with_a_checkpoint_and_the_names(tmp_path: 
     options = ["strategy.participation=1", "engine.min_success=8"]
     done = _broken_run(folder, "()", *options)
     assert done.returncode == 1
-    assert "round 2 brought 7 valid replies of 8 asked" in done.stderr
+    assert "must have at least engine.min_success=8 valid replies, got 7 of 8" in done.stderr
     assert "client 3: RuntimeError: out of memory" in done.stderr
     assert _summary(folder)["status"] == "failed"
     assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
