@@ -1,4 +1,4 @@
-"""A client of federated k-means: its centroids are the model, Lloyd's steps its training."""
+"""A client of federated k-means: centroids are the model, Lloyd's iterations the training."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,7 +18,7 @@ from fl_app.kmeans.scores import contingency
 
 @dataclass
 class Kept:
-    """A client's points (p, d) and what it did in its last round, while its data are held."""
+    """A client's points (p, d) and its last round, stored as long as its data are in memory."""
 
     points: Points
     memory: Memory
@@ -29,11 +29,11 @@ _kept: Any = WeakTensorKeyDictionary()  # of images to Kept
 
 
 def train_centroids(module: CentroidModel, job: TrainingJob) -> TrainingResult:
-    """Return the client's centroids after its local steps, with the counts that weigh them.
+    """Return the client's centroids after its local steps, with their counts of points.
 
-    `job.task` holds `steps` and `tolerance`, and `own`: then the client's own centroids are
-    found instead, as k-FED's only round needs them. The loss is the mean squared distance to
-    the centroids that came in.
+    `job.task` has `steps` and `tolerance`, and `own`: if true, the client computes its local
+    centroids instead, as in k-FED. The loss is the mean squared distance to the incoming
+    centroids.
     """
     began = perf_counter()
     kept, task = _keep(job), job.task
@@ -55,7 +55,7 @@ def train_centroids(module: CentroidModel, job: TrainingJob) -> TrainingResult:
 
 
 def _keep(job: TrainingJob) -> Kept:
-    """Return what is kept of a client's images, its memory empty where the settings changed."""
+    """Return the stored points of a client's images; its memory is new if settings changed."""
     settings = int(job.task["steps"]), float(job.task["tolerance"])
     kept = _kept.get(job.images)
     if kept is None or kept.settings != settings:
@@ -66,7 +66,7 @@ def _keep(job: TrainingJob) -> Kept:
 
 
 def _own(points: Points, k: int, length: int, seed: int) -> tuple[Centroids, np.ndarray]:
-    """Return the client's own centroids, filled up with zeros (k, d), and their points (k,)."""
+    """Return the client's local centroids (k, d), padded with zeros, and their counts (k,)."""
     found = local_centroids(points, k, seed=seed, client=0)
     centroids, counts = np.zeros((k, length)), np.zeros(k, int)
     centroids[: len(found)] = found
@@ -78,7 +78,7 @@ def _own(points: Points, k: int, length: int, seed: int) -> tuple[Centroids, np.
 def score_centroids(
     module: CentroidModel, images: Tensor, labels: Tensor, *, classes: int
 ) -> Score:
-    """Return mean squared distance, accuracy under the client's own majority, and the table."""
+    """Return mean squared distance, accuracy by the client's own majority classes, and table."""
     centroids = module.centroids.detach().cpu().numpy().astype(np.float64)
     table, distance = contingency(
         as_points(images), labels.cpu().numpy(), centroids, classes=classes

@@ -1,4 +1,4 @@
-"""One client: its data, a model to load, and what it does when asked."""
+"""One client: its data, its model, and its answers to the server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,8 @@ Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 class Trained:
     """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
 
-    The model is valid until a client on the same network trains again. `metrics` are numbers by
-    name that its privacy sends beside the model.
+    The model is valid until a client with the same network object trains again. `metrics` are
+    numbers by name that its privacy sends with the model.
     """
 
     model: Vector
@@ -41,12 +41,12 @@ class Trained:
 
 @dataclass(frozen=True)
 class LocalClient:
-    """A client of the federation, known by `client_id` from 0 on.
+    """A client of the federation; ids start at 0.
 
-    `samples` counts its training data, which `load` brings, as they are in a round, when they
-    are first needed: a client that is only asked who it is costs no memory. One that clusters
-    its points is always scored on its training data, as nothing else of them is learnt. `plan`
-    and `entries` are for a client with a privacy: what its accountant and its updates go by.
+    `samples` is the number of its training samples. `load` returns its data in a round, when they
+    are first needed, so that an introduction needs no memory for data. A client that clusters its
+    points (`clusters`) always evaluates on its training data. `plan` and `entries` are for a
+    client with privacy: its training for the accountant, and the hidden entries of its updates.
     """
 
     client_id: int
@@ -68,7 +68,7 @@ class LocalClient:
     def fit(
         self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
     ) -> Trained:
-        """Train from `start` (d,) on the training data; protect the update, or attack with it."""
+        """Train from `start` (d,) on the training data; then protect the update or attack."""
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
@@ -97,22 +97,22 @@ class LocalClient:
         task: Mapping[str, Any],
         draws: Draws,
     ) -> tuple[Vector, Mapping[str, float]]:
-        """Return the model (d,) that may leave, and the metrics beside it."""
+        """Return the protected model (d,) and the metrics that are sent with it."""
         if self.entries is None:
-            raise ValueError("privacy needs the entries that it hides; build clients by the wiring")
+            raise ValueError("entries must be given with privacy, got None; use client_wiring")
         update = self.entries.update(start, model)
         update, metrics = self.privacy.protect(update, plan, task, draws)
         return self.entries.moved(start, update), metrics
 
     def _colluding(self, start: Vector, server_round: int) -> Vectors:
         if self.colluders is None:
-            raise ValueError("a colluding attack needs accomplices; build clients by the wiring")
+            raise ValueError("colluders must be given for this attack, got None; use client_wiring")
         return self.colluders(start, server_round)
 
     def fooled(self, model: Vector, *, server_round: int) -> float | None:
-        """Return how often a backdoor's mark makes `model` (d,) answer its target, in [0, 1].
+        """Return the share of marked images for which `model` (d,) predicts the backdoor's target.
 
-        On test images of other labels; None without such an attack, or such images.
+        Measured on test images with other labels; None without such an attack or such images.
         """
         if not isinstance(self.attack, Backdoor):
             return None
@@ -125,7 +125,7 @@ class LocalClient:
         return self.measure(self.model.module, images, labels).accuracy
 
     def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
-        """Return which model (d,) has the least loss on the training data, the first of equals."""
+        """Return the index of the model (d,) with the least training loss, the first of equals."""
         if len(models) == 1:
             return 0
         scores = [self.score(model, train_data=True, server_round=server_round) for model in models]

@@ -1,4 +1,4 @@
-"""How a client's local training is computed: alone, or with the cohort it is called in."""
+"""Runs a client's local training, alone or together with its cohort."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ log = getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One client's training of one round: from `start` (d,) on its samples.
+    """One client's training in one round: from `start` (d,) on its samples.
 
-    `task` is what the server asks for beside training, by name; `noise` is where DP-SGD takes
-    its noise from.
+    `task` has further settings from the server by name; `noise` is the generator of DP-SGD's
+    noise.
     """
 
     start: Vector
@@ -38,9 +38,9 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The model (d,), the last epoch's mean loss, and the seconds that this client took.
+    """The model (d,), the last epoch's mean loss, and the seconds of this client's training.
 
-    The model is valid until the same network trains again: a copy is the taker's to make.
+    The model is valid until the same network trains again; copy it to keep it.
     """
 
     model: Vector
@@ -52,7 +52,7 @@ Trainer = Callable[[TrainingJob], TrainingResult]
 
 
 def choose(flat: FlatModule, settings: Settings, *, fused: bool) -> Trainer:
-    """Return the trainer of a client whose network is `flat`: the one place that decides."""
+    """Return the trainer of a client with the network `flat`."""
     if fused:
         return partial(_train_together, flat, settings)
     return partial(_train_alone, flat, settings)
@@ -68,7 +68,7 @@ def _train_alone(flat: FlatModule, settings: Settings, job: TrainingJob) -> Trai
 def _train_together(flat: FlatModule, settings: Settings, job: TrainingJob) -> TrainingResult:
     if not gathered():
         return _train_alone(flat, settings, job)
-    flat.layout.check(job.start)  # before it meets the others: a bad start is one client's own
+    flat.layout.check(job.start)  # a wrong start must fail only this client
     outcome: TrainingResult = together(job, partial(as_fits, partial(_fused, flat, settings)))
     return outcome
 
@@ -76,9 +76,9 @@ def _train_together(flat: FlatModule, settings: Settings, job: TrainingJob) -> T
 def as_fits(
     run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
 ) -> list[TrainingResult]:
-    """Run the jobs at once, or in halves, again and again, while they do not fit the device.
+    """Run the jobs at once; while they exceed the memory of the device, in halves.
 
-    Raises torch.OutOfMemoryError when one alone does not.
+    Raises torch.OutOfMemoryError if a single job exceeds it.
     """
     states = [job.generator.get_state() for job in jobs]
     try:
@@ -86,9 +86,9 @@ def as_fits(
     except torch.OutOfMemoryError:
         if len(jobs) == 1:
             raise
-    # outside the handler, which would hold on to what did not fit
+    # outside the handler, in which the exception would keep the memory allocated
     half = (len(jobs) + 1) // 2
-    log.warning("%d clients do not fit the device at once; trying %d", len(jobs), half)
+    log.warning("%d clients exceed the memory of the device; trying %d", len(jobs), half)
     for job, state in zip(jobs, states, strict=True):
         job.generator.set_state(state)
     return as_fits(run, jobs[:half]) + as_fits(run, jobs[half:])
