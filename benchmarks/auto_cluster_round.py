@@ -1,8 +1,8 @@
-"""When FedAvg has stabilised: the curves behind `strategy.cluster_round=auto`.
+"""The curves for the choice of `strategy.cluster_round=auto`: when FedAvg is stable.
 
     .venv/bin/python benchmarks/auto_cluster_round.py
 
-Reads the loss curves of the MNIST runs that benchmarks/flic_mnist.py left, runs FLIC with
+Reads the loss curves of the MNIST runs of benchmarks/flic_mnist.py, runs FLIC with
 `auto` on the embedded digits, and writes docs/results/auto_cluster_round.md with its figure.
 """
 

@@ -1,4 +1,4 @@
-"""The same run on the three engines; writes docs/results/engines.md by itself.
+"""The same run on the three engines; writes docs/results/engines.md.
 
     .venv/bin/python benchmarks/engines.py
 

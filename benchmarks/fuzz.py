@@ -1,12 +1,12 @@
-"""Many mutated replies against every method; writes docs/results/fuzz.md.
+"""Sends many mutated replies to every method; writes docs/results/fuzz.md.
 
     scripts/fuzz [replies] [seed]
 
-Three ways: whole runs with the real client app (benchmarks/fuzz_runs.py), messages through grid
-and exchange (tests/engines/over_the_wire.py), and replies handed to the strategy
-(tests/strategies/lockstep.py), with objects that no message could carry. Each run is held against
-a second one that never gets what the rules reject; the rules are written a second time in
-tests/ingress/rules.py.
+There are three ways: complete runs with the real client app (benchmarks/fuzz_runs.py), messages
+through grid and messenger (tests/engines/over_the_wire.py), and replies passed to the strategy
+(tests/strategies/lockstep.py), including objects that no message could contain. Each run is
+compared with a second one without the replies that the rules reject. A second implementation of
+the rules is in tests/ingress/rules.py.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""How far honest clients stray from their cohort; writes docs/results/honest_updates.md.
+"""Norms of honest updates relative to their cohort; writes docs/results/honest_updates.md.
 
     .venv/bin/python benchmarks/honest_updates.py --data <folder with MNIST and FashionMNIST>
 
-Shortened runs of the experiments of conf/experiment and docs/results, with the screen off and a
-spy in its place: `engine.largest_update` and `engine.sample_cap` must touch no honest client, and
-`engine.clip_update` few.
-Results lie in the output folder, a line each: what is there is not measured again.
+Shortened runs of the experiments in conf/experiment and docs/results measure the norms without
+screening: `engine.largest_update` and `engine.sample_cap` must affect no honest client, and
+`engine.clip_update` only few.
+The output folder has one line per result; existing results are not measured again.
 """
 
 import argparse

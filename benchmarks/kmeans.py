@@ -1,12 +1,12 @@
-"""Federated k-means beside the paper: Holzer et al., 2023.
+"""Federated k-means, compared with the paper: Holzer et al., 2023.
 
     .venv/bin/python benchmarks/kmeans.py --data <folder with MNIST> tables
     ... participation      ... speed
 
 Writes docs/results/kmeans_tables.md, kmeans_participation.md with its figures, and
-kmeans_speed.md by itself. `tables` and `participation` run the algorithm on arrays
-(`fl_app.kmeans.federated`), which a test holds equal to runs on an engine; `speed` is such
-a run. Results lie in the output folder, a line each: what is there is not measured again.
+kmeans_speed.md. `tables` and `participation` run the algorithm on arrays
+(`fl_app.kmeans.federated`); a test checks that runs on an engine are equal. `speed` is a run on an
+engine. The output folder has one line per result; existing results are not measured again.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Two liars of twelve, every kind of lie against every method; writes docs/results/lies.md.
+"""Two liars among twelve clients, every lie against every method; writes docs/results/lies.md.
 
     .venv/bin/python benchmarks/lies.py [--only fedavg flic] [--workers 2]
 
-Real runs in-process on the embedded digits, 12 clients in two groups that swap labels; the
-methods are those of conf/strategy, and some once more with `rule=median`. Results lie in the
-output folder, a line each: what is there is not measured again.
+Real in-process runs on the embedded digits, with 12 clients in two groups that swap labels. The
+methods are those of conf/strategy, some also with `rule=median`. The output folder has one line
+per result; existing results are not measured again.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/lost_nodes.py
 
-Needs root on Linux: each node runs in a network namespace of its own, so that its cable can be
-pulled. All traffic stays between addresses of this machine; nothing is left running.
+Needs root on Linux: each node runs in its own network namespace, so that it can be disconnected.
+All traffic is between addresses of this machine; no process remains at the end.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How much noise a budget asks for, before any training; writes docs/results/privacy_noise.md.
+"""The noise that a budget requires, before any training; writes docs/results/privacy_noise.md.
 
 .venv/bin/python benchmarks/privacy_noise.py
 """

@@ -1,10 +1,10 @@
-"""What a claim of 1e9 samples gains under each cap; writes docs/results/sample_cap.md.
+"""The effect of a claim of 1e9 samples under each cap; writes docs/results/sample_cap.md.
 
     .venv/bin/python benchmarks/sample_cap.py
 
-Two liars of twelve claim it at their introduction and whenever they train, in the federation of
-benchmarks/lies.py. Results lie in the output folder, a line each: what is there is not measured
-again.
+In the federation of benchmarks/lies.py, two liars among twelve clients claim it in their
+introduction and in each reply. The output folder has one line per result; existing results are
+not measured again.
 """
 
 import argparse

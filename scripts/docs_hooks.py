@@ -1,4 +1,4 @@
-"""What mkdocs makes of the code while it builds: settings, results, the API, the notebook.
+"""Pages that mkdocs generates from the code: settings, results, the API, the notebook.
 
 In a page, `<!-- settings: strategy=flic -->` becomes the table of that option's settings, and
 `<!-- results: flic_* engines -->` a list of the pages in docs/results that match.

@@ -1,4 +1,4 @@
-"""Every configuration key: default and meaning from conf/, type and range from the schema."""
+"""All settings: default and meaning from conf/, type and range from the schema."""
 
 import inspect
 import re
