@@ -60,16 +60,16 @@ def main() -> None:
 def _main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in COMMANDS:
-        with _errors_told():
+        with _errors_printed():
             COMMANDS[arguments[0]](arguments[1:])
         return
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
-        with _errors_told():
+        with _errors_printed():
             _resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
         return
     if not any(argument.startswith("-") for argument in arguments):
-        with _errors_told():
+        with _errors_printed():
             load(arguments, also=problems)  # all at once, before Hydra stops at the first
     _hydra_main()
     if _failed:
@@ -78,7 +78,7 @@ def _main() -> None:
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
+def _errors_printed() -> Iterator[None]:
     """Print a user's errors as a sentence and set the exit status; bugs keep their traceback."""
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
@@ -99,7 +99,7 @@ def _hydra_main(composed: DictConfig) -> None:
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
     try:
-        with _errors_told():
+        with _errors_printed():
             run(list(runtime.overrides.task), folder)
     except SystemExit as end:
         if runtime.mode is not RunMode.MULTIRUN or end.code != 1:

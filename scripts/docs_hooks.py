@@ -91,7 +91,7 @@ def _index() -> str:
         "Each page is written by the command that it names, from the records of the runs.",
         "",
         *(f"- [{title}]({name}.md)" for name, title in _results()),
-        "- [Speed and scale, beside stock Flower](../benchmarks.md)",
+        "- [Speed and scale, compared with stock Flower](../benchmarks.md)",
     ]
     return "\n".join(lines) + "\n"
 

@@ -153,6 +153,6 @@ def spent(records: Sequence[Mapping[str, Any]]) -> dict[int, float]:
     """Return the epsilon that each client has spent, for clients whose records state it."""
     found: dict[int, float] = {}
     for record in records:
-        told = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
-        found |= {int(client): value for client, value in told.items() if value is not None}
+        epsilons = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
+        found |= {int(client): value for client, value in epsilons.items() if value is not None}
     return found

@@ -28,13 +28,13 @@ def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[st
     for record in records:
         for event in (*record["events"], *_of_replies(record)):
             text = found.setdefault(event["kind"], {}).setdefault(int(record["round"]), [])
-            text.append(_told(event))
+            text.append(_text(event))
     kinds = sorted(found, key=lambda kind: list(SIGNS).index(kind) if kind in SIGNS else len(SIGNS))
     traces = [
         {
             "type": "scatter", "mode": "markers", "x": list(found[kind]),
             "y": [kind] * len(found[kind]), "yaxis": axis, "showlegend": False, "name": kind,
-            "text": ["<br>".join(told) for told in found[kind].values()],
+            "text": ["<br>".join(texts) for texts in found[kind].values()],
             "hovertemplate": "round %{x}: " + kind + "<br>%{text}<extra></extra>",
             "marker": {"symbol": SIGNS.get(kind, "circle"), "size": 9, "color": INK},
         }
@@ -51,14 +51,14 @@ def _of_replies(record: Record) -> list[Record]:
         for client, share in (record.get("dominance") or {}).items()
     ]
     kinds = (("rejected", rejected), ("dominant", dominant))
-    return [{"kind": kind, "detail": "; ".join(told)} for kind, told in kinds if told]
+    return [{"kind": kind, "detail": "; ".join(texts)} for kind, texts in kinds if texts]
 
 
 def _who(name: str) -> str:
     return f"client {name}" if name.isdigit() else name
 
 
-def _told(event: Record) -> str:
+def _text(event: Record) -> str:
     clients = event.get("clients")
     text = f"clients {ranges(sorted(clients))}" if clients else str(event["detail"])
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"

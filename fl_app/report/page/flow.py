@@ -78,7 +78,7 @@ def _bands(place: int, stages: tuple[Stage, Stage], bars: tuple[Bars, Bars]) -> 
         a, b = left[old], right[new]
         left[old], right[new] = a + count, b + count
         who = sorted(c for c in before if before[c] == old and after.get(c) == new)
-        traces.append(_band(place, (a, b), count, old, new) | {"text": _told(old, new, who)})
+        traces.append(_band(place, (a, b), count, old, new) | {"text": _text(old, new, who)})
     return traces
 
 
@@ -95,7 +95,7 @@ def _band(place: int, lows: tuple[float, float], count: int, old: int, new: int)
     }  # fmt: skip
 
 
-def _told(old: int, new: int, clients: list[int]) -> str:
+def _text(old: int, new: int, clients: list[int]) -> str:
     move = f"stay in {name_of(old)}" if old == new else f"{name_of(old)} to {name_of(new)}"
     return f"{len(clients)} clients, {move}: {ranges(clients)}"
 
