@@ -1,9 +1,9 @@
-"""Our engines beside Flower as its tutorials use it, on the same work.
+"""Compares our engines with Flower as its tutorials use it, on the same work.
 
     .venv/bin/python benchmarks/against_stock.py --data ../shared/data [overhead] [light] [small]
 
-Stock is `benchmarks/stock/app.py`: FedAvg, a NumPyClient and DataLoaders under Ray. Both
-sides train the same network on MNIST split at random, from weights of the same distribution.
+Stock Flower is `benchmarks/stock/app.py`: FedAvg, a NumPyClient and DataLoaders with Ray. Both
+train the same network on a random split of MNIST, from weights of the same distribution.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""When FedAvg has stabilised: the curves behind `strategy.cluster_round=auto`.
+"""The curves for the choice of `strategy.cluster_round=auto`: when FedAvg is stable.
 
     .venv/bin/python benchmarks/auto_cluster_round.py
 
-Reads the loss curves of the MNIST runs that benchmarks/flic_mnist.py left, runs FLIC with
+Reads the loss curves of the MNIST runs of benchmarks/flic_mnist.py, runs FLIC with
 `auto` on the embedded digits, and writes docs/results/auto_cluster_round.md with its figure.
 """
 
@@ -128,10 +128,11 @@ def main() -> None:
         "# When `strategy.cluster_round=auto` clusters",
         "",
         "Written by `benchmarks/auto_cluster_round.py`. FLIC clusters after the first round in",
-        "which the training loss, averaged over w rounds, fell by less than t of the first",
-        "round's loss against the w rounds before. The cells are that round on each curve; `-`:",
-        f"not within the curve. Chosen: w = {window}, t = {tolerance:g}: with C = 0.1, ten rounds",
-        "ask about as many clients as there are, so that who was sampled averages out.",
+        "which the mean training loss over w rounds is less than t times the first round's loss",
+        "below the mean over the w rounds before. The cells are this round on each curve; `-`: it",
+        f"is not within the curve. Chosen: w = {window}, t = {tolerance:g}. With C = 0.1, ten",
+        "rounds sample about as many clients as there are, which averages out the effect of",
+        "sampling.",
         "",
         *table(curves, ran),
         "",

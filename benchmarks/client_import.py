@@ -1,9 +1,9 @@
-"""What a client's process loads before it reads a message, beside torch and Flower alone.
+"""Seconds and modules of the imports of a client process, compared with torch and Flower alone.
 
     .venv/bin/python benchmarks/client_import.py [--times 7]
 
-Fresh processes by turns, so that both sides meet the same load of the machine; the first of each
-warms the file cache and is left out.
+New processes alternate, so that both sides see the same load of the machine. The first of each
+fills the file cache and is not counted.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""What an installation for clients alone takes on the disk, beside the whole one.
+"""Disk space of an installation for clients only, compared with the complete one.
 
     .venv/bin/python benchmarks/client_install.py [--cpu <python>]
 
 Counts the files of the installed packages that each needs. `--cpu` is the interpreter of an
-environment made from requirements-client.txt with a build of torch without CUDA.
+environment that was created from requirements-client.txt with torch without CUDA.
 """
 
 import argparse

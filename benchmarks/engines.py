@@ -1,4 +1,4 @@
-"""The same run on the three engines; writes docs/results/engines.md by itself.
+"""The same run on the three engines; writes docs/results/engines.md.
 
     .venv/bin/python benchmarks/engines.py
 
@@ -45,9 +45,9 @@ def main() -> None:
     lines = [
         "# One run on three engines",
         "",
-        f"Written by `benchmarks/engines.py {' '.join(overrides)}`. Differences are to the",
-        "in-process engine: of communities (which client in which), and the largest of any",
-        "parameter of any community's model at the end. Seconds are of the rounds.",
+        f"Written by `benchmarks/engines.py {' '.join(overrides)}`. Each engine is compared with",
+        "the in-process engine: whether the clients are in the same communities, and the largest",
+        "difference of a parameter of the final models. Seconds are those of all rounds.",
         "",
         "| engine | communities | equal | largest difference | accuracy | seconds |",
         "|---|---|---|---|---|---|",

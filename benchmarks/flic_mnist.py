@@ -1,9 +1,9 @@
-"""FLIC on real MNIST beside the paper's figures; writes docs/results/flic_mnist.md by itself.
+"""FLIC on real MNIST, compared with the paper; writes docs/results/flic_mnist.md.
 
     .venv/bin/python benchmarks/flic_mnist.py --data ../shared/data --seeds 0 1 2
 
 A run that is already complete in the output folder is not repeated; an interrupted one is
-resumed. `--jobs` runs that many configurations side by side with one worker each.
+resumed. `--jobs` is the number of configurations that run in parallel, with one worker each.
 """
 
 import argparse
@@ -88,14 +88,15 @@ def write_table(runs: Iterable[tuple[str, Path]], command: str) -> None:
     lines = [
         "# FLIC on MNIST",
         "",
-        f"Written by `{command}`. 100 clients of 600 training and 100 test samples, C = 0.1,",
-        "CNN of McMahan et al. with 1,663,370 parameters, learning rate 0.01; E = 3, B = 50 and",
-        "100 + 5 rounds, or, in the rows marked paper, E = 5, B = 10 and 200 + 5.",
-        "The paper gives no learning rate; images are standardised, which it does not say.",
-        "`right from` is the round from which the communities are exactly the planted groups",
-        "for good; before and after are the mean accuracy over all clients' test data at the",
-        "clustering round and at the end. Minutes are wall time of one worker on a machine shared",
-        "with other work: no measure of speed.",
+        f"Written by `{command}`. 100 clients with 600 training and 100 test samples each,",
+        "C = 0.1, the CNN of McMahan et al. with 1,663,370 parameters, learning rate 0.01; E = 3,",
+        "B = 50 and 100 + 5 rounds, or, in the rows marked paper, E = 5, B = 10 and 200 + 5",
+        "rounds. The paper states no learning rate; the images are standardised here, which the",
+        "paper does not state.",
+        "`right from` is the round from which the communities are always the planted groups.",
+        "`before` and `after` are the mean accuracy on all clients' test data at the clustering",
+        "round and at the end. Minutes are the wall time of one worker on a machine with other",
+        "load, and no measure of speed.",
         "",
         "| population | precision | seed | rounds | communities | ARI | right from | before |"
         " after | paper | minutes |",

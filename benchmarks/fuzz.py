@@ -1,12 +1,12 @@
-"""Many mutated replies against every method; writes docs/results/fuzz.md.
+"""Sends many mutated replies to every method; writes docs/results/fuzz.md.
 
     scripts/fuzz [replies] [seed]
 
-Three ways: whole runs with the real client app (benchmarks/fuzz_runs.py), messages through grid
-and exchange (tests/engines/over_the_wire.py), and replies handed to the strategy
-(tests/strategies/lockstep.py), with objects that no message could carry. Each run is held against
-a second one that never gets what the rules reject; the rules are written a second time in
-tests/ingress/rules.py.
+There are three ways: complete runs with the real client app (benchmarks/fuzz_runs.py), messages
+through grid and messenger (tests/engines/over_the_wire.py), and replies passed to the strategy
+(tests/strategies/lockstep.py), including objects that no message could contain. Each run is
+compared with a second one without the replies that the rules reject. A second implementation of
+the rules is in tests/ingress/rules.py.
 """
 
 import argparse
@@ -186,11 +186,11 @@ def page(found: list[Found], command: str, seconds: float) -> list[str]:
         "# Mutated replies", "",
         f"Written by `{command}` in {seconds:.0f} seconds on {machine()};",
         ", ".join(f"{name} {version(name)}" for name in PACKAGES) + ".", "",
-        "Every run was held against a second one that never got what the rules reject: after",
-        "each round both had the same state to the bit, and whoever broke a rule was named. A lie",
-        "may be valid by chance, such as another number of samples that is not too large: it is",
-        "taken as any honest reply. A message that is no reply, as of a client that raised, fails",
-        "and is named; it counts as rejected.", "",
+        "Every run was compared with a second one without the replies that the rules reject:",
+        "after each round both had exactly the same state, and every client that broke a rule was",
+        "recorded. A lie can be valid by chance, such as another number of samples that is not too",
+        "large; then it is used like an honest reply. A message without a reply, such as that of a",
+        "client that raised, is recorded as failed and counts as rejected.", "",
         f"**{whole.told.total():,} replies, {len(whole.stopped)} runs stopped, "
         f"{len(whole.changed)} states changed.**", "",
         *header("way", "pairs of runs", "replies", "rejected", "valid", "stopped", "changed"),

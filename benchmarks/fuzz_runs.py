@@ -1,6 +1,6 @@
-"""Whole runs with lies: the real client app, grid, messenger, loop and checkpoint.
+"""Complete runs with wrong replies: the real client app, grid, messenger, loop and checkpoint.
 
-Each run is held against a second one, in which whatever was rejected in the first is never sent.
+Each run is compared with a second one, in which the rejected replies of the first are never sent.
 """
 
 import json

@@ -1,11 +1,11 @@
-"""Server seconds a round and memory of every clustering method, at two scales.
+"""Server seconds per round and memory of every clustering method, at two scales.
 
     .venv/bin/python benchmarks/graph_scale.py [<method> ...]
 
-A thousand clients with the 1,663,370 parameters of the CNN of McMahan et al., and ten thousand
-with 20,000 parameters, ten reports a round, `graph.memory_gb=4`. The replies are planted, five
-directions and noise, and go through the strategy as in a run; nobody trains. Each cell is
-measured in a process of its own.
+The scales are 1,000 clients with the 1,663,370 parameters of the CNN of McMahan et al., and
+10,000 clients with 20,000 parameters, with ten replies per round and `graph.memory_gb=4`. The
+replies are synthetic (five directions and noise) and pass through the strategy as in a run; no
+client trains. Each cell is measured in a separate process.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""How far honest clients stray from their cohort; writes docs/results/honest_updates.md.
+"""Norms of honest updates relative to their cohort; writes docs/results/honest_updates.md.
 
     .venv/bin/python benchmarks/honest_updates.py --data <folder with MNIST and FashionMNIST>
 
-Shortened runs of the experiments of conf/experiment and docs/results, with the screen off and a
-spy in its place: `engine.largest_update` and `engine.sample_cap` must touch no honest client, and
-`engine.clip_update` few.
-Results lie in the output folder, a line each: what is there is not measured again.
+Shortened runs of the experiments in conf/experiment and docs/results measure the norms without
+screening: `engine.largest_update` and `engine.sample_cap` must affect no honest client, and
+`engine.clip_update` only few.
+The output folder has one line per result; existing results are not measured again.
 """
 
 import argparse
@@ -37,15 +37,16 @@ ALONE = ("engine.largest_update=null", "engine.clip_update=null", "engine.worker
          "graph.look_ahead_every=0", "records.evaluate_every=1000",
          "records.checkpoint_every=1000")  # fmt: skip
 CLIP = float(load([]).engine.clip_update or np.inf)
-HEAD = f"""# How far honest clients stray from their cohort
+HEAD = f"""# Honest updates relative to their cohort
 
 Written by `benchmarks/honest_updates.py --data <data>`: the experiments of conf/experiment and of
-the pages here, with fewer clients, samples and rounds, and one seed. `engine.largest_update` and
-`engine.clip_update` were off. A ratio of updates is the norm of one over what the screen takes for
-usual in its round (see fl_app/ingress/screen.py), and that of samples a client's over the lower
-median of its round: the largest of all rounds. Attackers are those of `attack`, which a simulation
-knows. Majority classes, in the pages on CIFAR-10, are of Fashion-MNIST here. The last column counts
-the updates of honest clients that `engine.clip_update={CLIP:g}` would shorten.
+the other result pages, with fewer clients, samples and rounds, and one seed.
+`engine.largest_update` and `engine.clip_update` were off. The ratio of an update is its norm
+divided by the usual norm of its round (see fl_app/ingress/screen.py). The ratio of samples is the
+number of a client divided by the lower median of its round. The table has the largest ratios of all
+rounds. Attackers are the clients of `attack`, which a simulation knows. The majority classes of the
+pages on CIFAR-10 are from Fashion-MNIST here. The last column counts the updates of honest clients
+that `engine.clip_update={CLIP:g}` would shorten.
 """
 Sweep = dict[str, Sequence[str]]
 

@@ -1,9 +1,9 @@
-"""A hundred thousand clients in one process: seconds a round, and whether memory stays.
+"""A hundred thousand clients in one process: seconds per round, and growth of memory.
 
     .venv/bin/python benchmarks/huge_population.py [--clients 100000]
 
-Every client has its own 20 samples of the embedded digits, drawn when it is first needed; a
-hundred of them train a small CNN each round, and accuracy is measured on another hundred.
+Every client has its own 20 samples of the embedded digits, drawn when they are first needed. In
+each round a hundred clients train a small CNN, and another hundred measure its accuracy.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/interrupts.py --interrupts 67 --out interrupts.jsonl
 
-Two busy processes, and the runs beside each other, keep the machine loaded. Every tenth run gets a
-second signal. Goes on where it was stopped: each run is a line of `--out`. Linux only: what is left
-is found by its environment.
+Two busy processes and parallel runs keep the machine loaded. Every tenth run gets a second signal.
+Each run is a line of `--out`, from which a stopped benchmark continues. Linux only: remaining
+processes are found by their environment.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Federated k-means beside the paper: Holzer et al., 2023.
+"""Federated k-means, compared with the paper: Holzer et al., 2023.
 
     .venv/bin/python benchmarks/kmeans.py --data <folder with MNIST> tables
     ... participation      ... speed
 
 Writes docs/results/kmeans_tables.md, kmeans_participation.md with its figures, and
-kmeans_speed.md by itself. `tables` and `participation` run the algorithm on arrays
-(`fl_app.kmeans.federated`), which a test holds equal to runs on an engine; `speed` is such
-a run. Results lie in the output folder, a line each: what is there is not measured again.
+kmeans_speed.md. `tables` and `participation` run the algorithm on arrays
+(`fl_app.kmeans.federated`); a test checks that runs on an engine are equal. `speed` is a run on an
+engine. The output folder has one line per result; existing results are not measured again.
 """
 
 import argparse
@@ -53,7 +53,7 @@ NAMES = {"iid": "iid", "half_iid": "half-iid", "non_iid": "non-iid"}
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured: seeds, points a client, rounds, and when a run stands still."""
+    """The scale of a measurement: seeds, points per client, rounds, and tolerance."""
 
     seeds: int
     samples: int | None
@@ -61,8 +61,8 @@ class Scale:
     tolerance: float
 
     def words(self, name: str) -> str:
-        """Say it as the page does."""
-        points = f"{self.samples} points a client" if self.samples else "all points"
+        """Return the scale as a text for the page."""
+        points = f"{self.samples} points per client" if self.samples else "all points"
         return (
             f"{name}: {self.seeds} run(s), {points}, until the centroids move by no more than "
             f"{self.tolerance:g} (the paper: 1e-8) or {self.rounds} rounds (the paper: 10,000)"
@@ -215,18 +215,18 @@ def write_tables(log: Log, scales: dict[str, Scale]) -> None:
         f"Written by `benchmarks/kmeans.py tables`, on {machine()}.",
         "100 clients, all in every round; 5 local steps, learning rate 0.01, momentum 0.8, one",
         "start by k-FED. Mean and standard deviation over runs that differ in the split, in the",
-        "start and in the order; better half: the runs with the least distance, of which the",
-        "paper reports 50 of 100. Its figures stand where we know them; it has all of FEMNIST",
-        "besides, which cannot be fetched here. Seconds are of one core on a shared machine,",
-        "without the start: no measure of speed.",
+        "start and in the order. Better half: the half of the runs with the least distance; the",
+        "paper reports 50 of 100. Its numbers are given where we know them; it also has all of",
+        "FEMNIST, which cannot be downloaded here. Seconds are of one core on a shared machine,",
+        "without the start, and no measure of speed.",
         "",
         *(f"- {scale.words(name)}." for name, scale in scales.items()),
         "- Points and the choice of the nearest centroid are in float32, sums in float64.",
         "- k-FED merges the clients' centroids by k-means, as the paper's authors run it.",
-        "- blobs: one drawing of centres and points for all runs (`data.draw=0`), as in the",
-        "  paper, but not the paper's own; outliers are a class of their own.",
-        "- mnist: 20 clusters, pixels in [0, 1], training images. Runs of 200 rounds were cut",
-        "  there: EWF on the non-iid population was still on its way, from k-FED's start upwards.",
+        "- blobs: one draw of centres and points for all runs (`data.draw=0`), as in the",
+        "  paper, but not that of the paper; outliers are a separate class.",
+        "- mnist: 20 clusters, pixels in [0, 1], training images. Runs stopped after 200 rounds:",
+        "  EWF on the non-iid population had not converged; its distance grew from k-FED's start.",
     ]
     for name in scales:
         lines += ["", f"## {name}", "", *table_of(log, name)]
@@ -239,9 +239,9 @@ def write_participation(log: Log, scales: dict[str, Scale], clients: Sequence[in
         "# Federated k-means: participation",
         "",
         f"Written by `benchmarks/kmeans.py participation`, on {machine()}.",
-        f"{', '.join(map(str, clients))} of 100 clients a round, drawn anew each round, otherwise",
-        "as in [the tables](kmeans_tables.md); means over all runs. k-FED asks as many clients,",
-        "once; central k-means has all points, and one start as well.",
+        f"{', '.join(map(str, clients))} of 100 clients per round, drawn in each round, otherwise",
+        "as in [the tables](kmeans_tables.md); means over all runs. k-FED asks the same number of",
+        "clients once; central k-means has all points and also one start.",
         "",
         *(f"- {scale.words(name)}." for name, scale in scales.items()),
     ]
@@ -302,11 +302,12 @@ def speed(data: Path, out: Path, tolerance: float) -> None:
         f"Written by `benchmarks/kmeans.py speed`, on {machine()}.",
         "DWF with 20 clusters on the 60,000 training images of MNIST, 100 clients, all in every",
         "round, on the in-process engine with one worker, float64. Converged: the centroids move",
-        f"by no more than {tolerance:g} (the paper: 1e-8). A client whose points lie as in its",
-        "last round, some at every centroid, computes nothing anew: later rounds are shorter where",
-        "clients see all clusters. Seconds of the first ten rounds after the start, and of the",
-        "last ten; wall seconds on a machine shared with other work: processor seconds",
-        "of the whole command, loading and measuring included, are the better measure.",
+        f"by no more than {tolerance:g} (the paper: 1e-8). If the points of a client are assigned",
+        "as in its last round and every centroid has points, it computes nothing again: later",
+        "rounds are shorter if clients have points of all clusters. Seconds of the first ten",
+        "rounds after the start, and of the last ten, are wall seconds on a shared machine;",
+        "processor seconds of the whole command, including loading and evaluation, are the better",
+        "measure.",
         "",
         *header(
             "population", "rounds", "seconds to convergence", "start by k-FED", "a round, median",

@@ -1,10 +1,10 @@
-"""Two liars of twelve, every kind of lie against every method; writes docs/results/lies.md.
+"""Two liars among twelve clients, every lie against every method; writes docs/results/lies.md.
 
     .venv/bin/python benchmarks/lies.py [--only fedavg flic] [--workers 2]
 
-Real runs in-process on the embedded digits, 12 clients in two groups that swap labels; the
-methods are those of conf/strategy, and some once more with `rule=median`. Results lie in the
-output folder, a line each: what is there is not measured again.
+Real in-process runs on the embedded digits, with 12 clients in two groups that swap labels. The
+methods are those of conf/strategy, some also with `rule=median`. The output folder has one line
+per result; existing results are not measured again.
 """
 
 import argparse
@@ -49,25 +49,26 @@ CHANCY, SEEDS = ("ifca", f"ifca{BY_MEDIAN}"), 6
 BY_SEED = """
 ## IFCA by seed
 
-Accuracy of the ten loyal clients at the end. IFCA decides in its first rounds which models are
-trained on; where all clients come to choose one model it has the accuracy of FedAvg. That happens
-without a lie too, and by the mere absence of two clients.
+Accuracy of the ten loyal clients at the end. In its first rounds IFCA determines which models are
+trained further. If all clients choose the same model, it has the accuracy of FedAvg. This also
+happens without a lie, or if two clients are absent.
 """
-HEAD = f"""# Two liars of twelve, every lie against every method
+HEAD = f"""# Two liars among twelve clients, every lie against every method
 
-Written by `benchmarks/lies.py`: the embedded digits, {CLIENTS} clients of 100 samples in two
-groups that swap two labels each, two of them liars in every round, 10 rounds in which all take
-part; FLIC, late and hierarchical cluster after round 5, Krum, multi-Krum and Bulyan reckon with two
-liars, the others have their defaults; federated k-means has `network=centroids`. Where a lie has
-several values they come in turn; `w` is the model that the liars received.
+Written by `benchmarks/lies.py`: the embedded digits, {CLIENTS} clients with 100 samples each in two
+groups that swap two labels each, two of them liars in every round, 10 rounds in which all clients
+participate. FLIC, late and hierarchical cluster after round 5; Krum, multi-Krum and Bulyan assume
+two liars; the other methods have their defaults; federated k-means has `network=centroids`. If a
+lie has several values, they are used in turn; `w` is the model that the liars received.
 
-A number is what the accuracy of the ten loyal clients lost against the run of the same seed without
-a lie; negative: gained. The row `{SILENT}` says what the data of the two are worth: they never
-answer, and a lie that is rejected costs as much. Before it stands what became of the liars: n, both
-were named in `rounds.jsonl`, as rejected or failed; h, nobody was, as their replies were valid. A
-cell held where the run completed all its rounds, the loyal lost no more than {MOST:g}, nobody loyal
-was named, and the checkpoint can be read and is finite; the others are bold, with the reason.
-Accuracy is measured on 280 images: one is 0.004.
+A number is the accuracy that the ten loyal clients lost, compared with the run of the same seed
+without a lie; a negative number is a gain. In the row `{SILENT}` the two liars never answer, which
+shows the value of their data; a rejected lie has the same cost. The letter before the number shows
+what happened to the liars: n, both were recorded in `rounds.jsonl` as rejected or failed; h,
+neither was, because their replies were valid. A cell held if the run completed all its rounds, the
+loyal clients lost no more than {MOST:g}, no loyal client was recorded, and the checkpoint can be
+read and is finite; the other cells are bold, with the reason. Accuracy is measured on 280 images;
+one image is 0.004.
 """
 
 

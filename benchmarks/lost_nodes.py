@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/lost_nodes.py
 
-Needs root on Linux: each node runs in a network namespace of its own, so that its cable can be
-pulled. All traffic stays between addresses of this machine; nothing is left running.
+Needs root on Linux: each node runs in its own network namespace, so that it can be disconnected.
+All traffic is between addresses of this machine; no process remains at the end.
 """
 
 import argparse
@@ -58,8 +58,8 @@ def every_phase(run: Run, way: str) -> list[str]:
         row(phase, way, ended, f"{took[phase]:.0f}", f"client {client}: {named(run, client)}")
         for phase, client in LOST.items()
     ]
-    came = f"client {first} takes part again {back:.0f} s after it came back"
-    return [*rows, row("comes back", way, ended, "", came)]
+    came = f"client {first} participates again after {back:.0f} s"
+    return [*rows, row("restored", way, ended, "", came)]
 
 
 def trained_last(run: Run, client: int) -> bool:
@@ -91,9 +91,8 @@ def hung(run: Run) -> list[str]:
     )
     run.process.wait(DEADLINE_S)
     how = "ClientApp stopped, `engine.round_timeout_s=30`"
-    return [
-        row("fit", how, run.status(), f"{took:.0f}", f"client 1: {named(run, 1)}; takes part again")
-    ]
+    what = f"client 1: {named(run, 1)}; participates again"
+    return [row("fit", how, run.status(), f"{took:.0f}", what)]
 
 
 def everyone(run: Run) -> list[str]:
@@ -103,12 +102,12 @@ def everyone(run: Run) -> list[str]:
     for node in range(count):
         federation.lose(node, STOPPED)
     log = run.folder / "terminal.txt"
-    again = run.until("the round to be given up", lambda: "is played again" in log.read_text())
+    again = run.until("the round to be given up", lambda: "is repeated" in log.read_text())
     for node in range(count):
         federation.bring_back(node, STOPPED)
     took = again + run.goes_on()
     run.process.wait(DEADLINE_S)
-    what = "all clients: the round was played again once they had come back"
+    what = "all clients: the round was repeated when they were back"
     return [row("fit", f"all nodes {STOPPED}", run.status(), f"{took:.0f}", what)]
 
 
@@ -191,11 +190,12 @@ def write(rows: Sequence[str]) -> None:
     lines = [
         "# Lost nodes", "",
         f"Written by `benchmarks/lost_nodes.py`, on {machine()}: SuperNodes with TLS and node",
-        "authentication, each in a network namespace of its own. In one run per way a node is",
-        "lost for good in each phase, with all processes that it started; then the first one is",
-        "brought back. Seconds are from the loss until client 0, which stays, gets the message of",
-        "the next phase, its own training included. Named as: the fields of `rounds.jsonl`.", "",
-        *header("phase", "how it was lost", "the run", "seconds until it went on", "named as"),
+        "authentication, each in its own network namespace. One run for each kind of loss: in each",
+        "phase a node is lost with all processes that it started and does not return; then the",
+        "first lost node is restored. Seconds are from the loss until client 0, which is never",
+        "lost, gets the message of the next phase, including its own training. Recorded as: the",
+        "fields of `rounds.jsonl`.", "",
+        *header("phase", "kind of loss", "the run", "seconds until it continued", "recorded as"),
         *rows,
     ]  # fmt: skip
     TABLE.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Clients that lie: what each lie changes in the replies of a client that did its work."""
+"""Lies of clients: the changes that each lie makes to the honest replies of a client."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

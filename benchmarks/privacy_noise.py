@@ -1,4 +1,4 @@
-"""How much noise a budget asks for, before any training; writes docs/results/privacy_noise.md.
+"""The noise that a budget requires, before any training; writes docs/results/privacy_noise.md.
 
 .venv/bin/python benchmarks/privacy_noise.py
 """
@@ -18,29 +18,29 @@ PARAMETERS, COMMUNITY = 6794, 5
 SAMPLES, BATCH, EPOCHS = 200, 50, 1
 EPSILONS = (1.0, 3.0, 10.0, 30.0)
 PROTOTYPE = 0.002
-HEAD = f"""# What a budget asks for in noise
+HEAD = f"""# The noise that a budget requires
 
 Written by `benchmarks/privacy_noise.py`: epsilon at delta {DELTA:g}, {ROUNDS} rounds in which a
-client always takes part, a network of {PARAMETERS:,} parameters, as in
-`experiment=dcfl_mnist`.
+client always participates, a network of {PARAMETERS:,} parameters, as in
+`experiment=dcfl_mnist`. All norms are in clip bounds.
 
 ## One client's whole update: `privacy=local_dp`
 
-A clipped update is at most 1 clip bound long. The noise on it is `noise multiplier *
-sqrt(parameters)` long; averaged over a community of {COMMUNITY}, the noise shrinks by the root of
-{COMMUNITY}, and the signal does not grow.
+The norm of a clipped update is at most 1. The norm of its noise is `noise multiplier *
+sqrt(parameters)`. In the mean over a community of {COMMUNITY}, the noise is smaller by a factor of
+sqrt({COMMUNITY}), and the signal is not larger.
 """
 SAMPLE_HEAD = f"""
 ## One sample of a client: `privacy=sample_dp`
 
-DP-SGD on {SAMPLES} samples in batches of {BATCH}, {EPOCHS} epoch a round. The noise is added to the
-sum of the batch's clipped gradients, each at most 1 long, so that on their mean it is
-`noise multiplier * sqrt(parameters) / {BATCH}` long.
+DP-SGD on {SAMPLES} samples in batches of {BATCH}, {EPOCHS} epoch per round. The noise is added to
+the sum of the clipped gradients of a batch, each with a norm of at most 1. The norm of the noise on
+their mean is `noise multiplier * sqrt(parameters) / {BATCH}`.
 """
 
 
 def main() -> None:
-    """Work the noise out and write the page."""
+    """Compute the noise and write the page."""
     lines = [HEAD, *_updates(), SAMPLE_HEAD, *_samples()]
     PAGE.write_text("\n".join(lines) + "\n")
     print(PAGE.read_text())
@@ -48,12 +48,12 @@ def main() -> None:
 
 def _updates() -> list[str]:
     names = ("budget", "noise multiplier", "epsilon of the run", "norm of the noise",
-             f"of the mean of {COMMUNITY}")  # fmt: skip
+             f"norm in the mean of {COMMUNITY}")  # fmt: skip
     lines = header(*names)
     cases = [(f"{e:g} for {name}", accountant.update_noise(e, DELTA, rounds=rounds))
              for name, rounds in (("the run", ROUNDS), ("each round", 1))
              for e in EPSILONS]  # fmt: skip
-    for name, noise in [*cases, ("the noise given", PROTOTYPE)]:
+    for name, noise in [*cases, ("a given noise multiplier", PROTOTYPE)]:
         spent = accountant.spent([whole_update(noise)] * ROUNDS, DELTA)
         norm = noise_norm(PARAMETERS, noise_multiplier=noise)
         cells = (f"{noise:.3g}", f"{spent:,.0f}", f"{norm:.3g}", f"{norm / sqrt(COMMUNITY):.3g}")

@@ -1,4 +1,4 @@
-"""Runs in this process, with a client app of one's own: for benchmarks of many short runs."""
+"""Runs in this process with a given client app, for benchmarks with many short runs."""
 
 import json
 import logging

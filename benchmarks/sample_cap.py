@@ -1,10 +1,10 @@
-"""What a claim of 1e9 samples gains under each cap; writes docs/results/sample_cap.md.
+"""The effect of a claim of 1e9 samples under each cap; writes docs/results/sample_cap.md.
 
     .venv/bin/python benchmarks/sample_cap.py
 
-Two liars of twelve claim it at their introduction and whenever they train, in the federation of
-benchmarks/lies.py. Results lie in the output folder, a line each: what is there is not measured
-again.
+In the federation of benchmarks/lies.py, two liars among twelve clients claim it in their
+introduction and in each reply. The output folder has one line per result; existing results are
+not measured again.
 """
 
 import argparse
@@ -31,12 +31,12 @@ METHODS = ("fedavg", "flic", "late", "hierarchical", "ifca", "cfl", "cfl_cluster
 CAPS = ("1", "2", "3", "5", "10", "samples")
 HEAD = f"""# Claimed samples, by cap
 
-Written by `benchmarks/sample_cap.py`: the federation of [all lies](lies.md), two of {CLIENTS}
-clients claim 1e9 samples at their introduction and in every round. They train honestly, or send
-the negative of their update (of centroids and counts: what they trained). A number is what the
-accuracy of the ten loyal clients lost against the run without liars, of the same seed; a cap is
+Written by `benchmarks/sample_cap.py`: in the federation of [all lies](lies.md), two of {CLIENTS}
+clients claim 1e9 samples in their introduction and in every round. They train honestly, or send
+the negative of their update (for centroids and counts, what they trained). A number is the accuracy
+that the ten loyal clients lost, compared with the run of the same seed without liars. A cap is
 `engine.sample_cap`, and `samples` is `strategy.weighting=samples` (`dynamic` in k-means), without
-a cap. One seed; accuracy is measured on 280 images: one is 0.004.
+a cap. One seed; accuracy is measured on 280 images; one image is 0.004.
 """
 
 

@@ -1,9 +1,9 @@
-"""The server's graph work of a round, and what a smaller store does to the communities.
+"""Time of the server's graph in a round, and the effect of smaller stores on communities.
 
     .venv/bin/python benchmarks/server_step.py [100] [1000] [10000] [--run <folder of a FLIC run>]
 
-Ten reports a round: store them, bring the similarity up to date, find the communities. The
-updates are planted, five directions and noise, as long as those of the CNN of McMahan et al.
+A round has ten replies: store them, update the similarity, find the communities. The updates are
+synthetic (five directions and noise), with the size of the CNN of McMahan et al.
 With `--run`, the stores are compared on the updates in the checkpoint of a real run.
 """
 

@@ -1,4 +1,4 @@
-"""The page that benchmarks write their sections into, each by itself."""
+"""The page into which each benchmark writes its own section."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""A federation whose SuperNodes can be stopped, killed or cut off, and a run on it."""
+"""A federation whose SuperNodes can be stopped, killed or disconnected, and a run on it."""
 
 import json
 import os

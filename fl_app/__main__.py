@@ -1,4 +1,4 @@
-"""The `fl-app` command: it answers signals before it imports what takes seconds."""
+"""The `fl-app` command: it handles signals before the imports, which take seconds."""
 
 from fl_app.engines import signals
 

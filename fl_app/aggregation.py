@@ -1,4 +1,4 @@
-"""Many models in, one model out."""
+"""Aggregation of many models to one, and weights of clients."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -12,25 +12,25 @@ Rule = Callable[[Vectors, Weights], Vector]
 
 
 SMOOTHING = 1e-5
-"""Share of the median distance below which the geometric median takes a distance as this long."""
+"""Smallest distance in the geometric median, as a share of the median distance to its start."""
 MOST_ITERATIONS = 100
 COLUMNS = 16_384
-"""Columns brought to double precision at a time: nothing of size (n, d) in double."""
+"""Columns converted to double precision at a time, to avoid an array (n, d) of doubles."""
 
 
 def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
     """Return `sum_i w_i v_i / sum_i w_i` (d,) of vectors (n, d) and weights (n,).
 
-    Weights that are all zero say nothing of the clients: then it is the plain mean. Finite
-    for all finite weights and for vectors of norm below 1e18. Raises ValueError for weights
-    that are negative, infinite or NaN. McMahan et al., AISTATS 2017, algorithm 1.
+    If all weights are zero, it is the plain mean. Finite for all finite weights and for vectors
+    with norm below 1e18. Raises ValueError for weights that are negative, infinite or NaN.
+    McMahan et al., AISTATS 2017, algorithm 1.
     """
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
             f"weights must be finite and non-negative, got {weights.tolist()}; "
-            "weigh clients by their number of samples"
+            "use the numbers of samples"
         )
-    # by a power of two, which rounds nothing: a sum of the largest doubles would overflow
+    # scaling by a power of two is exact; a sum of the largest doubles would overflow
     scaled = np.ldexp(weights, -np.frexp(weights.max())[1])
     shares = scaled if scaled.any() else np.ones(len(weights))
     mean: Vector = (shares / float(shares.sum())).astype(np.float32) @ vectors
@@ -40,22 +40,23 @@ def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
 def median(vectors: Vectors, weights: Weights) -> Vector:
     """Return the coordinate-wise median (d,) of vectors (n, d).
 
-    The weights are there so that every rule has one form. They are not used: a client could
-    claim any number of samples. Yin et al., ICML 2018, option I.
+    The weights are not used, since a client could claim any number of samples; they are an
+    argument of every rule. Yin et al., ICML 2018, option I.
     """
     middle: Vector = np.median(vectors, axis=0).astype(np.float32)
     return middle
 
 
 def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
-    """Return the point (d,) with the least sum of distances to vectors (n, d).
+    """Return an approximation of the point (d,) with the least sum of distances to vectors (n, d).
 
-    By Weiszfeld's iterations from the coordinate-wise median, in double precision. Distances
-    below SMOOTHING of the median distance to that start count as this long, and the
-    iterations end with a step that is shorter. A minority of vectors sets neither, whatever
-    it holds. Where more than half of the vectors are equal, it is their value; of two vectors
-    it is the midpoint. The weights are not used, as in `median`, so this is algorithm 2 of
-    Pillutla et al., IEEE TSP 2022, with equal weights, another start and relative smoothing.
+    Computed by smoothed Weiszfeld iterations in double precision, from the coordinate-wise median.
+    With nu = SMOOTHING times the median distance to this start, distances below nu are replaced by
+    nu. The iterations end after a step of at most nu, or after MOST_ITERATIONS. A minority of
+    vectors cannot make the start or nu arbitrarily large. If more than half of the vectors are
+    equal, the result is their value; for two vectors it is the midpoint. The weights are not used,
+    as in `median`. This is algorithm 2 of Pillutla et al., IEEE TSP 2022, with equal weights,
+    another start and a relative nu.
     """
     middle = median(vectors, weights).astype(np.float64)
     distances = _distances(vectors, middle)
@@ -63,8 +64,8 @@ def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
     if least == 0:
         return middle.astype(np.float32)
     for _ in range(MOST_ITERATIONS):
-        pulls = 1.0 / np.maximum(distances, least)
-        before, middle = middle, _mixture(vectors, pulls / pulls.sum())
+        inverse = 1.0 / np.maximum(distances, least)
+        before, middle = middle, _mixture(vectors, inverse / inverse.sum())
         if np.linalg.norm(middle - before) <= least:
             break
         distances = _distances(vectors, middle)
@@ -88,22 +89,22 @@ def _mixture(vectors: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def lower_median(values: Weights) -> float:
-    """Return the median of values (n,), of an even number the lower of the middle ones.
+    """Return the median of values (n,); for even n, the lower one of the two middle values.
 
-    Half of the values that are arbitrarily large do not move it.
+    It stays bounded if at most half of the values are arbitrarily large.
     """
     return float(np.sort(values)[(len(values) - 1) // 2])
 
 
 Weighting = Literal["samples", "uniform", "capped"]
-"""By what a client's model enters a mean: see `sample_weights`."""
+"""The weight of a client's model in a mean: see `sample_weights`."""
 
 
 def sample_weights(samples: Weights, *, how: Weighting, cap: float) -> Weights:
-    """Return the weights (n,) of clients with so many samples (n,).
+    """Return the weights (n,) of clients from their numbers of samples (n,).
 
-    `samples`: as many; `uniform`: one each; `capped`: as many, at most `cap` times the lower
-    median of those that are positive, so that a claim of any number weighs no more.
+    `samples`: the number of samples; `uniform`: 1; `capped`: the number of samples, at most `cap`
+    times the lower median of the positive numbers, which limits the effect of any claim.
     """
     if how == "uniform":
         return np.ones(len(samples))
@@ -115,7 +116,10 @@ def sample_weights(samples: Weights, *, how: Weighting, cap: float) -> Weights:
 
 
 def dominant(weights: Weights) -> tuple[int, float] | None:
-    """Return the place and share of the one weight of several (n,) that is more than half."""
+    """Return index and share of the weight (n,) that is more than half of their sum, else None.
+
+    None also for a single weight.
+    """
     total = float(weights.sum())
     place = int(weights.argmax())
     if len(weights) < 2 or not weights[place] > total / 2:

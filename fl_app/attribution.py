@@ -1,4 +1,4 @@
-"""Which community's model a client receives, by how near the models are."""
+"""Attribution of community models to clients by distance."""
 
 import numpy as np
 
@@ -15,8 +15,8 @@ def nearest_models(distance: Between) -> Labels:
 def weighted_nearest(distance: Between, *, neighbours: int = 3, beta: float = 1.0) -> Between:
     """Return weights `softmax(-beta * distance)` (n, k) over the `neighbours` nearest communities.
 
-    Each row sums to 1 and is 0 elsewhere; with fewer communities than neighbours all count.
-    The paper divides by |N| once more, which would shrink the model: a slip that we leave out.
+    Each row sums to 1 and is 0 elsewhere; with fewer communities than neighbours, all are used.
+    The formula in the paper also divides by |N|, which would shrink the model; we omit this.
     Raises ValueError for `neighbours` below 1 or a negative beta. Bettinelli et al., IEEE Big
     Data 2024 (WNN).
     """
@@ -24,11 +24,11 @@ def weighted_nearest(distance: Between, *, neighbours: int = 3, beta: float = 1.
     if neighbours < 1 or beta < 0:
         raise ValueError(
             f"neighbours must be at least 1 and beta at least 0, got {neighbours} and {beta}; "
-            "the paper's are 3 and 1"
+            "use 3 and 1 as in the paper"
         )
     chosen = np.argsort(distance, axis=1, kind="stable")[:, :neighbours]
     near = np.take_along_axis(distance, chosen, axis=1)
-    # relative to the nearest, whose weight is exp(0): nothing underflows to a sum of zero
+    # relative to the nearest, whose weight is exp(0), so that the sum cannot underflow to zero
     parts = np.exp(-beta * (near - near[:, :1]))
     weights: Between = np.zeros(distance.shape)
     np.put_along_axis(weights, chosen, parts / parts.sum(axis=1, keepdims=True), axis=1)
@@ -39,5 +39,5 @@ def _check(distance: Between) -> None:
     if distance.shape[1] < 1 or not np.isfinite(distance).all():
         raise ValueError(
             f"distances must be finite and to at least one community, got shape {distance.shape}; "
-            "leave out models that are not finite"
+            "reject models that are not finite"
         )

@@ -26,13 +26,13 @@ _OK = Status(Code.OK, "")
 
 
 class FederatedClient(Client):
-    """Decodes what the server sends, calls the local client, encodes its reply."""
+    """Decodes messages of the server, calls the local client, encodes its reply."""
 
     def __init__(self, local: LocalClient) -> None:
         self.local = local
 
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
-        """Say who this client is."""
+        """Return the introduction of this client."""
         local = self.local
         properties: dict[str, Scalar] = {
             "client_id": local.client_id,
@@ -43,7 +43,7 @@ class FederatedClient(Client):
         return GetPropertiesRes(_OK, properties)
 
     def fit(self, ins: FitIns) -> FitRes:
-        """Train the received model, of several the best on the own data, and return it."""
+        """Train the received model, or the best of several on the client's data; return it."""
         starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
         now = int(ins.config["round"])
         choice = self.local.choose(starts, server_round=now)
@@ -58,7 +58,7 @@ class FederatedClient(Client):
         return FitRes(_OK, model, done.samples, metrics)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        """Score the received model on test data; to choose among models, on training data too."""
+        """Score the received model on test data, and for a choice also on training data."""
         model = from_bytes(ins.parameters.tensors[0])
         now, local = int(ins.config["round"]), self.local
         score = local.score(model, train_data=False, server_round=now)

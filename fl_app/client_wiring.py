@@ -1,4 +1,4 @@
-"""Configuration in, clients out: data on the device, a model of the thread's own, an attack."""
+"""Builds the clients of a configuration: data on the device, a model per thread, an attack."""
 
 import threading
 import zlib
@@ -40,7 +40,7 @@ _clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDic
 
 
 def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
-    """Return one client, ready to train: data on the device, a model of this thread's own."""
+    """Return one client that can train: data on the device, the model of this thread."""
     people = shared_population(config, data_root)
     learner = _thread_learner(config, people)
     built, liars = attack(config)
@@ -65,10 +65,10 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
 
 
 def _private_entries(config: Config, people: Population) -> PrivateEntries:
-    """Return which entries of a model privacy hides, found once per process on other networks.
+    """Return which entries of a model privacy hides, computed once per process on a copy.
 
-    Raises ValueError for a network that privacy cannot hide: a client checks for itself, whatever
-    was checked where the run was started.
+    Raises ValueError for a network that privacy cannot hide. Each client checks this itself and
+    does not rely on the check at the start of the run.
     """
     with _parts_lock:
         if config.key not in _entries:
@@ -82,11 +82,11 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
 
 
 def _private(learner: Learner, guard: Privacy, plan: TrainingPlan) -> Learner:
-    """Return the learner of a client whose every sample is private."""
+    """Return the learner of a client with privacy of samples."""
     from fl_app.client.private_training import Bounded, PrivateLearner  # Opacus
 
     assert isinstance(guard, SampleDp)
-    # the noise is worked out no sooner than it is needed: it may take a second
+    # the noise is computed when it is needed: it can take a second
     return PrivateLearner(learner, lambda: Bounded(guard.release(plan), guard.clip))
 
 
@@ -101,9 +101,10 @@ def attack(config: Config) -> tuple[Attack, frozenset[int]]:
 def _honest_updates(
     config: Config, data_root: str | None, start: Vector, server_round: int
 ) -> Vectors:
-    """Return the updates (m, d) that those whom the malicious observe would send, all honest.
+    """Return the honest updates (m, d) of the clients that the malicious clients observe.
 
-    All colluders received the same model and so find the same: worked out once per process.
+    All colluders received the same model and get the same result, so it is computed once per
+    process.
     """
     built, liars = attack(config)
     assert isinstance(built, Collusion)
@@ -119,13 +120,13 @@ def _honest_updates(
 
 
 def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient:
-    """Return a client that is honest and waits for no cohort to train with."""
+    """Return an honest client that trains alone, not with a cohort."""
     found = replace(client(config, client_id, data_root), malicious=False)
     return replace(found, learner=found.learner.alone())
 
 
 def fuses(config: Config) -> bool:
-    """Whether the clients that run at a time in this process train as one computation."""
+    """Whether clients that run in parallel in this process train as one computation."""
     if not _may_fuse(config):
         return False
     module = network(config, dataset(config.data, config.seed))
@@ -133,22 +134,22 @@ def fuses(config: Config) -> bool:
 
 
 def _may_fuse(config: Config) -> bool:
-    """Whether privacy and device let clients train together, if their network does."""
+    """Whether privacy, device and settings allow fused training; the network must allow it too."""
     if privacy(config).of_samples or config.client.cohort == "single":
         return False
     return config.client.cohort == "fused" or device(config).type == "cuda"
 
 
 def workers(config: Config) -> int:
-    """Return how many clients run at a time in this process."""
+    """Return how many clients run in parallel in this process."""
     return config.client.cohort_size if fuses(config) else config.engine.workers
 
 
 def _thread_learner(config: Config, people: Population) -> Learner:
     """Return a learner on a model that no other thread uses.
 
-    Its weights are always loaded before use; all else is what the network's constructor made,
-    on every engine, since each draws from the same keyed seed.
+    Its weights are always loaded before use. Everything else comes from the network's constructor
+    and is the same on every engine, because all use the same seed.
     """
     if getattr(_local, "key", None) != config.key:
         torch.set_num_threads(config.client.threads)
@@ -164,8 +165,8 @@ def _thread_learner(config: Config, people: Population) -> Learner:
 def _with_constants(config: Config, module: torch.nn.Module) -> FlatModule:
     """Return a network as a flat one, with the constants of the first one of this process.
 
-    A client that trains meanwhile in another thread may draw from torch's global generator, as
-    dropout does, and so disturb what a constructor draws; before the first network none trains.
+    A client that trains in another thread can draw from torch's global generator, for example for
+    dropout, and so change the draws of a constructor. Before the first network no client trains.
     """
     with _parts_lock:
         flat = FlatModule(module, device=device(config), constants=_constants.get(config.key))
@@ -178,7 +179,7 @@ def _with_constants(config: Config, module: torch.nn.Module) -> FlatModule:
 def _client_data(
     config: Config, client_id: int, data_root: str | None, server_round: int
 ) -> ClientData:
-    """Return a client's tensors of a round on the device; the last used `client.cached` stay."""
+    """Return a client's tensors in a round; the last `client.cached` of them are cached."""
     drifts = schedule(config).stage(client_id, server_round)
     key = (config.key, data_root, client_id, drifts)
     people = shared_population(config, data_root)
@@ -190,7 +191,7 @@ def _client_data(
     data = people.client(client_id, drifts=drifts, drift=drift).to(device(config))
     with _lock:
         for other in [held for held in _clients if held[0] != config.key]:
-            del _clients[other]  # of an earlier run of a sweep
+            del _clients[other]  # from an earlier run of a sweep
         _clients[key] = data
         while len(_clients) > config.client.cached:
             _clients.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What is wrong between the groups of a configuration, found by making each part once."""
+"""Finds contradictions between the groups of a configuration by building each part once."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,10 +16,10 @@ from fl_app.wiring import dataset, seeded_network
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
-    """Say what is wrong with the data, their split or the network, by making each once.
+    """Return the problems of the data, their split, network, attack, privacy and schedule.
 
-    `values` are the typed groups. Nothing is said where a group is wrong by itself, or when
-    the run goes to a federation elsewhere: its data are not here.
+    `values` are the typed groups. Empty if a group is wrong by itself, or if the run uses another
+    federation, whose data are not on this machine.
     """
     groups = [values[key] for key in ("data", "population", "network")]
     engine, seed = values["engine"], values["seed"]
@@ -47,7 +47,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
 
 
 def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for a network that cannot be built, or not go with the rest."""
+    """Raise ValueError for a network that cannot be built or contradicts other settings."""
     net, method, records, client = (
         values[key] for key in ("network", "strategy", "records", "client")
     )
@@ -68,33 +68,33 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     guarded = values["privacy"]
     if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
         raise ValueError(
-            "client.cohort must not be fused with privacy=sample_dp, which clips each sample on "
-            "its own; give client.cohort=auto"
+            "client.cohort must not be fused with privacy=sample_dp, which clips the gradient of "
+            "each sample; give client.cohort=auto"
         )
     if client is not None and client.cohort == "fused" and not learner.fuses(module):
         raise ValueError(
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
-            f"layers, {net.path} has some; give client.cohort=auto"
+            f"layers, but {net.path} has some; give client.cohort=auto"
         )
 
 
 def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:
-    """Raise ValueError for a network that cannot be saved, or has other constants when built again.
+    """Raise ValueError for a network that cannot be saved, or whose constants vary.
 
-    Server and clients each build it: what does not travel must be the same everywhere.
+    Server and clients each build it, and its constants are not sent, so they must be equal.
     """
     StateForm.of(first)
     again = FlatModule(build()).constants if first.constants else {}
     for name, constant in first.constants.items():
         if not same(constant, again[name]):
             raise ValueError(
-                "frozen parameters and buffers must be the same whenever the network is built, got "
-                f"{name} that differs; draw it by torch alone or read it from a file"
+                "frozen parameters and buffers must be equal each time the network is built, got "
+                f"{name}, which varies; draw it only with torch or read it from a file"
             )
 
 
 def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for a privacy that does not go with network, training or engine."""
+    """Raise ValueError for a privacy that contradicts network, training or engine."""
     given, client, engine = values["privacy"], values["client"], values["engine"]
     if given is None or client is None or not given.sound:
         return

@@ -1,7 +1,7 @@
-"""Configuration: Hydra overrides in, one checked and typed `Config` out, or every error at once.
+"""Configuration: composes Hydra overrides to a checked `Config`, or reports all errors together.
 
-The annotations of what a `_target_` names are the schema of its group, so there is no second
-list of settings to keep in step.
+The annotations of the function or class in `_target_` are the schema of its group, so there is no
+second list of settings.
 """
 
 import inspect
@@ -38,26 +38,26 @@ __all__ = [
 
 _PACKAGE = Path(__file__).resolve().parent
 CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
-"""The Hydra tree: inside an installed package, beside it in a checkout and in Flower's bundle."""
+"""The Hydra tree: in an installed package, or next to it in a checkout and Flower's bundle."""
 
 GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics")
-"""Keys of a group with a target that are no options of it."""
+"""Keys of a group with a target that are not its options."""
 BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
-"""Positional arguments of what a group names: setting, data set, shape and classes, run."""
+"""Number of positional arguments of a target: context, data set, shape and classes, run."""
 SEEDED = ("population", "data")
 _compose_lock = threading.Lock()
 
 
 Check = Callable[[Mapping[str, Any]], list[str]]
-"""From the typed groups, None where one is wrong, to the problems between them."""
+"""Maps the typed groups (None for a wrong one) to the problems between them."""
 
 
 def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool = False) -> Config:
     """Compose and check a configuration; raises ConfigError with all problems together.
 
-    `also` adds checks that need more than the configuration, such as the data. On a client what
-    the server alone builds is neither imported nor checked.
+    `also` adds checks that need more than the configuration, such as the data. On a client, groups
+    that only the server builds are neither imported nor checked.
     """
     composed, problems = _compose_all(tuple(overrides))
     if composed is None:
@@ -69,14 +69,14 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
 def load_text(overrides: str) -> Config:
     """Return the configuration of one shell-quoted string of overrides (cached).
 
-    Flower's run_config has scalar values only, so the overrides travel as one string.
+    Flower's run_config has only scalar values, so the overrides are sent as one string.
     """
     return load(shlex.split(overrides))
 
 
 @lru_cache(maxsize=32)
 def load_text_on_client(overrides: str) -> Config:
-    """Return the same for a client (cached); the server checked the whole before it asked any."""
+    """Return the same for a client (cached); the server has checked the rest before."""
     return load(shlex.split(overrides), on_client=True)
 
 
@@ -104,7 +104,7 @@ def check(
         built = not (on_client and key in SERVER_TARGETS)
         values[key] = _target(key, tree.get(key), found, built=built)
     known = {*TOP, *FIXED, *TARGETS}
-    found += [f"{key!s} is no setting; remove it" for key in tree if key not in known]
+    found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
     found += [] if on_client else cross_checks(values, _graph_defaults())
     found += also(values) if also else []
     if found:
@@ -113,9 +113,9 @@ def check(
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """Compose the Hydra tree; Hydra keeps global state, hence the lock.
+    """Compose the Hydra tree, with a lock because Hydra has global state.
 
-    Raises HydraException or OmegaConfBaseException for what cannot be composed.
+    Raises HydraException or OmegaConfBaseException for overrides that cannot be composed.
     """
     with _compose_lock:
         GlobalHydra.instance().clear()
@@ -125,17 +125,17 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         except (HydraException, OmegaConfBaseException):
             raise
         except (ValueError, TypeError, OSError, RecursionError) as error:
-            # Hydra does not expect a number for a group, braces in braces, a very long name
+            # Hydra fails so for a number as a group, nested braces or a very long name
             raise HydraException(_first_line(error)) from error
 
 
 def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
-    """Compose what can be composed, so that one bad override does not hide the others."""
+    """Compose without the wrong overrides, so that one wrong override does not hide others."""
     try:
         return compose(overrides), []
     except (HydraException, OmegaConfBaseException) as error:
         bad = {one: reason for one in overrides if (reason := _reason(one))}
-        if not bad:  # each is fine alone, or belongs to an option that another one selects
+        if not bad:  # each is valid alone, or depends on an option that another one selects
             groups = tuple(one for one in overrides if "." not in one.split("=")[0])
             bad = {o: r for o in overrides if o not in groups and (r := _reason(*groups, o))}
         problems = list(bad.values()) or [_first_line(error)]
@@ -147,7 +147,7 @@ def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[st
 
 
 def _reason(*overrides: str) -> str | None:
-    """Say what is wrong with the last of these overrides, or None."""
+    """Return what is wrong with the last of these overrides, or None."""
     try:
         compose(overrides)
     except (HydraException, OmegaConfBaseException) as error:
@@ -156,7 +156,7 @@ def _reason(*overrides: str) -> str | None:
             options = ", ".join(sorted(path.stem for path in (CONF / key).glob("*.yaml")))
             return f"{key} must be one of {options}, got {value}"
         if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
-            return None if len(overrides) == 1 else f"{key} is no setting of this run; remove it"
+            return None if len(overrides) == 1 else f"{key} is not a setting of this run; remove it"
         return f"{overrides[-1]}: {_first_line(error)}"
     return None
 
@@ -167,7 +167,7 @@ def _first_line(error: Exception) -> str:
 
 @cache
 def _graph_defaults() -> dict[str, Any]:
-    """Return the settings of the graph that a run has unless it is told otherwise."""
+    """Return the default settings of the graph."""
     tree = OmegaConf.to_container(OmegaConf.load(CONF / "graph" / "default.yaml"))
     assert isinstance(tree, dict)
     return {str(name): value for name, value in tree.items()}
@@ -188,9 +188,9 @@ def _typed(key: str, value: Any, problems: list[str]) -> Any:
 
 
 def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target | None:
-    """Return a group with a target, its options checked where this process builds it."""
+    """Return a group with a target; its options are checked if this process builds it."""
     if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
-        problems.append(f"{key} must name a _target_, got {node!r}; choose one of conf/{key}")
+        problems.append(f"{key} must name a _target_, got {node!r}; use one of conf/{key}")
         return None
     options = {str(name): value for name, value in node.items() if name not in NO_OPTION}
     if not built:
@@ -201,7 +201,7 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
     except (ImportError, ValueError, TypeError) as error:
         problems.append(
             f"{key}._target_ must name a class or function, got {node['_target_']!r}: "
-            f"{_first_line(error)}; choose one of conf/{key}"
+            f"{_first_line(error)}; use one of conf/{key}"
         )
         return None
     try:
@@ -209,21 +209,21 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         options = {name: getattr(model, name) for name in options}
     except ValidationError as error:
         problems += _messages(key, error)
-        # the sound rest still takes part in the checks between groups
+        # the valid options are still used in the checks between groups
         bad = {item["loc"][0] for item in error.errors()}
         options = {name: value for name, value in options.items() if name not in bad}
         return Target(path=str(node["_target_"]), options=options, sound=False)
     if misfit := _misfit(key, target, options):
         problems.append(
-            f"{key}._target_ must name what can be called as each of conf/{key} is, got "
-            f"{node['_target_']}: {misfit}; choose one of these or mend its arguments"
+            f"{key}._target_ must accept the same arguments as those in conf/{key}, got "
+            f"{node['_target_']}: {misfit}; use one of these or change its arguments"
         )
         return None
     return Target(path=str(node["_target_"]), options=options)
 
 
 def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
-    """Say why `target` cannot be called as the wiring will, or None."""
+    """Return why the wiring cannot call `target`, or None."""
     taken = {name: options[name] for name in options if name not in getattr(target, "shared", {})}
     seed = {"seed": 0} if key in SEEDED else {}
     try:
@@ -237,8 +237,8 @@ def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) ->
 def _schema(target: Callable[..., Any]) -> Any:
     """Return a pydantic model of the keyword-only parameters of `target`.
 
-    `seed` is left out: it is the run's and is handed in by the wiring. What a class names in
-    `shared` is a setting of its subclasses too, whether or not they take it.
+    `seed` is excluded, because the wiring passes the run's seed. The names in `shared` of a class
+    are settings of its subclasses too, even if these have no such parameter.
     """
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(target).parameters.values():
@@ -251,20 +251,20 @@ def _schema(target: Callable[..., Any]) -> Any:
 
 
 def _messages(key: str, error: ValidationError) -> list[str]:
-    """Turn pydantic's findings into sentences, one a setting: the key, the rule, the value."""
+    """Return pydantic's errors as sentences with key, rule and value, one per setting."""
     rules: dict[str, list[str]] = {}
     values: dict[str, str] = {}
     lines = []
     for item in error.errors():
-        # all groups are flat: what follows the name only tells the members of a union apart
+        # all groups are flat: the rest of the location only names the member of a union
         place = ".".join([key, *(str(part) for part in item["loc"][:1])])
         if item["type"] == "extra_forbidden":
-            lines.append(f"{place} is no setting here; remove it or choose another {key}")
+            lines.append(f"{place} is not a setting here; remove it or use another {key}")
         elif item["type"] == "missing":
             lines.append(f"{place} is missing; give it as {place}=<value>")
         else:
             rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
-            if item["type"] != "value_error":  # which is a sentence of our own
+            if item["type"] != "value_error":  # which has our own text
                 rule = re.split(", (unable|got) ", rule)[0]
             rules.setdefault(place, []).append(rule)
             values[place] = repr(item["input"])

@@ -1,4 +1,4 @@
-"""Rules between the groups of a configuration that need nothing but their values."""
+"""Rules between the groups of a configuration that need only their values."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -8,9 +8,9 @@ from fl_app.schema import EngineConfig, GraphConfig, Target
 
 
 def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong between the typed groups, each rule where its parts are sound.
+    """Return contradictions between the typed groups; a rule needs valid groups.
 
-    `graph_defaults` are the settings of the graph as conf has them.
+    `graph_defaults` are the default settings of the graph in conf.
     """
     found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
@@ -26,25 +26,25 @@ def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -
     if isinstance(last, int) and ignored > last:
         found.append(
             f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
-            f"got {ignored}; no update would be left to compare"
+            f"got {ignored}; lower it, since no update would remain for the clustering"
         )
     found += _too_many_for_the_clients(options, population, engine)
     method = strategy.resolve() if strategy else None
     if strategy and not hasattr(method, "model_kind"):
         found.append(
             "strategy._target_ must name a subclass of fl_app.strategies.base.CommunityStrategy, "
-            f"got {strategy.path}; choose one of conf/strategy"
+            f"got {strategy.path}; use one of conf/strategy"
         )
     alone = getattr(method, "simulation_only", False)
     if strategy and alone and engine and engine.name == "deployment":
         found.append(
-            f"engine must be inprocess or simulation with {strategy.path}, whose server holds "
-            "all clients' points, got deployment; choose another strategy or engine"
+            f"engine must be inprocess or simulation with {strategy.path}, whose server needs "
+            "all clients' points, got deployment; use another strategy or engine"
         )
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
         found.append(
             f"records.snapshot_rounds must be at most rounds={rounds}, "
-            f"got {records.snapshot_rounds}; drop the later ones"
+            f"got {records.snapshot_rounds}; remove the later ones"
         )
     return found + _without_effect(strategy, values["graph"], graph_defaults)
 
@@ -52,7 +52,7 @@ def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -
 def _without_effect(
     strategy: Target | None, graph: GraphConfig | None, defaults: Mapping[str, Any]
 ) -> list[str]:
-    """Say which settings of the graph were given and have no effect on this strategy."""
+    """Return a problem for each given setting of the graph without effect on this strategy."""
     method = strategy.resolve() if strategy else None
     use = getattr(method, "graph_use", None)
     if strategy is None or method is None or graph is None or use is None:
@@ -65,7 +65,7 @@ def _without_effect(
 def _too_many_for_the_clients(
     options: Mapping[str, Any], population: Target | None, engine: EngineConfig | None
 ) -> list[str]:
-    """Say which numbers, of the strategy's options and the engine, exceed that of the clients."""
+    """Return a problem for each number that must not exceed the number of clients."""
     clients = population.options.get("clients") if population else None
     limited = {
         "strategy.communities": options.get("communities"),

@@ -1,7 +1,7 @@
-"""The `scripts/deploy` command: a federation of three nodes on this machine, to try it out.
+"""The `scripts/deploy` command: a federation of three nodes on this machine, for tests.
 
 deploy                      up, a short demo run, down
-deploy up | status | down   start it in the background, look at it, stop it
+deploy up | status | down   start it in the background, show its status, stop it
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
 deploy keys                 keys and a Flower home for docker-compose.yml
 """
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def demo(folder: Path, *, nodes: int, data_root: Path | None) -> int:
-    """Start a federation, run the demo on it, stop it; returns the status of the run."""
+    """Start a federation, run the demo on it, stop it; return the status of the run."""
     started = up(folder, nodes=nodes, data_root=data_root)
     if started != 0:
         return started
@@ -77,9 +77,9 @@ def demo(folder: Path, *, nodes: int, data_root: Path | None) -> int:
 
 
 def up(folder: Path, *, nodes: int, data_root: Path | None) -> int:
-    """Start a federation in the background and return when its nodes are online."""
+    """Start a federation in the background; return when its nodes are online."""
     if keeper(folder) is not None:
-        print(f"a federation already runs in {folder}; stop it with scripts/deploy down")
+        print(f"a federation is already running in {folder}; stop it with scripts/deploy down")
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
@@ -107,21 +107,21 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     deadline = time.monotonic() + _UP_TIMEOUT_S
     while keeper(folder) is None:
         if child.poll() is not None:
-            print(f"the federation did not start; the end of {log}:\n{tail(log)}")
+            print(f"the federation did not start; see the end of {log}:\n{tail(log)}")
             return 1
         if time.monotonic() > deadline:
             raise TimeoutError(f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log}")
         time.sleep(_POLL_S)
-    print(f"the federation runs; keys, logs and Flower's home are in {folder}")
-    print(f"run on it: scripts/deploy run; or FLWR_HOME={folder}/home flwr run . {deployment.NAME}")
+    print(f"the federation is running; keys, logs and Flower's home are in {folder}")
+    print(f"use it: scripts/deploy run; or FLWR_HOME={folder}/home flwr run . {deployment.NAME}")
     return 0
 
 
 def keep(folder: Path, *, nodes: int, data_root: Path | None) -> int:
-    """Hold a federation until SIGTERM: what runs in the background."""
+    """Run a federation until SIGTERM; this is the process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _pid_file(folder).open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with this process, however
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
         held.truncate(0)
         with Federation(folder, nodes=nodes, data_root=data_root) as federation:
             state = {"pid": os.getpid(), "nodes": nodes, "mark": federation.supervisor.token}
@@ -136,7 +136,7 @@ def keep(folder: Path, *, nodes: int, data_root: Path | None) -> int:
 
 
 def keeper(folder: Path) -> dict[str, object] | None:
-    """Return what the running keeper wrote, or None when none holds the folder."""
+    """Return the state of the running keeper of a folder, or None if there is none."""
     with contextlib.suppress(FileNotFoundError), _pid_file(folder).open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -148,10 +148,10 @@ def keeper(folder: Path) -> dict[str, object] | None:
 
 
 def run(folder: Path, overrides: Sequence[str]) -> int:
-    """Run fl-app on the running federation; returns its exit status."""
+    """Run fl-app on the running federation; return its exit status."""
     state = keeper(folder)
     if state is None:
-        print(f"no federation runs in {folder}; start one with scripts/deploy up")
+        print(f"no federation is running in {folder}; start one with scripts/deploy up")
         return 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
     words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
@@ -169,14 +169,14 @@ def _ended(child: "subprocess.Popen[bytes]") -> int:
         try:
             return child.wait()
         except KeyboardInterrupt:
-            continue  # the child was interrupted too and stops the run itself
+            continue  # the child was interrupted too and stops the run
 
 
 def show_status(folder: Path) -> int:
-    """Print whether a federation runs and how many nodes are online; 0 when all are."""
+    """Print whether a federation is running and how many nodes are online; 0 if all are."""
     state = keeper(folder)
     if state is None:
-        print(f"no federation runs in {folder}")
+        print(f"no federation is running in {folder}")
         return 3
     connection = flower.Connection(deployment.NAME, folder / "home")
     online = deployment.nodes_online(connection)
@@ -185,10 +185,10 @@ def show_status(folder: Path) -> int:
 
 
 def down(folder: Path) -> int:
-    """Stop the federation and everything it started; nothing to stop is success too."""
+    """Stop the federation and everything it started; return 0, also if none is running."""
     state = keeper(folder)
     if state is None:
-        print(f"no federation runs in {folder}")
+        print(f"no federation is running in {folder}")
         return 0
     pid = int(str(state["pid"]))
     os.kill(pid, signal.SIGTERM)
@@ -204,7 +204,7 @@ def down(folder: Path) -> int:
 
 
 def keys(folder: Path, *, nodes: int) -> int:
-    """Make the keys that docker-compose.yml mounts, and a connection `compose` to it."""
+    """Create the keys that docker-compose.yml mounts, and a connection `compose` to it."""
     made = credentials.ensure(folder / "keys", nodes=nodes)
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)

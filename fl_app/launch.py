@@ -1,4 +1,4 @@
-"""A checked configuration in, a run on the engine that it names."""
+"""Starts a run with a checked configuration on its engine."""
 
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ class RunFailedError(RuntimeError):
 
 
 def launch(config: Config, overrides: str, folder: Path, console: Console) -> None:
-    """Run the configuration on the engine that it names."""
+    """Run the configuration on its engine."""
     engines = {
         "inprocess": _launch_inprocess,
         "simulation": _launch_simulation,
@@ -89,7 +89,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
 
 
 def _tick(folder: Path, view: Live) -> None:
-    """Show what is new; on a request to stop, leave once the rounds have ended in their process."""
+    """Show new rounds; after a request to stop, interrupt once the loop has ended."""
     view.tick()
     if signals.asked() and stop_request.is_over(folder, signals.asked_for()):
         signals.interrupt()

@@ -1,9 +1,9 @@
 """The `fl-app` command: run, resume, sweep, report, compare.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
-fl-app resume=<output folder>   go on from the last checkpoint
-fl-app report <output folder>   write its report.html, also while it runs
-fl-app compare <folders>        runs side by side: a page and tables
+fl-app resume=<output folder>   continue a run from its last checkpoint
+fl-app report <output folder>   write the report.html of a run, also while it continues
+fl-app compare <folders>        compare runs: a page and tables
 """
 
 from fl_app.engines import signals
@@ -45,7 +45,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
 PAGE_S = 300.0
-"""How long the page of a run may take."""
+"""Time limit for the page of a run."""
 USAGE_ERROR = 2
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
@@ -60,16 +60,16 @@ def main() -> None:
 def _main() -> None:
     arguments = sys.argv[1:]
     if arguments and arguments[0] in COMMANDS:
-        with _errors_told():
+        with _errors_printed():
             COMMANDS[arguments[0]](arguments[1:])
         return
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
-        with _errors_told():
+        with _errors_printed():
             _resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
         return
     if not any(argument.startswith("-") for argument in arguments):
-        with _errors_told():
+        with _errors_printed():
             load(arguments, also=problems)  # all at once, before Hydra stops at the first
     _hydra_main()
     if _failed:
@@ -78,8 +78,8 @@ def _main() -> None:
 
 
 @contextmanager
-def _errors_told() -> Iterator[None]:
-    """Turn what a user can mend into a sentence and an exit status; bugs keep their trace."""
+def _errors_printed() -> Iterator[None]:
+    """Print a user's errors as a sentence and set the exit status; bugs keep their traceback."""
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         yield
@@ -90,7 +90,7 @@ def _errors_told() -> Iterator[None]:
         console.print(f"the run failed: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print("interrupted; go on with fl-app resume=<output folder>")
+        console.print("interrupted; continue with fl-app resume=<output folder>")
         sys.exit(signals.INTERRUPTED)
 
 
@@ -99,29 +99,29 @@ def _hydra_main(composed: DictConfig) -> None:
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
     try:
-        with _errors_told():
+        with _errors_printed():
             run(list(runtime.overrides.task), folder)
     except SystemExit as end:
         if runtime.mode is not RunMode.MULTIRUN or end.code != 1:
             raise
-        _failed.append(folder)  # a run that failed is a finding, the others are still wanted
+        _failed.append(folder)  # a failed run must not stop the other runs of a sweep
 
 
 def _resume(folder: Path, changes: list[str]) -> None:
-    """Go on with a run that stopped; `changes` are overrides that replace earlier ones.
+    """Continue a stopped run; `changes` are overrides that replace earlier ones.
 
-    One that was stopped before its first round, without a checkpoint, starts from the beginning.
+    A run that was stopped before its first round and has no checkpoint starts from the beginning.
     """
     saved = folder / OVERRIDES
     if not saved.exists():
-        raise ConfigError([f"resume must name the output folder of a run, got {folder}"])
+        raise ConfigError([f"resume must be the output folder of a run, got {folder}"])
     made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
 
 
 def _report(arguments: list[str]) -> None:
-    """Write the page of each run named, whole or not."""
+    """Write the page of each given run, completed or not."""
     from fl_app.report.page import write_page
 
     if not arguments:
@@ -132,7 +132,7 @@ def _report(arguments: list[str]) -> None:
 
 
 def _compare(arguments: list[str]) -> None:
-    """Write the page and the tables of the runs in the folders named."""
+    """Write the page and the tables of the runs in the given folders."""
     from fl_app.report.compare.page import compare
 
     with _as_settings():
@@ -141,7 +141,7 @@ def _compare(arguments: list[str]) -> None:
 
 @contextmanager
 def _as_settings() -> Iterator[None]:
-    """Tell of folders that cannot be read as of settings that are wrong."""
+    """Report folders that cannot be read as configuration errors."""
     try:
         yield
     except ValueError as error:
@@ -149,20 +149,20 @@ def _as_settings() -> Iterator[None]:
 
 
 COMMANDS = {"report": _report, "compare": _compare}
-"""What the first word may ask for instead of a run."""
+"""Commands of the first argument; without one, a run starts."""
 
 
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
-    """Run one configuration on its engine and show the result; exits 1 when it failed."""
+    """Run one configuration on its engine and show the result; exits with 1 if it failed."""
     console = Console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
-    with _not_begun(folder):  # what is wrong must not be written down
+    with _not_begun(folder):  # a wrong configuration must not leave a folder
         config = load([*overrides, *where], also=problems)
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log")
-        for told in ("summary.json", RESUMED):  # of the stop that this run goes on from
-            (folder / told).unlink(missing_ok=True)
+        for file in ("summary.json", RESUMED):  # from before the resume
+            (folder / file).unlink(missing_ok=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))
@@ -175,10 +175,10 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 
 @contextmanager
 def _not_begun(folder: Path) -> Iterator[None]:
-    """Leave no empty folder, as Hydra makes it, of a run that is interrupted in the block."""
+    """Remove the empty folder, which Hydra creates, if the run is interrupted in the block."""
 
     def remove() -> None:
-        with contextlib.suppress(OSError):  # it is not there, or of a run that goes on
+        with contextlib.suppress(OSError):  # it does not exist, or is not empty
             folder.rmdir()
 
     with signals.of_run(ask=remove, last=remove):
@@ -187,7 +187,7 @@ def _not_begun(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _concluded(config: Config, folder: Path) -> Iterator[None]:
-    """Write the summary of a run that could not, and its page, however the block ends."""
+    """Write the page of a run at the end of the block, and the summary if it is missing."""
     ask, last = partial(stop_request.ask, folder), partial(_end_at_once, config, folder)
     with signals.of_run(ask=ask, last=last):
         try:
@@ -205,7 +205,7 @@ def _concluded(config: Config, folder: Path) -> Iterator[None]:
 
 
 def _end_at_once(config: Config, folder: Path) -> None:
-    """Kill what runs for this run; what its loop has not written is lost."""
+    """Kill all processes of this run; data that the loop has not written are lost."""
     processes.kill_all()
     _summarise_for_the_dead(config, folder, interrupted=True)
 
@@ -215,37 +215,37 @@ def _write_page(folder: Path) -> None:
 
     rounds = folder / ROUNDS
     if not rounds.exists() or (signals.asked() and not rounds.stat().st_size):
-        return  # it did not get so far
+        return  # the run has no rounds
     try:
         if not signals.patiently(partial(write_page, folder), PAGE_S, hurried=signals.asked):
-            log.warning("the report took too long; fl-app report %s writes it", folder)
-    except Exception:  # a page that fails costs no result
+            log.warning("the report took too long; write it with fl-app report %s", folder)
+    except Exception:  # a failed page must not affect the results
         log.exception("the report could not be written")
 
 
 def _log_to(file: Path) -> None:
-    """Warnings go to the terminal, everything of ours and of Flower into the run's log."""
+    """Log warnings to the terminal, and all messages of fl-app and Flower to the run's log."""
     terminal, whole = logging.StreamHandler(), logging.FileHandler(file)
     terminal.setLevel(logging.WARNING)
     whole.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, whole], force=True)
     logging.getLogger("fl_app").setLevel(logging.INFO)
     flower = logging.getLogger("flwr")
-    flower.handlers.clear()  # it writes to the terminal by itself, and would tell all twice
+    flower.handlers.clear()  # they write to the terminal too, and messages would appear twice
     flower.propagate = True
 
 
 def override(key: str, value: str) -> str:
-    """Return a Hydra override that takes `value` literally, whatever characters are in it."""
+    """Return a Hydra override for the literal `value`, with special characters escaped."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"{key}='{escaped}'"
 
 
 def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:
-    """Write the summary where a ServerApp in another process was ended before it could."""
+    """Write the summary if a ServerApp in another process ended before it could."""
     begun, summary = (folder / ROUNDS).exists(), read_summary(folder)
     if summary is not None and interrupted and summary["status"] == "failed":
-        write_summary(folder, summary | {"status": "interrupted"})  # it failed for being stopped
+        write_summary(folder, summary | {"status": "interrupted"})  # stopped, not failed
     if summary is not None or not (begun or (interrupted and folder.exists())):
         return
     summarise(
@@ -259,7 +259,7 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
 
 
 def show_result_of(folder: Path, console: Console) -> None:
-    """Print the table of a finished run; exits 1 when it did not complete."""
+    """Print the table of a finished run; exits with 1 if it did not complete."""
     show_result(folder, console)
     status = json.loads((folder / "summary.json").read_text())["status"]
     if status != "completed":

@@ -1,9 +1,9 @@
-"""One model as one flat float32 vector, and that vector as bytes.
+"""A model as one flat float32 vector, and this vector as bytes.
 
-The vector holds the trainable parameters first, then the float buffers (batch-norm
-statistics): the buffers are averaged like the rest, but only the trainable head counts as
-a direction. Everything else is a constant of the run: frozen parameters, buffers of integers
-and booleans, and float buffers that hold an infinity (masks), of which no mean exists.
+The vector contains first the trainable parameters, then the float buffers (batch-norm
+statistics). The buffers are averaged like the rest, but similarities use only the trainable part.
+Everything else is constant during a run: frozen parameters, buffers of integers and booleans, and
+float buffers with infinite values (masks), which have no mean.
 """
 
 import io
@@ -22,9 +22,9 @@ from fl_app.types import Vector
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of the pieces of a flat vector, trainable ones first.
+    """Names and shapes of the parts of a flat vector, trainable ones first.
 
-    `trainable` is the number of leading pieces that are trainable parameters.
+    `trainable` is the number of leading parts that are trainable parameters.
     """
 
     names: tuple[str, ...]
@@ -41,27 +41,27 @@ class Layout:
         return sum(self.sizes)
 
     def check(self, vector: Vector) -> None:
-        """Raise ValueError unless `vector` is of length d."""
+        """Raise ValueError unless `vector` has length d."""
         if vector.shape != (self.size,):
             raise ValueError(
-                f"the model has {self.size} parameters, got a vector of shape "
-                f"{vector.shape}; server and client must be configured with the same network"
+                f"the model must have {self.size} parameters, got a vector of shape "
+                f"{vector.shape}; configure server and client with the same network"
             )
 
     @property
     def direction(self) -> slice:
-        """The part of the vector that similarity looks at."""
+        """The trainable part of the vector, which similarities use."""
         return slice(0, sum(self.sizes[: self.trainable]))
 
 
 class FlatModule:
     """A module whose trainable parameters and float buffers are views of one flat tensor.
 
-    Loading a model or reading it back is then a single copy, whatever its depth. Kernels of
-    convolutions lie apart, in the memory format that convolutions are fast in, and so do tensors
-    of another precision. `constants` maps the name of each other tensor to its value, which every
-    `load` sets anew, so that a model scores the same whatever was trained before; threads may
-    share them. Raises ValueError for a module without trainable parameters, or complex ones.
+    Therefore loading or reading a model is a single copy. Kernels of convolutions are stored
+    separately, in the memory format in which convolutions are fast, and so are tensors of another
+    precision. `constants` maps the name of each other tensor to its value. Every `load` restores
+    it, so that scores do not depend on earlier training; threads may share the values. Raises
+    ValueError for a module without trainable parameters, or with complex ones.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class FlatModule:
         return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))
 
     def _move(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
-        """Let `tensor` lie in the flat vector as `view`, or beside it where it must."""
+        """Make `tensor` the `view` of the flat vector, or store it separately if necessary."""
         if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
             tensor.data = tensor.data.clone(memory_format=torch.channels_last)
         elif tensor.dtype == torch.float32:
@@ -106,7 +106,7 @@ class FlatModule:
         self._apart.append((tensor.data, view))
 
     def _settle(self) -> None:
-        """Register again the buffers that the module has replaced instead of written into."""
+        """Restore buffers that the module has replaced instead of changed in place."""
         for owner, leaf, tensor in self._buffers:
             current = owner._buffers[leaf]
             if current is not tensor:
@@ -131,7 +131,7 @@ class FlatModule:
             tensor.copy_(self.constants[name])
 
     def view(self) -> Vector:
-        """Return the model as a vector (d,) that the next `load` or training may overwrite."""
+        """Return the model as a vector (d,) that is valid until the next `load` or training."""
         self._settle()
         for tensor, view in self._apart:
             view.copy_(tensor)
@@ -142,24 +142,24 @@ class FlatModule:
         return self.view().copy()
 
     def sources(self) -> dict[str, str]:
-        """Return, by each name of the module's state dict, the piece or constant that it is.
+        """Return the part or constant for each name of the module's state dict.
 
-        Tied weights are one piece under several names; buffers that are not persistent have no
-        name there. Raises ValueError for an entry that is neither parameter nor buffer.
+        Tied weights are one part with several names; buffers that are not persistent are missing.
+        Raises ValueError for an entry that is neither parameter nor buffer.
         """
         found = {}
         for name, tensor in self.module.state_dict(keep_vars=True).items():
             if id(tensor) not in self._sources:
                 raise ValueError(
-                    f"the state dict of the network must hold its parameters and buffers alone, "
-                    f"got {name!r}, which no model file can hold; register it as a buffer"
+                    "the state dict of the network must contain only parameters and buffers, got "
+                    f"{name!r}; register it as a buffer"
                 )
             found[name] = self._sources[id(tensor)]
         return found
 
 
 def _divided(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the tensors that travel, parameters first, and those that are constants."""
+    """Return the tensors that are sent, parameters first, and the constants."""
     pieces: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}
     for name, parameter in module.named_parameters():
@@ -171,11 +171,11 @@ def _divided(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torc
 
 
 def _check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
-    """Raise ValueError unless some of the pieces are trainable, and all are real numbers."""
+    """Raise ValueError unless some of the parts are trainable and all are real."""
     if not any(isinstance(tensor, nn.Parameter) for tensor in pieces.values()):
         raise ValueError(
-            "a network needs at least one trainable parameter, got none; set requires_grad=True "
-            "on the parameters that clients shall train"
+            "a network must have at least one trainable parameter, got none; set "
+            "requires_grad=True on the parameters that clients train"
         )
     for name, tensor in pieces.items():
         if tensor.is_complex():
@@ -186,7 +186,7 @@ def _check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
 
 
 def _registered(module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
-    """Return each buffer with the module and the name that it is registered under."""
+    """Return each buffer with its module and its registered name."""
     return [
         (owner, leaf, tensor)
         for owner in module.modules()
@@ -197,7 +197,7 @@ def _registered(module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
 
 @lru_cache(maxsize=8)
 def _header(size: int) -> bytes:
-    """Return the NPY header of a float32 vector (size,): the same for every process."""
+    """Return the NPY header of a float32 vector (size,), the same in every process."""
     stream = io.BytesIO()
     form = {"descr": "<f4", "fortran_order": False, "shape": (size,)}
     npy.write_array_header_1_0(stream, form)
@@ -205,7 +205,7 @@ def _header(size: int) -> bytes:
 
 
 HEADER = len(_header(0))
-"""Bytes before the numbers; NumPy pads the header so that every length fits."""
+"""Bytes before the numbers; NumPy pads the header to the same size for every length."""
 
 
 def wire_size(size: int) -> int:
@@ -214,32 +214,32 @@ def wire_size(size: int) -> int:
 
 
 def to_bytes(vector: Vector) -> bytes:
-    """Return `vector` (d,) in NPY format, as `numpy.save` writes it, in one copy."""
+    """Return `vector` (d,) in NPY format, as `numpy.save` writes it, with one copy."""
     return b"".join((_header(len(vector)), np.ascontiguousarray(vector, "<f4").data))
 
 
 def from_bytes(data: bytes) -> Vector:
     """Return the float32 vector (d,) in `data`, read-only and without a copy.
 
-    The header is compared and not parsed: the length of `data` says which one it must be.
-    Raises ValueError when it is another one.
+    The header is not parsed, but compared with the one that the length of `data` requires.
+    Raises ValueError for another header.
     """
     size, rest = divmod(len(data) - HEADER, 4)
     if size < 0 or rest or not data.startswith(_header(size)):
         raise ValueError(
-            f"expected one flat float32 vector in NPY format, got {len(data)} other bytes; "
-            "send what numpy.save writes for it"
+            f"data must be one flat float32 vector in NPY format, got {len(data)} other bytes; "
+            "send the output of numpy.save"
         )
     return np.frombuffer(data, np.float32, count=size, offset=HEADER)
 
 
 def square_norm(vector: Vector) -> float:
-    """Return the sum of squares of `vector` (d,): infinite or NaN where it or an entry is."""
+    """Return the sum of squares of `vector` (d,); infinite on overflow, NaN with a NaN entry."""
     with np.errstate(over="ignore", invalid="ignore"):
         return float(np.dot(vector, vector))
 
 
 def is_finite(vector: Vector) -> bool:
     """Whether no entry of `vector` (d,) is NaN or infinite."""
-    # A finite square sum proves it in one pass; it may overflow for finite entries.
+    # A finite sum of squares proves it in one pass, but the sum can overflow for finite entries.
     return bool(np.isfinite(square_norm(vector)) or np.isfinite(vector).all())

@@ -1,6 +1,6 @@
-"""What the terminal shows: rounds as they come, and the table at the end.
+"""The output in the terminal: the progress of the rounds, and a table at the end.
 
-Everything is read from the run's folder, so that one view serves every engine.
+Everything is read from the run's folder, so that the view is the same for all engines.
 """
 
 import json
@@ -21,14 +21,14 @@ from fl_app.records.recorder import RESUMED
 log = getLogger(__name__)
 POLL_S = 0.5
 SPEED_OVER_S = 3600
-"""What the time left is worked out from: long, since one round may take minutes."""
+"""Period for the estimate of the time left; long, since one round can take minutes."""
 
 
 class Live:
-    """A progress bar over rounds.jsonl, and what happened above it.
+    """A progress bar for rounds.jsonl, with the events above it.
 
-    A run that goes on says from which checkpoint. Where the output is no terminal, then one
-    line a round of `name=value`, and nothing else.
+    A resumed run first prints its checkpoint. If the output is not a terminal, each round is one
+    line of `name=value`.
     """
 
     def __init__(self, folder: Path, *, rounds: int, console: Console) -> None:
@@ -36,9 +36,9 @@ class Live:
         self.resumed: Path | None = folder / RESUMED
         self.console = console
         self.total = rounds
-        self.seen = 0
+        self.shown = 0
         self.accuracy: float | None = None
-        behind = self._fresh()  # of the run that goes on: no measure of its speed
+        done = self._fresh()  # from before a resume; they do not count for the speed
         self.bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -50,14 +50,14 @@ class Live:
             disable=not console.is_terminal,
             speed_estimate_period=SPEED_OVER_S,
         )
-        self.task = self.bar.add_task("", total=rounds, completed=len(behind), state="connecting")
+        self.task = self.bar.add_task("", total=rounds, completed=len(done), state="connecting")
 
     def tick(self) -> None:
-        """Take up the rounds written since the last call."""
+        """Show the rounds written since the last call."""
         if self.resumed is not None and self.resumed.exists():
-            told = self.resumed.read_text(encoding="utf-8").strip()
-            self.bar.console.print(told, highlight=False, markup=False, soft_wrap=True)
-            log.info("%s", told)
+            text = self.resumed.read_text(encoding="utf-8").strip()
+            self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            log.info("%s", text)
             self.resumed = None
         for record in self._fresh():
             if record["accuracy"]:
@@ -69,8 +69,8 @@ class Live:
                 self.console.print(" ".join(words), highlight=False, soft_wrap=True)
                 continue
             for event in record["events"]:
-                told = f"round {record['round']}: {event['kind']}, {event['detail']}"
-                self.bar.console.print(told, highlight=False, markup=False)
+                text = f"round {record['round']}: {event['kind']}, {event['detail']}"
+                self.bar.console.print(text, highlight=False, markup=False)
             words = [v if name == "phase" else f"{name} {v}" for name, v in state.items()]
             shown = "  ".join(words)
             self.bar.update(self.task, completed=record["round"], state=shown)
@@ -80,8 +80,8 @@ class Live:
             return []
         lines = self.file.read_text().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
-        # a resumed run takes back the lines of rounds that it is about to replay
-        fresh, self.seen = whole[self.seen :], len(whole)
+        # a resumed run removes the lines of rounds that it will replay
+        fresh, self.shown = whole[self.shown :], len(whole)
         return [json.loads(line) for line in fresh]
 
 
@@ -106,7 +106,7 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
 
 
 def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
-    """Return what is told of a round by name; `accuracy` is the last that was measured."""
+    """Return the values to show for a round by name; `accuracy` is the last measured one."""
     state = {"phase": record["phase"]}
     if record["train_loss"] is not None:
         state["loss"] = f"{record['train_loss']:.3f}"
@@ -124,7 +124,7 @@ def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
 
 
 def show_result(folder: Path, console: Console) -> None:
-    """Print the communities with their accuracies, the whole, and where it all is."""
+    """Print the communities with their accuracies, the overall result and the folder."""
     summary = json.loads((folder / "summary.json").read_text())
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
@@ -149,7 +149,7 @@ def show_result(folder: Path, console: Console) -> None:
         console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
     console.print(f"results in {folder}", soft_wrap=True)
     if (folder / "report.html").exists():
-        console.print(f"to look at: {folder / 'report.html'}", soft_wrap=True)
+        console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
 
 
 def _shortened(members: list[str], *, most: int = 12) -> str:

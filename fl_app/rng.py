@@ -1,7 +1,7 @@
 """Random generators keyed by (seed, round, client, purpose), free of global state.
 
-The same key gives the same stream on every engine, in every process and after a resume,
-whatever was drawn before it.
+The same key gives the same stream on every engine, in every process and after a resume, and it
+does not depend on earlier draws.
 """
 
 import threading
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 SERVER = -1
-"""The `client` of what is drawn for the run as a whole."""
+"""The `client` for draws that do not belong to a client."""
 
 _global = threading.RLock()
 
@@ -26,29 +26,29 @@ def _sequence(seed: int, purpose: str, round: int, client: int) -> np.random.See
 def generator(
     seed: int, *, purpose: str, round: int = 0, client: int = SERVER
 ) -> np.random.Generator:
-    """Return the NumPy generator of one key; `seed` and `round` are at least 0."""
+    """Return the NumPy generator for one key; `seed` and `round` are at least 0."""
     return np.random.default_rng(_sequence(seed, purpose, round, client))
 
 
 def torch_generator(
     seed: int, *, purpose: str, round: int = 0, client: int = SERVER
 ) -> torch.Generator:
-    """Return the CPU torch generator of one key; `seed` and `round` are at least 0."""
+    """Return the CPU torch generator for one key; `seed` and `round` are at least 0."""
     key = torch_seed(seed, purpose=purpose, round=round, client=client)
     return torch.Generator().manual_seed(key)
 
 
 def torch_seed(seed: int, *, purpose: str, round: int = 0, client: int = SERVER) -> int:
-    """Return a 63-bit seed for one key, for libraries that take a number."""
+    """Return a 63-bit seed for one key, for libraries that need an integer."""
     state = _sequence(seed, purpose, round, client).generate_state(1, np.uint64)
     return int(state[0] >> np.uint64(1))
 
 
 @contextmanager
 def global_torch_seed(seed: int) -> Iterator[None]:
-    """Seed torch's global generator for a while, for code that takes no generator.
+    """Seed torch's global generator in the block, for code without a generator argument.
 
-    The state before comes back at the end. One thread at a time: the state is the process's.
+    The previous state is restored at the end. Only one thread at a time can be in the block.
     """
     with _global, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,8 +1,8 @@
-"""The form of a configuration: what each group holds, and of which type.
+"""The schema of a configuration: the groups, their settings and types.
 
-Groups with a fixed form are dataclasses. A group with a `_target_` (strategy, population,
-data, network, attack, privacy, tracking) takes the keyword-only parameters of what it names: see
-`Target`.
+Groups with fixed settings are dataclasses. The settings of a group with a `_target_` (strategy,
+population, data, network, attack, privacy, tracking) are the keyword-only parameters of its
+target: see `Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ def _device(name: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Local training: SGD over `epochs` epochs in batches of `batch_size`."""
+    """Local training: SGD for `epochs` epochs with batches of `batch_size`."""
 
     __pydantic_config__ = STRICT
     epochs: NonNegativeInt
@@ -51,7 +51,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """Who runs the rounds, and how many replies a round needs."""
+    """The engine that runs the rounds, and the replies that a round needs."""
 
     __pydantic_config__ = STRICT
     name: Literal["inprocess", "simulation", "deployment"]
@@ -70,7 +70,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig:
-    """What the server keeps of the updates, and how it finds communities among them."""
+    """How the server stores updates and finds communities."""
 
     __pydantic_config__ = STRICT
     store: Literal["auto", "exact", "disk", "sketch"]
@@ -87,7 +87,7 @@ class GraphConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordsConfig:
-    """What a run writes and when; `folder` is where, set by the door that starts the run."""
+    """What a run writes and when; the command that starts the run sets `folder`."""
 
     __pydantic_config__ = STRICT
     folder: Text | None
@@ -104,9 +104,9 @@ class RecordsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A group that names what it builds: the dotted path and its keyword-only options.
+    """A group with a target: the dotted path and the keyword-only options.
 
-    `sound` is False where an option was wrong and left out: it takes part in checks alone.
+    `sound` is False if a wrong option was removed; then it is used only in checks.
     """
 
     path: str
@@ -114,14 +114,14 @@ class Target:
     sound: bool = True
 
     def resolve(self) -> Callable[..., Any]:
-        """Return the class or function that the path names."""
+        """Return the class or function at the path."""
         found: Callable[..., Any] = get_object(self.path)
         return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Config:
-    """A whole run, checked; equal to itself alone, so that what is built from it can be cached."""
+    """The checked configuration of a run; compared by identity, so that results can be cached."""
 
     experiment_name: str
     seed: int
@@ -142,7 +142,7 @@ class Config:
 
     @cached_property
     def key(self) -> str:
-        """The whole configuration as text, to tell one run's caches from another's."""
+        """The whole configuration as text, as a key for caches."""
         return self.yaml()
 
     def yaml(self) -> str:
@@ -151,7 +151,7 @@ class Config:
 
 
 class ConfigError(ValueError):
-    """Every problem of a configuration, one a line, in `problems`."""
+    """All problems of a configuration, one per line, in `problems`."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -168,4 +168,4 @@ FIXED = {
 }
 TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking")
 SERVER_TARGETS = ("strategy", "tracking")
-"""Groups that the server alone builds: what they name loads libraries that no client needs."""
+"""Groups that only the server builds; their targets load libraries that clients do not need."""

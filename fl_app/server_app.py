@@ -1,4 +1,4 @@
-"""Flower ServerApp: hosts the strategy and its similarity graph."""
+"""Flower ServerApp: runs the strategy and its similarity graph."""
 
 from flwr.app import Context
 from flwr.server import ServerAppComponents, ServerConfig
@@ -10,14 +10,14 @@ from fl_app.engines.inprocess import InProcessGrid
 
 
 class RunStoppedError(RuntimeError):
-    """The run ended on request; Flower's processes end whole for an error, not for Ctrl-C."""
+    """The run was stopped on request; Flower's processes end properly after an error only."""
 
 
 class StoppableApp(ServerApp):
-    """A ServerApp whose rounds may be interrupted in a process of Flower's."""
+    """A ServerApp whose rounds can be interrupted in a process of Flower."""
 
     def __call__(self, grid: Grid, context: Context) -> None:
-        """Run; in the user's own process an interrupt stays one."""
+        """Run the app; only in the user's own process is an interrupt raised unchanged."""
         try:
             super().__call__(grid, context)
         except KeyboardInterrupt as stop:

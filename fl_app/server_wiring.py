@@ -1,4 +1,4 @@
-"""Configuration in, the server out: its strategy, its similarity graph and its records."""
+"""Builds the server of a configuration: its strategy, similarity graph and records."""
 
 from datetime import datetime
 from functools import partial
@@ -35,7 +35,7 @@ from fl_app.wiring import (
 )
 
 DRAWN = 5_000
-"""Points that are recorded for figures, at most."""
+"""Largest number of points that are recorded for figures."""
 
 
 def strategy(config: Config) -> CommunityStrategy:
@@ -84,14 +84,14 @@ def strategy(config: Config) -> CommunityStrategy:
 
 
 def union(config: Config) -> np.ndarray:
-    """Return the training points (p, d) of all clients, float32: what no real server has."""
+    """Return the training points (p, d) of all clients, float32; only simulations have them."""
     people = shared_population(config)
-    everyone = (people.client(client_id).train_images for client_id in range(people.clients))
-    return np.concatenate([images.flatten(1).numpy() for images in everyone])
+    of_clients = (people.client(client_id).train_images for client_id in range(people.clients))
+    return np.concatenate([images.flatten(1).numpy() for images in of_clients])
 
 
 def identity(config: Config) -> dict[str, Any]:
-    """Return what a summary says of the configuration: strategy, engine and seed."""
+    """Return the strategy, engine and seed for the summary."""
     method = config.strategy.resolve()
     name = getattr(method, "name", None) or config.strategy.path.rsplit(".", 1)[-1].lower()
     return {"strategy": name, "engine": config.engine.name, "seed": config.seed}
@@ -129,14 +129,14 @@ def server(config: Config) -> RoundLoop:
 
 
 def _snapshot_rounds(config: Config) -> set[int]:
-    """Return the rounds whose matrix is kept: those named, and some more where it is small."""
+    """Return the rounds with a snapshot: the configured ones, and more for few clients."""
     small = config.population.options["clients"] <= config.graph.sparse_above
     more = spread(config.rounds, config.records.snapshots) if small else set()
     return {*config.records.snapshot_rounds, *more}
 
 
 def _describe_points(config: Config, folder: Path) -> None:
-    """Record what figures of a clustering need: the form of a point, or points in the plane."""
+    """Record the shape of a point, and points in the plane, for the figures of a clustering."""
     shape, points = shared_population(config).dataset.shape, None
     if config.engine.name != "deployment" and prod(shape) == 2:
         every = union(config)
@@ -146,13 +146,13 @@ def _describe_points(config: Config, folder: Path) -> None:
 
 
 def privacy_budget(config: Config) -> PrivacyBudget | None:
-    """Return what keeps count of the privacy that clients spend, where they have a budget."""
+    """Return the privacy budget of the clients, None without privacy."""
     guard = privacy(config)
     return None if guard.kind == "none" else PrivacyBudget(guard, partial(plan_of, config))
 
 
 def central_test(config: Config) -> CentralTest | None:
-    """Return the server's own test, where the configuration asks for one."""
+    """Return the server's test set, None unless `records.central_test` is set."""
     return _central(config, most=None) if config.records.central_test else None
 
 

@@ -1,7 +1,7 @@
-"""Shapes that every module shares.
+"""Shapes and types that all modules share.
 
-Axis letters are fixed here and nowhere else: n clients, d parameters, k communities,
-r rounds, c classes; m is the length of what stands beside n.
+Axis letters: n clients, d parameters, k communities, r rounds, c classes; m is a second length,
+for example of a part of the clients.
 """
 
 from typing import Annotated
@@ -18,24 +18,24 @@ Weights = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]
 Some = Int[np.ndarray, " m"]
-"""Labels or rows of some of n clients."""
+"""Labels or rows of m of the n clients."""
 
 LARGEST = 2**31 - 1
-"""Of every whole number that is a setting: arrays and threads count no further."""
+"""Largest integer of a setting, the limit of array sizes and thread counts."""
 PositiveInt = Annotated[int, Field(gt=0, le=LARGEST)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Field(gt=0, le=10_000_000)]
-"""A number of clients, samples, groups or rounds: what a run lists one by one."""
+"""A number of clients, samples, groups or rounds."""
 Seed = Annotated[int, Field(ge=0)]
 
 LONGEST_NAME = 255
-"""Bytes of the name of a file or folder."""
+"""Largest number of bytes in the name of a file or folder."""
 
 
 def _writable(text: str) -> str:
     try:
         longest = max(len(part.encode()) for part in text.split("/"))
-    except UnicodeEncodeError:  # half of a character
+    except UnicodeEncodeError:  # an incomplete character
         longest = LONGEST_NAME + 1
     if longest > LONGEST_NAME or "\0" in text or len(text) > 10 * LONGEST_NAME:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Configuration in, objects out: what server and clients both build.
+"""Builds the objects of a configuration that both server and clients need.
 
-Only the wiring instantiates what a run is made of. `server_wiring` and `client_wiring` build
-what is theirs alone, so that a client's process loads nothing of the server's.
+Only the wiring modules instantiate the parts of a run. `server_wiring` and `client_wiring` build
+the other parts, so that a client's process loads no server code.
 """
 
 import threading
@@ -27,13 +27,13 @@ _populations: dict[tuple[str, str | None], Population] = {}
 
 
 def privacy(config: Config) -> Privacy:
-    """Return what clients do for their privacy."""
+    """Return the privacy of a run."""
     built: Privacy = config.privacy.resolve()(**config.privacy.options)
     return built
 
 
 def plan_of(config: Config, samples: int) -> TrainingPlan:
-    """Return how the run goes for a client of so many samples, for the accountant."""
+    """Return the plan of the run for a client with `samples` samples, for the accountant."""
     return TrainingPlan(
         rounds=config.rounds,
         participation=float(config.strategy.options.get("participation", 1.0)),
@@ -58,7 +58,7 @@ def _loaded(path: str, options: tuple[tuple[str, Any], ...], seed: int) -> Datas
 
 
 def population(config: Config, data_root: str | None = None) -> Population:
-    """Split the data set among the clients as the configuration says."""
+    """Split the data set among the clients."""
     build = config.population.resolve()
     data = dataset(config.data, config.seed, data_root)
     made: Population = build(data, seed=config.seed, **config.population.options)
@@ -66,12 +66,12 @@ def population(config: Config, data_root: str | None = None) -> Population:
 
 
 def network(config: Config, data: Dataset, number: int = 0) -> torch.nn.Module:
-    """Build the network of a run; each process and machine builds the same one."""
+    """Build the network of a run; it is the same in each process and on each machine."""
     return seeded_network(config.network, data, config.seed, number)
 
 
 def seeded_network(net: Target, data: Dataset, seed: int, number: int = 0) -> torch.nn.Module:
-    """Build a network, its weights drawn from the run's own keyed seed; `number` draws others."""
+    """Build a network with weights drawn from the run's seed; `number` selects other draws."""
     with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
         built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
         return built
@@ -92,14 +92,14 @@ def schedule(config: Config) -> Schedule:
 
 
 def device(config: Config) -> torch.device:
-    """Return the device that clients train on."""
+    """Return the device on which clients train."""
     if config.client.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.client.device)
 
 
 def shared_population(config: Config, data_root: str | None = None) -> Population:
-    """Return the population of a configuration, made once per process."""
+    """Return the population of a configuration, built once per process."""
     key = (config.key, data_root)
     with _lock:
         if key not in _populations:

@@ -1,4 +1,4 @@
-"""What mkdocs makes of the code while it builds: settings, results, the API, the notebook.
+"""Pages that mkdocs generates from the code: settings, results, the API, the notebook.
 
 In a page, `<!-- settings: strategy=flic -->` becomes the table of that option's settings, and
 `<!-- results: flic_* engines -->` a list of the pages in docs/results that match.
@@ -91,7 +91,7 @@ def _index() -> str:
         "Each page is written by the command that it names, from the records of the runs.",
         "",
         *(f"- [{title}]({name}.md)" for name, title in _results()),
-        "- [Speed and scale, beside stock Flower](../benchmarks.md)",
+        "- [Speed and scale, compared with stock Flower](../benchmarks.md)",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""Every configuration key: default and meaning from conf/, type and range from the schema."""
+"""All settings: default and meaning from conf/, type and range from the schema."""
 
 import inspect
 import re
@@ -153,10 +153,10 @@ def page() -> str:
     lines = [
         "# Every setting",
         "",
-        "Made from `conf/` and the types of the code when this page is built. A setting is given "
-        "on the command line, `fl-app rounds=20 strategy=late strategy.cluster_round=8`, or in an "
-        "experiment of your own, `conf/experiment/<name>.yaml`. All errors of a configuration are "
-        "told together before anything starts.",
+        "Generated from `conf/` and the types of the code when this page is built. A setting is "
+        "given on the command line, `fl-app rounds=20 strategy=late strategy.cluster_round=8`, or "
+        "in a file of an experiment, `conf/experiment/<name>.yaml`. All errors of a configuration "
+        "are reported together before a run starts.",
     ]
     last = None
     for one in options():

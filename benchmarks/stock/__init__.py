@@ -1,1 +1,1 @@
-"""Flower as its tutorials use it: the side that our engines are measured against."""
+"""Flower as its tutorials use it, for comparison with our engines."""

@@ -1,1 +1,1 @@
-"""What happens on a client."""
+"""The client side: local training, attacks and privacy."""

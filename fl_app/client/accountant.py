@@ -1,6 +1,6 @@
-"""What privacy costs: noise from a budget, and the epsilon spent from the noise.
+"""Privacy accounting: noise from a budget, and spent epsilon from the noise.
 
-Whole updates are reckoned by dp-accounting, DP-SGD by Opacus; no formula here is our own.
+dp-accounting computes it for whole updates and Opacus for DP-SGD; this module has no own formulas.
 """
 
 from collections import Counter
@@ -11,18 +11,18 @@ from math import inf, isinf
 from typing import Any
 
 CHANCE = 1e-3
-"""How likely a client may be sampled in more rounds than its budget is planned for."""
+"""Probability that a client is sampled in more rounds than its budget is planned for."""
 SENSITIVITY = 2.0
-"""How far apart two updates within the clip bound can lie, in clip bounds."""
+"""Largest distance between two updates within the clip bound, in clip bounds."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """What leaves a client in one round, under Gaussian noise.
+    """What a client releases in one round under Gaussian noise.
 
-    `noise_multiplier` is the noise's standard deviation in clip bounds. With `steps` it is
-    DP-SGD: so many batches, each sample in each with the chance `rate`; else one whole update,
-    and with `adaptive` one bit more under the same noise.
+    `noise_multiplier` is the standard deviation of the noise in clip bounds. With `steps` it is
+    DP-SGD with this number of batches, each of which contains each sample with probability `rate`.
+    Otherwise it is one whole update, and with `adaptive` also one bit with the same noise.
     """
 
     noise_multiplier: float
@@ -32,15 +32,15 @@ class Release:
 
 
 def whole_update(noise_multiplier: float, *, adaptive: bool = False) -> Release:
-    """Return the release of one whole update, and with `adaptive` of one bit beside it."""
+    """Return the release of one whole update, and with `adaptive` also of one bit."""
     return Release(noise_multiplier=noise_multiplier, adaptive=adaptive)
 
 
 @lru_cache(maxsize=64)
 def rounds_of_one(rounds: int, participation: float) -> int:
-    """Return in how many of `rounds` one client takes part, but for a chance of CHANCE.
+    """Return in how many of `rounds` one client trains at most, except with probability CHANCE.
 
-    One more than the binomial quantile, since some methods ask everyone once.
+    It is one more than the binomial quantile, since some methods once ask all clients.
     """
     from scipy.stats import binom
 
@@ -54,7 +54,7 @@ def update_noise(epsilon: float, delta: float, *, rounds: int, adaptive: bool = 
     An infinite epsilon needs no noise. Raises ValueError for fewer than one round.
     """
     if rounds < 1:
-        raise ValueError(f"rounds must be at least 1, got {rounds}; give the rounds of a client")
+        raise ValueError(f"rounds must be at least 1, got {rounds}; use the rounds of a client")
     if isinf(epsilon):
         return 0.0
     import dp_accounting as dp
@@ -88,7 +88,7 @@ def sample_noise(epsilon: float, delta: float, rate: float, steps: int) -> float
 def spent(releases: Sequence[Release], delta: float) -> float:
     """Return the epsilon, at this `delta`, that a client has spent with all its releases.
 
-    0 before the first; infinite where one had no noise. In any order.
+    0 without releases; infinite if a release had no noise. The order does not matter.
     """
     counts = Counter(releases)
     return _spent(tuple(sorted(counts.items(), key=lambda item: astuple(item[0]))), delta)
@@ -121,9 +121,9 @@ def _spent_by_samples(counts: tuple[tuple[Release, int], ...], delta: float) -> 
 
 
 def _event(release: Release, count: int) -> Any:
-    """Return `count` releases of whole updates as dp-accounting describes them.
+    """Return `count` releases of whole updates as an event of dp-accounting.
 
-    It wants the deviation in sensitivities: those of an update, and of a bit that is 0 or 1.
+    It needs the deviation in units of the sensitivity, for the update and for the bit (0 or 1).
     """
     import dp_accounting as dp
 

@@ -1,7 +1,7 @@
-"""Who is malicious, when, and how an attack is applied: to data before, to updates after training.
+"""Attacks: which clients are malicious, when they attack, and what they change.
 
-An attack is a setting of the run, known to the clients alone. The functions that it applies
-are those of fl_app.client.poisoning.
+An attack changes data before training or updates after it. It is a setting of the run that only
+clients know. The functions that it applies are those of fl_app.client.poisoning.
 """
 
 from collections.abc import Collection
@@ -21,17 +21,18 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Accomplices(Protocol):
-    """Gives the honest updates (m, d) that colluders know of, from the model they received."""
+    """Returns the honest updates (m, d) known to the colluders, from the received model."""
 
     def __call__(self) -> Vectors: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """What a malicious client does; this one does nothing.
+    """The behaviour of malicious clients; this base class does nothing.
 
-    `clients` names the malicious ones, else a keyed draw takes `share` of all. They attack
-    from round `start` up to and including `stop`, and are honest before and after.
+    `clients` are the ids of the malicious clients; without it, `share` of all clients is drawn
+    with the seed. They attack from round `start` to `stop` inclusive, and are honest in other
+    rounds.
     """
 
     share: Share = 0.3
@@ -42,7 +43,7 @@ class Attack:
     collusive = False
 
     def malicious(self, clients: int, *, seed: int) -> frozenset[int]:
-        """Return the malicious among `clients` ids from 0 on."""
+        """Return the malicious clients among the ids 0..`clients` - 1."""
         if self.clients is not None:
             return frozenset(self.clients)
         draw = generator(seed, purpose="malicious")
@@ -50,47 +51,47 @@ class Attack:
         return frozenset(draw.choice(clients, count, replace=False).tolist())
 
     def check(self, *, clients: int, classes: int) -> None:
-        """Raise ValueError for clients or labels that are none."""
+        """Raise ValueError for clients or labels that do not exist."""
         strangers = [client for client in self.clients or [] if client >= clients]
         if strangers:
             raise ValueError(
                 f"attack.clients must be below population.clients={clients}, got {strangers}; "
-                "client ids count from 0"
+                "client ids start at 0"
             )
         for name in ("target", "source"):
             label = getattr(self, name, None)
             if label is not None and label >= classes:
                 raise ValueError(
                     f"attack.{name} must be below the {classes} classes, got {label}; labels "
-                    "count from 0"
+                    "start at 0"
                 )
 
     def active(self, server_round: int) -> bool:
-        """Whether the malicious attack in this round."""
+        """Whether malicious clients attack in this round."""
         return self.start <= server_round and (self.stop is None or server_round <= self.stop)
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """Return the training data (s, C, H, W) and (s,) as this attack has them."""
+        """Return the training data (s, C, H, W) and (s,) as changed by this attack."""
         return images, labels
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
-        """Return the update (d,) that is sent in place of the true one."""
+        """Return the update (d,) that is sent instead of the true one."""
         return update
 
     def trial(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Return test images that show whether the attack works, and the answers that it wants.
+        """Return test images for the attack, and the labels that it wants for them.
 
-        From a client's test images (s, C, H, W) and labels (s,); None: this attack has no trial,
-        or no image is fit for it.
+        From a client's test images (s, C, H, W) and labels (s,). None: the attack has no trial,
+        or no image can be used for it.
         """
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoAttack(Attack):
-    """Everyone is honest."""
+    """All clients are honest."""
 
     share: Share = 0.0
 
@@ -115,7 +116,7 @@ class Gaussian(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled(Attack):
-    """Sends `factor` times the true update; negative turns it round."""
+    """Sends `factor` times the true update; a negative factor reverses it."""
 
     factor: float = 10.0
 
@@ -133,7 +134,7 @@ class Zero(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Random(Attack):
-    """Sends a random direction of the true update's length."""
+    """Sends an update in a random direction with the length of the true update."""
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.random(update, generator=draw)
@@ -141,10 +142,10 @@ class Random(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Collusion(Attack):
-    """Malicious clients that know each other's honest updates, of `crew` of them at most.
+    """Malicious clients that know the honest updates of at most `crew` of them.
 
-    Each works these out from the model it received, so that no channel beside Flower's is
-    needed; a malicious client's work grows by the size of the crew.
+    Each computes these from the model that it received, so that no other communication is needed.
+    This multiplies the work of a malicious client by the size of the crew.
     """
 
     crew: PositiveInt = 5
@@ -152,15 +153,16 @@ class Collusion(Attack):
     collusive = True
 
     def observed(self, malicious: Collection[int], clients: int) -> list[int]:
-        """Return the ids of the clients whose honest updates the malicious know."""
+        """Return the ids of the clients whose honest updates the malicious clients know."""
         return sorted(malicious)[: self.crew]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alie(Collusion):
-    """A little is enough: `mean - z * deviation`; z null: the largest that hides.
+    """A little is enough: `mean - z * deviation`; z null: the largest value that is not detected.
 
-    `cohort` and `attackers` are the clients of a round that the colluders reckon with.
+    `cohort` and `attackers` are the numbers of clients and attackers in a round that the colluders
+    assume.
     """
 
     z: NonNegativeFloat | None = None
@@ -183,9 +185,10 @@ class Ipm(Collusion):
 
 @dataclass(frozen=True, kw_only=True)
 class FullKnowledge(Collusion):
-    """Turns the round's mean around by what `crew` of the loyal would send: in simulation only.
+    """Reverses the mean of a round, knowing the updates of `crew` loyal clients; only simulation.
 
-    `cohort` and `attackers` are the clients of a round that the colluders reckon with.
+    `cohort` and `attackers` are the numbers of clients and attackers in a round that the colluders
+    assume.
     """
 
     factor: PositiveFloat = 1.0
@@ -199,7 +202,7 @@ class FullKnowledge(Collusion):
         )
         if len(known) >= clients:
             raise ValueError(
-                f"attack=full_knowledge needs a loyal client to know of, but all {clients} are "
+                f"attack=full_knowledge needs at least one loyal client, but all {clients} are "
                 "malicious; lower attack.share or shorten attack.clients"
             )
 
@@ -215,7 +218,7 @@ class FullKnowledge(Collusion):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Trains on labels that are all `target`, or with `source` given, on source made target."""
+    """Trains with all labels set to `target`, or with `source` given, only labels `source`."""
 
     target: NonNegativeInt = 0
     source: NonNegativeInt | None = None
@@ -243,7 +246,7 @@ class Noisy(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Attack):
-    """Marks part of its images with a square and calls them `target`; can grow its update."""
+    """Marks a share of its images with a square and labels them `target`; scales its update."""
 
     target: NonNegativeInt = 0
     poisoned: Share = 0.5

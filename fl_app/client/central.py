@@ -1,4 +1,4 @@
-"""A balanced test set that the server holds, where it has data at all: in simulation."""
+"""A balanced test set on the server, in simulations."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ from fl_app.params import FlatModule
 from fl_app.types import Labels, Vectors
 
 CLOSE = 0.1
-"""Accuracy on the root data below the best one's by which a community is still benign."""
+"""A community is benign if its accuracy on the root data is at most this below the best."""
 
 
 @dataclass(frozen=True)
 class CentralTest:
-    """Scores models on images (s, C, H, W) and labels (s,) as many of each class as of others."""
+    """Scores models on images (s, C, H, W) and labels (s,) with equally many of each class."""
 
     model: FlatModule
     images: Tensor
@@ -34,7 +34,7 @@ class CentralTest:
         return found
 
     def benign(self, models: Vectors, sizes: Labels) -> set[int]:
-        """Return the rows of models (k, d) whose accuracy is within CLOSE of the best one's."""
+        """Return the rows of models (k, d) whose accuracy is within CLOSE of the best one."""
         accuracy = self(models)
         return {row for row, each in enumerate(accuracy) if each >= max(accuracy) - CLOSE}
 
@@ -42,7 +42,7 @@ class CentralTest:
 def balanced(
     dataset: Dataset, device: torch.device, *, most: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the first test samples of each class, as many as the rarest class has, or `most`."""
+    """Return the first test samples of each class: as many as the rarest has, at most `most`."""
     labels = dataset.test_labels
     each = min(np.bincount(labels, minlength=dataset.classes).min(), most or len(labels))
     chosen = [np.flatnonzero(labels == c)[:each] for c in range(dataset.classes)]

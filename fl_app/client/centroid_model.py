@@ -1,16 +1,15 @@
-"""The model of federated k-means; apart from its training, which loads SciPy."""
+"""The model of federated k-means; its training is in another module, which loads SciPy."""
 
 import torch
 from torch import Tensor, nn
 
 
 class CentroidModel(nn.Module):
-    """Centroids (k, d) as parameters, and as a buffer how many points weigh each of them (k,).
+    """Centroids (k, d) as parameters, and the counts of their points (k,) as a buffer.
 
-    Forward gives minus the squared distance (s, k): the nearest centroid is the answer. A
-    model travels in float32, whose numbers are 0.001 apart at 1e4, 0.06 at 1e6 and 1 at 1e7:
-    clusters that lie nearer to each other than this, beside their distance from the origin,
-    need tables that are centred before.
+    Forward returns minus the squared distances (s, k), so the nearest centroid is the prediction.
+    Models are sent in float32, whose spacing is 0.001 at 1e4, 0.06 at 1e6 and 1 at 1e7. If the
+    clusters are closer to each other than this spacing, centre the tables first.
     """
 
     learner = "fl_app.client.clustering.CentroidLearner"
@@ -22,7 +21,7 @@ class CentroidModel(nn.Module):
         self.register_buffer("counts", torch.zeros(k))
 
     def forward(self, images: Tensor) -> Tensor:
-        # around the images' mean: cdist takes inner products, which the offset would drown
+        # around the mean, since cdist uses inner products and an offset would cost precision
         points = images.flatten(1)
         centre = points.mean(dim=0)
         return -torch.cdist(points - centre, self.centroids - centre).square()

@@ -1,4 +1,4 @@
-"""A client of federated k-means: its centroids are the model, Lloyd's steps its training."""
+"""A client of federated k-means: centroids are the model, Lloyd's iterations the training."""
 
 from dataclasses import dataclass
 from time import perf_counter
@@ -18,7 +18,7 @@ from fl_app.types import Vector
 
 @dataclass
 class Kept:
-    """A client's points (p, d) and what it did in its last round, while its data are held."""
+    """A client's points (p, d) and its last round, stored as long as its data are in memory."""
 
     points: Points
     memory: Memory
@@ -76,7 +76,7 @@ class CentroidLearner(Learner):
 
 
 def _keep(job: TrainingJob) -> Kept:
-    """Return what is kept of a client's images, its memory empty where the settings changed."""
+    """Return the stored points of a client's images; its memory is new if settings changed."""
     settings = int(job.task["steps"]), float(job.task["tolerance"])
     kept = _kept.get(job.images)
     if kept is None or kept.settings != settings:
@@ -87,7 +87,7 @@ def _keep(job: TrainingJob) -> Kept:
 
 
 def _own(points: Points, k: int, length: int, seed: int) -> tuple[Centroids, np.ndarray]:
-    """Return the client's own centroids, filled up with zeros (k, d), and their points (k,)."""
+    """Return the client's local centroids (k, d), padded with zeros, and their counts (k,)."""
     found = local_centroids(points, k, seed=seed, client=0)
     centroids, counts = np.zeros((k, length)), np.zeros(k, int)
     centroids[: len(found)] = found

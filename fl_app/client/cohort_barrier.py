@@ -1,4 +1,4 @@
-"""Where the clients of a round, each called in a thread of its own, meet to train at once."""
+"""A barrier at which clients in separate threads wait to train as one computation."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -7,14 +7,13 @@ from contextvars import ContextVar
 from typing import Any
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
-"""The jobs of all to the results of all, in the same order."""
+"""Maps the jobs of all clients to their results, in the same order."""
 
 
 class CohortBarrier:
-    """Waits until each of `count` clients has brought a job or ended without one.
+    """Waits until each of `count` clients has submitted a job or ended without one.
 
-    The last to come does the work of all, in the order of their places, whatever thread
-    came first.
+    The thread of the last client runs all jobs, always in the order of their places.
     """
 
     def __init__(self, count: int) -> None:
@@ -28,7 +27,7 @@ class CohortBarrier:
 
     @contextmanager
     def seat(self, place: int) -> Iterator[None]:
-        """Make this thread the client at `place` while it is called."""
+        """Make this thread the client at `place` during the block."""
         token = _seat.set((self, place))
         try:
             yield
@@ -36,7 +35,7 @@ class CohortBarrier:
             _seat.reset(token)
 
     def arrived(self, place: int) -> None:
-        """Wait for `place` no longer; the last client does the work."""
+        """Stop waiting for `place`; the last client runs all jobs."""
         with self._lock:
             complete = self._absent == {place}
             self._absent.discard(place)
@@ -44,7 +43,7 @@ class CohortBarrier:
             self._work(self._run)
 
     def result(self, place: int, job: Any, run: Run) -> Any:
-        """Bring a job, wait for the others, and return its own part of what `run` gives."""
+        """Submit a job, wait for the others, and return its result from `run`."""
         with self._lock:
             self._jobs[place] = job
             self._run = run
@@ -68,12 +67,12 @@ _seat: ContextVar[tuple[CohortBarrier, int] | None] = ContextVar("seat", default
 
 
 def gathered() -> bool:
-    """Whether this thread's client is called together with others."""
+    """Whether this thread's client belongs to a cohort."""
     return _seat.get() is not None
 
 
 def together(job: Any, run: Run) -> Any:
-    """Return the result of `job`, run with the jobs of all who are called together."""
+    """Return the result of `job`, run together with the jobs of the cohort."""
     seat = _seat.get()
     if seat is None:
         return run([job])[0]

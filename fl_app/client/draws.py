@@ -1,4 +1,4 @@
-"""Where a private client's noise and batches come from."""
+"""Random generators for the noise and batches of a private client."""
 
 import secrets
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from fl_app.rng import generator, torch_generator
 
 @dataclass(frozen=True)
 class Draws:
-    """Where the noise of one client and round comes from.
+    """Random generators of one client in one round.
 
-    `keyed`: from the run's seed, else from the system's entropy.
+    `keyed`: seeded by the run's seed; otherwise by the system's entropy.
     """
 
     seed: int
@@ -22,13 +22,13 @@ class Draws:
     keyed: bool
 
     def numpy(self, purpose: str) -> np.random.Generator:
-        """Return a NumPy generator of this purpose."""
+        """Return a NumPy generator for this purpose."""
         if not self.keyed:
             return np.random.default_rng(secrets.randbits(128))
         return generator(self.seed, purpose=purpose, round=self.server_round, client=self.client_id)
 
     def torch(self, purpose: str) -> torch.Generator:
-        """Return a CPU torch generator of this purpose."""
+        """Return a CPU torch generator for this purpose."""
         if not self.keyed:
             return torch.Generator().manual_seed(secrets.randbits(63))
         keys = {"round": self.server_round, "client": self.client_id}

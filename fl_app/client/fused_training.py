@@ -1,7 +1,7 @@
-"""A cohort of clients trained as one batched computation: what a GPU needs to be busy.
+"""Trains a cohort of clients as one batched computation, for a high utilisation of a GPU.
 
-One client's small network leaves a GPU waiting for kernel launches. Here the parameters of
-all clients are stacked, and each step of SGD computes every client's next batch at once.
+With the small network of one client, a GPU mostly waits for kernel launches. Here the parameters
+of all clients are stacked, and each step of SGD computes the next batch of every client at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,11 +21,10 @@ Step = Callable[[Parameters, Tensor, Tensor, Tensor], tuple[Parameters, Tensor]]
 
 @dataclass(frozen=True)
 class BatchSchedule:
-    """Which samples every client sees in every step; a client that is through sees none.
+    """The samples of every client in every step; a client that has finished has none.
 
-    `index` (steps, m, B) into the samples of all clients, one after another; `present`
-    (steps, m, B) is 1 where a sample is real and 0 where a batch is filled up;
-    `last` (steps, m) is 1 in a client's last epoch.
+    `index` (steps, m, B) into the concatenated samples of all clients; `present` (steps, m, B) is
+    1 for a sample and 0 for padding; `last` (steps, m) is 1 in a client's last epoch.
     """
 
     index: Tensor
@@ -38,7 +37,7 @@ class BatchSchedule:
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether clients can share one computation: no buffers that a step writes, no dropout."""
+    """Whether clients can share one computation: the network has no buffers and no dropout."""
     drops = (nn.modules.dropout._DropoutNd, nn.RNNBase)
     return not list(module.buffers()) and not any(isinstance(m, drops) for m in module.modules())
 
@@ -54,14 +53,13 @@ def train_cohort(
 ) -> tuple[Tensor, Tensor]:
     """Train m clients from `starts` (m, d); return their models (m, d) and last losses (m,).
 
-    `images` (s_i, C, H, W) and `labels` (s_i,) of each client may differ in length; each
-    client's batches come from its own generator, as when it trains alone, and the result is
-    the same but for the order of float sums. `module` gives the form of the network, whose
-    trainable parameters, in order, are the pieces of a row of `starts`, and the frozen ones, which
-    all clients share.
+    `images` (s_i, C, H, W) and `labels` (s_i,) can differ in length between clients. Each
+    client's batches come from its own generator, as in training alone, and the result is the same
+    up to the order of float sums. `module` defines the network: its trainable parameters, in
+    order, are the parts of a row of `starts`; its frozen parameters are shared by all clients.
     """
     schedule = _schedule([len(each) for each in labels], settings, generators).to(starts.device)
-    everyone = torch.cat(list(images)), torch.cat(list(labels))
+    samples_of_all = torch.cat(list(images)), torch.cat(list(labels))
     shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
     first = {
@@ -69,14 +67,14 @@ def train_cohort(
         for (name, shape), piece in zip(shapes.items(), cut, strict=True)
     }
     module.train()
-    losses = _descend(_batched(module, settings), first, everyone, schedule, settings)
+    losses = _descend(_batched(module, settings), first, samples_of_all, schedule, settings)
     models = torch.cat([piece.reshape(len(starts), -1) for piece in first.values()], dim=1)
     samples = torch.tensor([len(each) for each in labels], device=starts.device)
     return models, losses / samples
 
 
 def _batched(module: nn.Module, settings: Settings) -> Step:
-    """Return one step for all clients: gradients and mean losses (m,) of a batch (m, B, ...)."""
+    """Return the function for one step: gradients and mean losses (m,) of a batch (m, B, ...)."""
 
     def loss(parameters: Parameters, x: Tensor, y: Tensor, present: Tensor) -> Tensor:
         with autocast(y.device, settings.precision):
@@ -92,12 +90,12 @@ def _batched(module: nn.Module, settings: Settings) -> Step:
 def _descend(
     step: Step,
     parameters: Parameters,
-    everyone: tuple[Tensor, Tensor],
+    samples_of_all: tuple[Tensor, Tensor],
     schedule: BatchSchedule,
     settings: Settings,
 ) -> Tensor:
-    """Move `parameters` in place by SGD; return the summed losses (m,) of the last epoch."""
-    images, labels = everyone
+    """Update `parameters` in place by SGD; return the summed losses (m,) of the last epoch."""
+    images, labels = samples_of_all
     starts = {name: p.clone() for name, p in parameters.items()} if settings.proximal else {}
     velocity = {name: torch.zeros_like(p) for name, p in parameters.items() if settings.momentum}
     total = torch.zeros(schedule.last.shape[1], device=labels.device)
@@ -110,7 +108,7 @@ def _descend(
             gradient.add_(parameter, alpha=settings.weight_decay)
             if starts:
                 gradient.add_(parameter - starts[name], alpha=settings.proximal)
-            # a client that is through keeps its velocity for nothing: it moves no more
+            # for a client that has finished, the velocity has no effect
             if velocity:
                 gradient = velocity[name].mul_(settings.momentum).add_(gradient)
             parameter.addcmul_(gradient, active, value=-settings.learning_rate)

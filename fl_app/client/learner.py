@@ -14,15 +14,15 @@ from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 SGD = "fl_app.client.sgd.SgdLearner"
-"""The learner of a network that names none."""
+"""The learner of a network without the attribute `learner`."""
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """One client's training of one round: from `start` (d,) on its samples.
+    """One client's training in one round: from `start` (d,) on its samples.
 
-    `task` is what the server asks for beside training, by name; `noise` is where DP-SGD takes
-    its noise from.
+    `task` has further settings from the server by name; `noise` is the generator of DP-SGD's
+    noise.
     """
 
     start: Vector
@@ -35,9 +35,9 @@ class TrainingJob:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The model (d,), the last epoch's mean loss, and the seconds that this client took.
+    """The model (d,), the last epoch's mean loss, and the seconds of this client's training.
 
-    The model is valid until the same network trains again; a caller that keeps it copies it.
+    The model is valid until the same network trains again; copy it to keep it.
     """
 
     model: Vector
@@ -46,7 +46,7 @@ class TrainingResult:
 
 
 class Learner(ABC):
-    """Trains and scores one network, for all clients that run in one thread.
+    """Trains and scores one network for all clients that run in one thread.
 
     A network names its learner by a dotted path in the attribute `learner`; see `learner_of`.
     `model_kind` must be that of the strategy: the two agree on what the entries of a model mean.
@@ -56,7 +56,7 @@ class Learner(ABC):
     classifies: ClassVar[bool] = True
     """Whether the network answers with classes, so that a central test can score it."""
     scores_training_data: ClassVar[bool] = False
-    """Whether a client is always scored on its training data, as nothing else of it is learnt."""
+    """Whether a client is always scored on its training data, also without a test set."""
     no_privacy: ClassVar[str | None] = None
     """Why the model cannot be made private; None: it can."""
     sample_dp: ClassVar[bool] = False
@@ -83,7 +83,7 @@ class Learner(ABC):
         return self
 
     def alone(self) -> Self:
-        """Return a learner that waits for no cohort."""
+        """Return a learner that trains without a cohort."""
         return self
 
 

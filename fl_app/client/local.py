@@ -1,4 +1,4 @@
-"""One client: its data, a model to load, and what it does when asked."""
+"""One client: its data, its model, and its answers to the server."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ NO_PRIVACY = NoPrivacy()
 class Trained:
     """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
 
-    The model is valid until a client on the same network trains again. `metrics` are numbers by
-    name that its privacy sends beside the model.
+    The model is valid until a client with the same network object trains again. `metrics` are
+    numbers by name that its privacy sends with the model.
     """
 
     model: Vector
@@ -36,7 +36,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class LocalClient:
-    """A client of the federation, known by `client_id` from 0 on.
+    """A client of the federation; ids start at 0.
 
     `samples` counts its training data, which `load` brings, as they are in a round, when they
     are first needed: a client that is only asked who it is costs no memory. `plan` and `entries`
@@ -59,7 +59,7 @@ class LocalClient:
     def fit(
         self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
     ) -> Trained:
-        """Train from `start` (d,) on the training data; protect the update, or attack with it."""
+        """Train from `start` (d,) on the training data; then protect the update or attack."""
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
@@ -88,29 +88,29 @@ class LocalClient:
         task: Mapping[str, Any],
         draws: Draws,
     ) -> tuple[Vector, Mapping[str, float]]:
-        """Return the model (d,) that may leave, and the metrics beside it."""
+        """Return the protected model (d,) and the metrics that are sent with it."""
         if self.entries is None:
-            raise ValueError("privacy needs the entries that it hides; build clients by the wiring")
+            raise ValueError("entries must be given with privacy, got None; use client_wiring")
         update = self.entries.update(start, model)
         update, metrics = self.privacy.protect(update, plan, task, draws)
         return self.entries.moved(start, update), metrics
 
     def _colluding(self, start: Vector, server_round: int) -> Vectors:
         if self.colluders is None:
-            raise ValueError("a colluding attack needs accomplices; build clients by the wiring")
+            raise ValueError("colluders must be given for this attack, got None; use client_wiring")
         return self.colluders(start, server_round)
 
     def attack_success(self, model: Vector, *, server_round: int) -> float | None:
-        """Return how often `model` (d,) answers as the run's attack wants it to, in [0, 1].
+        """Return the share of test images for which `model` (d,) answers as the attack wants.
 
-        None for an attack that has no trial, or no sample for it.
+        None for an attack without a trial, or if no image can be used for it.
         """
         data = self.load(server_round)
         trial = self.attack.trial(data.test_images, data.test_labels)
         return None if trial is None else self.learner.score(model, *trial).accuracy
 
     def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
-        """Return which model (d,) has the least loss on the training data, the first of equals."""
+        """Return the index of the model (d,) with the least training loss, the first of equals."""
         if len(models) == 1:
             return 0
         scores = [self.score(model, train_data=True, server_round=server_round) for model in models]

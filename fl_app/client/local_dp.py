@@ -1,7 +1,7 @@
-"""What local differential privacy does to an update: functions of arrays alone.
+"""Operations of local differential privacy on updates.
 
-Who does it, with how much noise, is said in fl_app.client.privacy; what it costs, in
-fl_app.client.accountant.
+fl_app.client.privacy defines which clients apply them and with how much noise, and
+fl_app.client.accountant computes their cost.
 """
 
 from math import exp
@@ -12,9 +12,9 @@ from fl_app.types import Vector
 
 
 def clip(update: Vector, *, bound: float) -> Vector:
-    """Return `u * min(1, bound / ||u||)` (d,): the update, no longer than `bound`.
+    """Return `u * min(1, bound / ||u||)` (d,): the update u with a norm of at most `bound`.
 
-    Abadi et al., CCS 2016, algorithm 1, here of a whole update and not of one sample's gradient.
+    Abadi et al., CCS 2016, algorithm 1, for a whole update instead of one sample's gradient.
     Raises ValueError for a bound that is not positive.
     """
     if not bound > 0:
@@ -34,17 +34,17 @@ def add_noise(update: Vector, *, deviation: float, generator: np.random.Generato
 
 
 def noise_norm(parameters: int, *, noise_multiplier: float) -> float:
-    """Return the norm to expect of the noise on d parameters, in clip bounds: `z * sqrt(d)`.
+    """Return the expected norm of the noise on d parameters, in clip bounds: `z * sqrt(d)`.
 
-    A clipped update is at most 1 long: the inverse of this is its signal to noise.
+    A clipped update has a norm of at most 1, so the inverse of this is its signal-to-noise ratio.
     """
     return float(noise_multiplier * np.sqrt(parameters))
 
 
 def within(update: Vector, *, bound: float, deviation: float, draw: np.random.Generator) -> float:
-    """Return 1 where the update (d,) is no longer than `bound`, else 0, with Gaussian noise.
+    """Return 1 if the norm of the update (d,) is at most `bound`, else 0, plus Gaussian noise.
 
-    What a client says so that the server can adapt the bound: Andrew et al., NeurIPS 2021,
+    The client's report with which the server adapts the bound: Andrew et al., NeurIPS 2021,
     algorithm 1 (b_i).
     """
     fits = float(np.linalg.norm(update.astype(np.float64))) <= bound
@@ -54,9 +54,9 @@ def within(update: Vector, *, bound: float, deviation: float, draw: np.random.Ge
 def next_bound(bound: float, fitting: float, *, quantile: float, rate: float) -> float:
     """Return `bound * exp(-rate * (fitting - quantile))`: the bound of the next round.
 
-    `fitting` is the mean of what `within` gave, an estimate of the share of updates that the
-    bound lets pass; it is taken into [0, 1] first, since noise can throw it far out.
-    Andrew et al., NeurIPS 2021, algorithm 1.
+    `fitting` is the mean of the values of `within`, an estimate of the share of updates within the
+    bound. It is first clipped to [0, 1], because of the noise. Andrew et al., NeurIPS 2021,
+    algorithm 1.
     """
     share = min(max(fitting, 0.0), 1.0)
     return bound * exp(-rate * (share - quantile))

@@ -13,22 +13,22 @@ from fl_app.client.centroid_model import CentroidModel
 from fl_app.types import Count
 
 MOST_PARAMETERS = 2**29
-"""Of a network here: 2 GiB in float32."""
+"""Limit for a network of this module: 2 GiB in float32."""
 Width = Annotated[float, Field(gt=0, le=100)]
 P = ParamSpec("P")
 
 
 def bounded(build: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
-    """Let `build` raise ValueError for too many parameters, before it asks for their memory."""
+    """Let `build` raise ValueError for too many parameters before it allocates memory."""
 
     @wraps(build)
     def checked(*arguments: P.args, **options: P.kwargs) -> nn.Module:
-        with torch.device("meta"):  # where tensors have a shape and no memory
+        with torch.device("meta"):  # tensors without memory
             size = sum(each.numel() for each in build(*arguments, **options).parameters())
         if size > MOST_PARAMETERS:
             raise ValueError(
                 f"a network must have at most {MOST_PARAMETERS:,} parameters, got {size:,}; "
-                "lower its width or its number of centroids, or take smaller images"
+                "lower its width or its number of centroids, or use smaller images"
             )
         return build(*arguments, **options)
 
@@ -61,7 +61,7 @@ def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) 
     """Return MobileNet v1 for small images: 3,217,226 parameters for 10 classes of 3 channels.
 
     Depthwise separable convolutions with batch normalisation; `width` scales the channels.
-    For 32x32 pixels the first and one later convolution keep the size instead of halving it.
+    For 32x32 pixels, the first and one later convolution have stride 1 instead of 2.
     Howard et al., 2017, arXiv:1704.04861, table 1.
     """
     # output channels and stride of each depthwise separable convolution
@@ -87,16 +87,16 @@ def from_torchvision(
     *,
     model: Literal["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"],
 ) -> nn.Module:
-    """Return a network of torchvision by name, untrained, for images of three channels.
+    """Return an untrained network of torchvision by name, for images with three channels.
 
-    Without its dropout, which draws from torch's global generator: a run could not be repeated.
-    Raises ValueError for another number of channels.
+    It has no dropout, because dropout draws from torch's global generator and a run could not be
+    repeated. Raises ValueError for another number of channels.
     """
     from torchvision import models
 
     if shape[0] != 3:
         raise ValueError(
-            f"{model} needs images of 3 channels, got {shape[0]}; choose another network or data"
+            f"{model} needs images of 3 channels, got {shape[0]}; use another network or data"
         )
     built: nn.Module = getattr(models, model)(num_classes=classes, dropout=0.0)
     return built
@@ -104,13 +104,13 @@ def from_torchvision(
 
 @bounded
 def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None = None) -> nn.Module:
-    """Return k centroids for federated k-means, as many as classes where k is None.
+    """Return k centroids for federated k-means; k None means the number of classes.
 
-    Their first values are standard normal, as standardised points are. Raises ValueError where
-    there is neither.
+    The initial values are standard normal, like standardised points. Raises ValueError if k is
+    None and there are no classes.
     """
     if k is None and classes == 1:
-        raise ValueError("network.k must be a number where the data have no classes, got null")
+        raise ValueError("network.k must be given if the data have no classes, got null; set it")
     return CentroidModel(k or classes, prod(shape))
 
 
@@ -135,7 +135,7 @@ def _two_convolutions(
     first, second = channels
     return nn.Sequential(
         nn.Conv2d(depth, first, kernel, padding="same"),
-        nn.MaxPool2d(2),  # before the ReLU: the same function of a quarter of the entries
+        nn.MaxPool2d(2),  # before the ReLU: same result with a quarter of the work
         nn.ReLU(),
         nn.Conv2d(first, second, kernel, padding="same"),
         nn.MaxPool2d(2),

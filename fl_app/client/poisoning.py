@@ -1,6 +1,6 @@
-"""Attacks: what a malicious client does to its data before training, or to its update after.
+"""Attacks on data before training and on updates after it, as functions on arrays.
 
-Functions on arrays, used alone or through an `Attack` of fl_app.client.attacks.
+An `Attack` of fl_app.client.attacks applies them.
 """
 
 from statistics import NormalDist
@@ -18,7 +18,7 @@ def minus_grad(update: Vector) -> Vector:
 
 
 def gaussian(update: Vector, *, sigma: float, generator: np.random.Generator) -> Vector:
-    """Return noise N(0, sigma^2) of each entry (d,) instead of the update (d,).
+    """Return noise N(0, sigma^2) for each entry (d,) instead of the update (d,).
 
     Sattler et al., ICASSP 2020, section 4 (Byzantine clients).
     """
@@ -33,12 +33,12 @@ def scaled(update: Vector, *, factor: float) -> Vector:
 
 
 def zero(update: Vector) -> Vector:
-    """Return no update at all (d,): a client that only takes."""
+    """Return an update of zeros (d,): a client that contributes nothing."""
     return np.zeros_like(update)
 
 
 def random(update: Vector, *, generator: np.random.Generator) -> Vector:
-    """Return a random direction (d,) of the update's own length: no norm gives it away."""
+    """Return a random direction (d,) with the update's norm, so that the norm reveals nothing."""
     noise = generator.standard_normal(update.shape, np.float32)
     return scaled(noise, factor=float(np.linalg.norm(update) / np.linalg.norm(noise)))
 
@@ -46,10 +46,10 @@ def random(update: Vector, *, generator: np.random.Generator) -> Vector:
 def alie(updates: Vectors, *, clients: int, malicious: int, z: float | None = None) -> Vector:
     """Return `mean - z * deviation` (d,) of the colluders' honest updates (m, d).
 
-    A little is enough: near enough to the mean to pass for honest. `z` None takes the
-    largest that still leaves a majority behind, for `malicious` of `clients` in the round:
-    the normal quantile of (n - m - s) / (n - m), s = floor(n / 2 + 1) - m; 0 where the
-    colluders need no such help. Baruch et al., NeurIPS 2019, eq. 3 and algorithm 3.
+    "A little is enough": the result is close enough to the mean to look honest. `z` None means
+    the largest value with which m = `malicious` clients and some honest clients farther away are a
+    majority of n = `clients`: the normal quantile of (n - m - s) / (n - m) with
+    s = floor(n / 2 + 1) - m, but at least 0. Baruch et al., NeurIPS 2019, eq. 3 and algorithm 3.
     """
     if z is None:
         helpers = clients // 2 + 1 - malicious
@@ -62,21 +62,22 @@ def alie(updates: Vectors, *, clients: int, malicious: int, z: float | None = No
 def ipm(updates: Vectors, *, epsilon: float) -> Vector:
     """Return `-epsilon` times the mean (d,) of the colluders' honest updates (m, d).
 
-    The inner product with the true mean turns negative: a small epsilon hides among honest
-    updates, one above 1 overpowers them. Xie et al., UAI 2020, section 4.
+    The inner product of the aggregate with the true mean becomes negative. A small epsilon is hard
+    to distinguish from honest updates; a value above 1 dominates them. Xie et al., UAI 2020,
+    section 4.
     """
     mean: Vector = updates.mean(axis=0)
     return scaled(mean, factor=-epsilon)
 
 
 def full_knowledge(updates: Vectors, *, clients: int, malicious: int, factor: float) -> Vector:
-    """Return the update (d,) that turns the cohort's plain mean into `-factor` times the loyal.
+    """Return the update (d,) that makes the cohort's plain mean `-factor` times the loyal mean.
 
-    With g the mean of the loyal updates (m, d), of `clients` in the round `malicious` send
-    `-(factor * clients + clients - malicious) / malicious * g`. Whoever knows the others can
-    lead a linear rule anywhere: Blanchard et al., NeurIPS 2017, lemma 1. It stands for the
-    full-knowledge attack of FLIC (Espinoza Castellon et al., IJCNN 2022, eq. 3), whose
-    text we could not check: that formula may differ.
+    With the mean g of the loyal updates (m, d), each of the `malicious` among `clients` sends
+    `-(factor * clients + clients - malicious) / malicious * g`. A client that knows all other
+    updates determines the result of any linear rule: Blanchard et al., NeurIPS 2017, lemma 1. It
+    is used as the full-knowledge attack of FLIC (Espinoza Castellon et al., IJCNN 2022, eq. 3). We
+    could not check that text; its formula may differ.
     """
     honest = clients - malicious
     crafted: Vector = updates.mean(axis=0)
@@ -89,7 +90,7 @@ def label_flip(labels: Tensor, *, target: int) -> Tensor:
 
 
 def pairwise_flip(labels: Tensor, *, source: int, target: int) -> Tensor:
-    """Return labels (s,) in which `source` has become `target`."""
+    """Return labels (s,) in which `source` is replaced with `target`."""
     return torch.where(labels == source, target, labels)
 
 
@@ -103,9 +104,9 @@ def noisy(images: Tensor, *, low: float, high: float, generator: torch.Generator
 
 
 def trigger(images: Tensor, *, size: int, value: float) -> Tensor:
-    """Return images (s, C, H, W) with a square of `size` pixels of `value` in the far corner.
+    """Return images (s, C, H, W) with a square of `size` x `size` pixels of `value`.
 
-    The backdoor's mark. Gu et al., 2017, arXiv:1708.06733, section 4.
+    The backdoor's mark, in the lower right corner. Gu et al., 2017, arXiv:1708.06733, section 4.
     """
     marked = images.clone()
     marked[..., -size:, -size:] = value
@@ -115,9 +116,9 @@ def trigger(images: Tensor, *, size: int, value: float) -> Tensor:
 def backdoor(
     images: Tensor, labels: Tensor, *, target: int, share: float, size: int, value: float
 ) -> tuple[Tensor, Tensor]:
-    """Return images (s, C, H, W) and labels (s,), the first `share` marked and called `target`.
+    """Return images (s, C, H, W) and labels (s,), the first `share` marked and labelled `target`.
 
-    The rest stays honest, so that the model keeps its accuracy where the mark is absent.
+    The rest is unchanged, so that the model keeps its accuracy on images without the mark.
     """
     count = round(share * len(labels))
     poisoned, called = images.clone(), labels.clone()

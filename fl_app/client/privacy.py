@@ -1,13 +1,13 @@
-"""Which privacy a run gives its clients, against whom, and what they do for it.
+"""The kinds of differential privacy for clients.
 
-A privacy is a setting of the run that server and clients both know: clients apply it, and the
-server reckons from it what each has spent. The functions that it applies are those of
-fl_app.client.local_dp, and DP-SGD is that of fl_app.client.private_training.
+The kind of privacy is a setting of the run that server and clients know. Clients apply it, and
+the server computes the spent budget of each client from it. The operations are in
+fl_app.client.local_dp, and DP-SGD is in fl_app.client.private_training.
 
-Both kinds hide every entry of the model that leaves: fl_app.client.private_entries. Neither
-covers what a client says beside its model: its mean training loss, its number of samples, which
-of several models it chose, and its accuracy when it is measured. A deployment that needs those
-private too must not read them.
+Both kinds hide every entry of the model that a client changes: see fl_app.client.private_entries.
+Neither hides the values that a client sends in addition to its model: its mean training loss, its
+number of samples, its choice among several models, and its accuracy in an evaluation. A
+deployment in which these must be private must not read them.
 """
 
 from collections.abc import Mapping
@@ -28,19 +28,19 @@ from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
-Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # infinite: clip alone
+Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # infinite: only clipping
 Noise = Annotated[float, Field(ge=0, le=1e6)]
 Quantile = Annotated[float, Field(gt=0, lt=1)]
 Shape = tuple[int, ...]
 BOUND, FITTING = "clip_bound", "fitting"
-"""Names in the messages: the bound that holds this round, and whether an update was within it."""
+"""Names in the messages: the clip bound of the round, and whether an update was within it."""
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """How a run goes: its `rounds`, the share of clients in each, and one client's training.
+    """The plan of a run for one client: its `rounds`, the `participation`, and local training.
 
-    `samples` of the client, and the `batch_size` and `epochs` it trains them in.
+    `samples` is the number of the client's samples; `batch_size` and `epochs` are those of SGD.
     """
 
     rounds: int
@@ -51,50 +51,50 @@ class TrainingPlan:
 
     @property
     def rounds_of_one(self) -> int:
-        """Rounds that a client's budget must last for."""
+        """Number of rounds for which a client's budget must suffice."""
         return accountant.rounds_of_one(self.rounds, self.participation)
 
     @property
     def rate(self) -> float:
-        """Chance of a sample to be in a batch."""
+        """Probability that a batch contains a given sample."""
         return min(1.0, self.batch_size / self.samples)
 
     @property
     def steps(self) -> int:
-        """Batches of one round."""
+        """Number of batches in one round."""
         return self.epochs * max(1, round(1 / self.rate))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """What a client does for its privacy; this one does nothing."""
+    """A kind of privacy; this base class protects nothing."""
 
     kind = "none"
     of_samples = False
     """Whether the training itself is private, sample by sample."""
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError for settings that do not go with each other or with the rest.
+        """Raise ValueError for settings that contradict each other or other settings.
 
-        `module` is the network, which may be unfit for use afterwards, `shape` that of one image,
-        `deployed` whether server and clients are different machines.
+        `module` is the network, which may be unusable afterwards; `shape` is that of one image;
+        `deployed`: whether server and clients are different machines.
         """
         return
 
     def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
         """Return which entries of the model are hidden; the others are sent as received.
 
-        `flat` is the network, which may be unfit for use afterwards, `shape` that of one image.
+        `flat` is the network, which may be unusable afterwards; `shape` is that of one image.
         """
         return trainable_entries(flat.layout)
 
     def release(self, plan: TrainingPlan) -> Release | None:
-        """Return what leaves a client in one round, for the accountant; None: no privacy."""
+        """Return the release of a client in one round, for the accountant; None: no privacy."""
         return None
 
     @property
     def limit(self) -> float:
-        """The epsilon at which a client takes part no more."""
+        """The epsilon at which a client stops training."""
         return inf
 
     @property
@@ -105,26 +105,26 @@ class Privacy:
     def protect(
         self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (e,) of the hidden entries that is sent, and the metrics beside it."""
+        """Return the update (e,) of the hidden entries to send, and the metrics sent with it."""
         return update, {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Privacy):
-    """Updates leave the client as they are."""
+    """Updates are sent unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Privacy):
-    """Settings that both kinds of privacy share.
+    """Common settings of both kinds of privacy.
 
-    `randomness=seed` draws noise and batches from the run's seed, so that it can be repeated:
-    the server knows that seed and can take the noise away, so this is for experiments alone.
-    `system` takes the system's entropy, and no two runs are alike.
-    With a `noise_multiplier` the noise is given, and `epsilon`, where it is not null, is where
-    the run stops. Without one, `epsilon` and `delta` decide the noise: with `budget=run` so that
-    they hold for all rounds of a client together, with `budget=round` for each of its rounds,
-    and then the whole run costs more, is reported, and is never stopped.
+    `randomness=seed` draws noise and batches from the run's seed, so that the run can be repeated.
+    The server knows this seed and can remove the noise, so this is only for experiments. `system`
+    uses the system's entropy, and runs differ.
+    A `noise_multiplier` sets the noise; then the run stops at `epsilon`, unless it is null. Without
+    it, `epsilon` and `delta` determine the noise: with `budget=run` they hold for all rounds of a
+    client together; with `budget=round` they hold for each of its rounds. In this case the run
+    costs more; its cost is reported, and it never stops early.
     """
 
     epsilon: Epsilon | None = 10.0
@@ -135,11 +135,11 @@ class Budgeted(Privacy):
     randomness: Literal["seed", "system"] = "seed"
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError for noise that nothing decides, anyone can know or fits nothing."""
+        """Raise ValueError for undefined noise, noise known to the server, or centroids."""
         if self.epsilon is None and self.noise_multiplier is None:
             raise ValueError(
                 "privacy needs privacy.epsilon or privacy.noise_multiplier, got null for both; "
-                "give epsilon=10, or the noise and see what it costs"
+                "give privacy.epsilon=10"
             )
         if why := learner_of(module).no_privacy:
             raise ValueError(
@@ -148,12 +148,12 @@ class Budgeted(Privacy):
         if deployed and self.keyed:
             raise ValueError(
                 "privacy.randomness must be system with engine=deployment, got seed: the server "
-                "knows the seed and could take the noise away; give privacy.randomness=system"
+                "knows the seed and could remove the noise; give privacy.randomness=system"
             )
 
     @property
     def limit(self) -> float:
-        """The epsilon at which a client takes part no more."""
+        """The epsilon at which a client stops training."""
         return self.epsilon if self.epsilon is not None and self.budget == "run" else inf
 
     @property
@@ -167,24 +167,24 @@ class Budgeted(Privacy):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDp(Budgeted):
-    """Local differential privacy of a client's whole update, against the server and all behind it.
+    """Local differential privacy of a client's whole update, also against the server.
 
-    The client clips its update to `clip` and adds Gaussian noise of the standard deviation
-    `noise_multiplier * clip` to every entry before it leaves, running statistics of normalisation
-    layers included; buffers that training does not change go back as they came. Whoever sees the
-    messages, the server included, can tell the update from any other that the client might have
-    sent only as far as (epsilon, delta) allows. Two updates within the bound lie up to twice the
-    bound apart, and that is the sensitivity reckoned with. That not all clients take part in a
-    round gives no extra privacy here, since the server knows who does; it only means fewer rounds.
+    The client clips its update to `clip` and adds Gaussian noise with standard deviation
+    `noise_multiplier * clip` to every entry before it sends the update, including running
+    statistics of normalisation layers. Buffers that training does not change are sent as received.
+    An observer of the messages, including the server, can distinguish the update from any other
+    possible update only within (epsilon, delta). The sensitivity is twice the bound, the largest
+    distance between two updates within the bound. Partial participation gives no additional
+    privacy, because the server knows which clients participate; it only means fewer rounds.
 
-    `quantile` adapts the bound from round to round, so that this share of the updates is within
-    it (Andrew et al., NeurIPS 2021): a client also says, under noise of the deviation
-    `noise_multiplier`, whether its update was. The noise grows with the bound, so that a server
-    that sends a wrong one costs accuracy and no privacy.
+    `quantile` adapts the bound so that this share of the updates is within it (Andrew et al.,
+    NeurIPS 2021): a client also reports whether its update was within the bound, with noise of
+    deviation `noise_multiplier`. The noise is proportional to the bound, so that a server that
+    sends a wrong bound reduces accuracy, but not privacy.
 
-    A malicious client that attacks keeps no rules: what it forges is sent without clipping and
-    noise, and no one can see that from outside. In rounds in which it does not attack it is
-    protected as the honest are.
+    A malicious client that attacks sends its forged update without clipping and noise; other
+    participants cannot detect this. In rounds in which it does not attack it is protected like an
+    honest client.
     """
 
     kind = "local_dp"
@@ -193,7 +193,7 @@ class LocalDp(Budgeted):
     rate: PositiveFloat = 0.2
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError, beside the rest, for a buffer or a budget that cannot be."""
+        """Also raise ValueError for an unsuitable buffer, or a budget below one round's cost."""
         super().check(module, settings, shape, deployed=deployed)
         self.entries(FlatModule(module), shape)
         if self.noise_multiplier is None:
@@ -203,7 +203,7 @@ class LocalDp(Budgeted):
         if cost > self.limit:
             raise ValueError(
                 f"privacy.noise_multiplier={self.noise_multiplier:g} costs epsilon {cost:.3g} in "
-                f"one round, privacy.epsilon={self.limit:g} is less; give more noise, a larger "
+                f"one round, but privacy.epsilon={self.limit:g} is less; use more noise, a larger "
                 "epsilon, or epsilon=null"
             )
 
@@ -212,7 +212,7 @@ class LocalDp(Budgeted):
         return learnt_entries(flat.module, flat.layout, shape)
 
     def release(self, plan: TrainingPlan) -> Release:
-        """Return the update under noise, and with it, under as much, whether it was within."""
+        """Return the release of the update, and with `quantile` also of the report on its norm."""
         if self.noise_multiplier is not None:
             return accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)
         assert self.epsilon is not None
@@ -223,11 +223,11 @@ class LocalDp(Budgeted):
 
     @property
     def adaptive(self) -> bool:
-        """Whether the bound changes from round to round."""
+        """Whether the bound adapts to the updates."""
         return self.quantile is not None
 
     def next_bound(self, bound: float, fitting: float) -> float:
-        """Return the bound of the next round from the mean of what clients reported now."""
+        """Return the bound of the next round from the mean report of the clients."""
         if self.quantile is None:
             return self.clip
         return local_dp.next_bound(bound, fitting, quantile=self.quantile, rate=self.rate)
@@ -235,7 +235,7 @@ class LocalDp(Budgeted):
     def protect(
         self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
     ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (e,) clipped and with noise, and whether it was within the bound."""
+        """Return the update (e,) clipped and with noise, and the report on its norm."""
         noise = self.release(plan).noise_multiplier
         bound = float(task.get(BOUND, self.clip)) if self.adaptive else self.clip
         metrics = {}
@@ -252,25 +252,25 @@ class LocalDp(Budgeted):
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDp(Budgeted):
-    """Differential privacy of each single sample of a client, against all who see its models.
+    """Differential privacy of each single sample of a client, against everyone who sees its models.
 
-    The client trains by DP-SGD (Abadi et al., CCS 2016, algorithm 1) through Opacus: batches
-    by Poisson sampling, each sample's gradient clipped to `clip`, Gaussian noise of the
-    deviation `noise_multiplier * clip` on their sum. Whoever sees all models that the client
-    sends, the server included, can tell whether one sample was among its data only as far as
-    (epsilon, delta) allows. What holds for the client as a whole, such as its rotation or its
-    distribution of labels, is not hidden: a server can still see which clients belong together.
-    A network whose layers mix samples, or that writes into a buffer in training, is refused.
+    The client trains by DP-SGD (Abadi et al., CCS 2016, algorithm 1) with Opacus: Poisson
+    sampling of batches, each sample's gradient clipped to `clip`, and Gaussian noise with
+    deviation `noise_multiplier * clip` on their sum. An observer of all models that the client
+    sends, including the server, can detect whether a sample is in its data only within
+    (epsilon, delta). Properties of the client as a whole, such as its rotation or its label
+    distribution, are not hidden: a server can still find out which clients belong together.
+    A network whose layers mix samples, or that writes into a buffer in training, is rejected.
 
-    A malicious client trains by DP-SGD too, on poisoned data where its attack is one on data;
-    what it then forges is sent as it is.
+    A malicious client also trains by DP-SGD, on poisoned data if its attack poisons data; a
+    forged update is sent unchanged.
     """
 
     kind = "sample_dp"
     of_samples = True
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError, beside the rest, where DP-SGD cannot be done."""
+        """Also raise ValueError for a network or training without DP-SGD."""
         super().check(module, settings, shape, deployed=deployed)
         if not learner_of(module).sample_dp:
             raise ValueError(

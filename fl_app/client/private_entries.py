@@ -1,4 +1,4 @@
-"""Which entries of a model a private client says anew: the others go back as they came."""
+"""The entries of a model that a private client changes; the others are sent as received."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,24 @@ from fl_app.params import Layout
 from fl_app.types import Vector
 
 SMALLEST_SHARE = 0.01
-"""A running variance under noise is at least this share of the received one."""
+"""A running variance with noise is at least this share of the received one."""
 
 
 @dataclass(frozen=True)
 class PrivateEntries:
     """The entries of a vector (d,) that privacy hides, as slices, in order.
 
-    All others leave the client with the values that it received, bit for bit, so that nothing
-    about its data is in them. `variances` are those of the slices that must stay positive: what
-    noise has made of a running variance is cut at SMALLEST_SHARE of the received one. That looks
-    at nothing but the noisy value and the server's own, and so costs no privacy.
+    All other entries are sent exactly as received, so they reveal nothing about the client's data.
+    `variances` are the slices that must stay positive: a running variance with noise is at least
+    SMALLEST_SHARE of the received one. This uses only the noisy value and the server's value, so
+    it costs no privacy.
     """
 
     slices: tuple[slice, ...]
     variances: tuple[slice, ...] = ()
 
     def update(self, start: Vector, model: Vector) -> Vector:
-        """Return how far the entries (e,) of `model` (d,) are from those of `start` (d,)."""
+        """Return the difference (e,) between the entries of `model` (d,) and `start` (d,)."""
         parts = [model[each] - start[each] for each in self.slices]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -45,17 +45,16 @@ class PrivateEntries:
 
 
 def trainable_entries(layout: Layout) -> PrivateEntries:
-    """Return the trainable parameters: what DP-SGD hides."""
+    """Return the trainable parameters, which DP-SGD hides."""
     return PrivateEntries((layout.direction,))
 
 
 def learnt_entries(module: nn.Module, layout: Layout, shape: tuple[int, ...]) -> PrivateEntries:
-    """Return the trainable parameters and the running statistics that training moves.
+    """Return the trainable parameters and the running statistics that training changes.
 
-    Float buffers that no training pass changes are not among them: noise would destroy what the
-    network's author put there, and hide nothing. `shape` is that of one image. Raises ValueError
-    for a buffer that changes and is no mean or variance of a normalisation layer, for which
-    values make sense after noise cannot be known.
+    Float buffers that training does not change are excluded: noise would destroy their values and
+    hide nothing. `shape` is that of one image. Raises ValueError for a buffer that changes and is
+    not a mean or variance of a normalisation layer, since its valid values are unknown.
     """
     if len(layout.names) == layout.trainable:
         return trainable_entries(layout)
@@ -77,15 +76,15 @@ def _statistic(module: nn.Module, name: str) -> str:
     layer = module.get_submodule(owner)
     if not isinstance(layer, _NormBase) or leaf not in ("running_mean", "running_var"):
         raise ValueError(
-            "privacy=local_dp needs float buffers that stay as they are in training or are running "
-            f"statistics of a normalisation layer of torch, got {name}, which changes and would "
-            "leave under noise that it may not survive; use such a layer, or no float buffer"
+            "privacy=local_dp needs float buffers that training does not change, or running "
+            f"statistics of a normalisation layer of torch, got {name}, which changes and may not "
+            "be valid with noise; use such a layer, or no float buffer"
         )
     return leaf
 
 
 def _joined(slices: list[slice]) -> tuple[slice, ...]:
-    """Return slices with those that touch made one."""
+    """Return the slices, with adjacent ones merged."""
     found = slices[:1]
     for each in slices[1:]:
         if found[-1].stop == each.start:

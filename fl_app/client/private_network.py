@@ -1,8 +1,7 @@
-"""Whether a network lets each sample be private: what DP-SGD needs, tried on random images.
+"""Checks on random images whether a network is suitable for DP-SGD.
 
-The guarantee of DP-SGD rests on gradients that belong to one sample each, and on nothing else
-leaving the client. A list of known layers proves neither for a user's own layers, so the network
-itself is tried.
+DP-SGD guarantees privacy only if each gradient belongs to one sample and nothing else leaves the
+client. A list of known layers cannot prove this for a user's own layers, so the network is tested.
 """
 
 import torch
@@ -15,13 +14,13 @@ from fl_app.client.training_probe import BATCH, changed, mixing
 from fl_app.rng import global_torch_seed
 
 CLOSE = 1e-3
-"""Share of a gradient's norm that rounding may make two ways of computing it differ by."""
+"""Relative difference between two computations of a gradient that rounding can cause."""
 
 
 def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None:
-    """Raise ValueError for a network or training in which a sample has no gradient of its own.
+    """Raise ValueError for a network or training without a separate gradient for each sample.
 
-    `shape` is that of one image. The network is not fit for use afterwards.
+    `shape` is that of one image. The network is unusable afterwards.
     """
     if settings.precision != "fp32":
         raise ValueError(
@@ -30,7 +29,7 @@ def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None
         )
     if settings.epochs == 0:
         raise ValueError(
-            "client.epochs must be positive with privacy=sample_dp, got 0; nothing would be hidden"
+            "client.epochs must be positive with privacy=sample_dp, got 0; give at least 1"
         )
     _check_passes(module, shape)
     _check_layers(module)
@@ -38,25 +37,25 @@ def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None
 
 
 def _check_passes(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Raise ValueError where a forward pass mixes samples or writes into what it should not."""
+    """Raise ValueError if a forward pass mixes samples or writes into buffers."""
     written = changed(module, shape)
     mixed = mixing(module, shape)
     if mixed is not None:
         raise ValueError(
             f"privacy=sample_dp needs a network in which no layer mixes samples, got {mixed}: its "
-            "output for one sample changes with the others, as in batch normalisation; use "
-            "GroupNorm in its place, or network=small_cnn"
+            "output for one sample depends on the others, as in batch normalisation; use "
+            "GroupNorm instead, or network=small_cnn"
         )
     if written:
         raise ValueError(
-            "privacy=sample_dp needs a network whose buffers and frozen parameters stay as they "
-            f"are in training, got {', '.join(written)}: a forward pass writes into them and no "
-            "noise hides what; use GroupNorm in place of running statistics, or network=small_cnn"
+            "privacy=sample_dp needs a network whose buffers and frozen parameters do not change "
+            f"in training, got {', '.join(written)}: a forward pass writes into them without "
+            "noise; use GroupNorm instead of running statistics, or network=small_cnn"
         )
 
 
 def _check_layers(module: nn.Module) -> None:
-    """Raise ValueError for trainable layers that Opacus knows no gradients per sample of."""
+    """Raise ValueError for trainable layers for which Opacus has no gradients per sample."""
     known = ModuleValidator.VALIDATORS
     layers = [
         (f"{name or 'the network'} ({type(each).__name__})", each)
@@ -66,22 +65,22 @@ def _check_layers(module: nn.Module) -> None:
     for name, layer in layers:
         if type(layer) in known and known[type(layer)](layer):
             raise ValueError(
-                f"privacy=sample_dp needs layers with a gradient for each sample, got {name}, "
-                "which Opacus has none for; use its counterpart in opacus.layers, or "
+                f"privacy=sample_dp needs layers with a gradient for each sample, got {name}, for "
+                "which Opacus has none; use its counterpart in opacus.layers, or "
                 "network=small_cnn"
             )
         if any(True for _ in layer.buffers()):
             raise ValueError(
                 "privacy=sample_dp needs trainable parameters apart from buffers, got both in "
-                f"{name}; hold its own parameters in a submodule that has no buffer"
+                f"{name}; move its parameters to a submodule without buffers"
             )
 
 
 def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
-    """Raise ValueError for parameters of which Opacus's gradients per sample are not the true ones.
+    """Raise ValueError for parameters with wrong gradients per sample in Opacus.
 
-    It takes the first dimension of a layer's input for the batch. Where that is another, as in an
-    embedding of positions, it bounds the gradients of positions, and a sample's is not bounded.
+    Opacus assumes that the first dimension of a layer's input is the batch. If it is another one,
+    as in an embedding of positions, the gradients of positions are bounded, not those of samples.
     """
     draw = torch.Generator().manual_seed(0)
     batch = torch.randn((BATCH, *shape), generator=draw)
@@ -89,10 +88,10 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
     with hooked(module):
         try:
             torch.autograd.backward(_scores(module, batch).sum())
-        except Exception as error:  # whatever Opacus finds no way through
+        except Exception as error:  # Opacus can fail in any way
             raise ValueError(
-                "privacy=sample_dp needs a network that Opacus finds gradients per sample of, got "
-                f"{type(error).__name__}: {error}; take out in-place layers, or use small_cnn"
+                "privacy=sample_dp needs a network with gradients per sample in Opacus, got "
+                f"{type(error).__name__}: {error}; remove in-place layers, or use small_cnn"
             ) from error
         found = {name: getattr(p, "grad_sample", None) for name, p in parameters.items()}
     for row in range(BATCH):
@@ -102,16 +101,16 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
             if not _agree(each, expected, row):
                 raise ValueError(
                     "privacy=sample_dp needs a gradient for each sample of every trainable "
-                    f"parameter, got {name}, of which Opacus finds none or a wrong one; give its "
+                    f"parameter, got {name}, for which Opacus finds none or a wrong one; give its "
                     "layer an input with the batch as first dimension (positions expanded to the "
                     "batch), or freeze it"
                 )
 
 
 def _scores(module: nn.Module, images: Tensor) -> Tensor:
-    """Return scores (BATCH, classes) of a training pass, under the same draws each time.
+    """Return scores (BATCH, classes) of a training pass, with the same random draws each time.
 
-    Squared, for sums of outputs may have gradients that are zero.
+    They are squared, because the sum of outputs can have zero gradients.
     """
     with global_torch_seed(0):
         scores: Tensor = module(images.clone()).square()
@@ -119,7 +118,7 @@ def _scores(module: nn.Module, images: Tensor) -> Tensor:
 
 
 def _agree(found: Tensor | None, expected: Tensor | None, row: int) -> bool:
-    """Whether Opacus's gradient of a sample is the true one, up to rounding."""
+    """Whether Opacus's gradient of a sample is correct up to rounding."""
     if not isinstance(found, Tensor) or expected is None or len(found) != BATCH:
         return False
     apart = (found[row] - expected).norm()

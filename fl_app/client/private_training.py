@@ -1,4 +1,4 @@
-"""DP-SGD on one client: Poisson batches, each sample's gradient clipped, noise on their sum."""
+"""DP-SGD on one client: Poisson sampling, clipped gradients per sample, noise on their sum."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's ho
 
 @dataclass(frozen=True)
 class Bounded:
-    """How gradients are bounded and hidden: `release` says how much noise, `clip` of what."""
+    """The bound of gradients: `clip`, and the noise of `release` relative to it."""
 
     release: Release
     clip: float
@@ -55,11 +55,11 @@ def train_privately(
 ) -> TrainingResult:
     """Train from `job.start` by DP-SGD through Opacus; the loss is the mean of the last epoch.
 
-    Abadi et al., CCS 2016, algorithm 1: every step draws each sample with the chance `rate`,
+    Abadi et al., CCS 2016, algorithm 1: every step draws each sample with probability `rate`,
     clips its gradient to `clip`, adds Gaussian noise of `noise_multiplier * clip` to the sum and
-    divides by the expected batch. Noise comes from `job.noise`. The step is that of plain SGD
-    with the momentum and weight decay given; FedProx's term depends on no sample and is added
-    after the noise.
+    divides by the expected batch size. The noise comes from `job.noise`. The step is that of SGD
+    with momentum and weight decay. FedProx's term does not depend on samples and is added after
+    the noise.
     """
     began = perf_counter()
     flat.load(job.start)
@@ -88,16 +88,16 @@ def train_privately(
 
 
 def _batches(samples: int, release: Release, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield the samples of each step: each with the same chance, on its own; maybe none."""
+    """Yield the samples of each step, drawn independently; a batch can be empty."""
     for _ in range(release.steps):
         yield torch.nonzero(torch.rand(samples, generator=generator) < release.rate).flatten()
 
 
 @contextmanager
 def _contiguous(module: nn.Module) -> Iterator[None]:
-    """Lay kernels out plainly for a while: Opacus 1.6 unfolds images by the strides of plain ones.
+    """Use the contiguous memory format for kernels during the block.
 
-    With channels last its per-sample gradients of a convolution are those of scrambled images.
+    With channels last, Opacus 1.6 computes wrong per-sample gradients of convolutions.
     """
     kernels = [(p, p.data) for p in module.parameters() if p.dim() == 4]
     for parameter, data in kernels:
@@ -114,9 +114,9 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 def _per_sample(
     flat: FlatModule, settings: Settings, bounded: Bounded, job: TrainingJob
 ) -> Iterator[DPOptimizer]:
-    """Give the module per-sample gradients, and an optimiser that bounds and hides them."""
+    """Yield an optimiser that clips per-sample gradients of the module and adds noise."""
     if job.noise is None:
-        raise ValueError("DP-SGD needs a generator for its noise; build clients by the wiring")
+        raise ValueError("job.noise must be a generator for DP-SGD, got None; use client_wiring")
     device = job.labels.device
     noise = torch.Generator(device).manual_seed(job.noise.initial_seed())
     plain = torch.optim.SGD(
@@ -137,7 +137,7 @@ def _per_sample(
 
 @contextmanager
 def hooked(module: nn.Module) -> Iterator[None]:
-    """Let each backward pass give the parameters a `grad_sample`, for a while."""
+    """Let each backward pass in the block set `grad_sample` of the parameters."""
     hooks = GradSampleModule(module, loss_reduction="sum")
     try:
         yield

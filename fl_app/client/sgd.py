@@ -27,10 +27,9 @@ class SgdLearner(Learner):
     in_cohort = False
 
     def train(self, job: TrainingJob) -> TrainingResult:
-        """Train from `job.start`; with the clients of the cohort where they train as one."""
+        """Train from `job.start`, together with the cohort if this learner is fused."""
         if self.in_cohort and gathered():
-            # before it meets the others: a bad start is one client's own
-            self.flat.layout.check(job.start)
+            self.flat.layout.check(job.start)  # a wrong start must fail only this client
             fused = partial(_fused, self.flat, self.settings)
             result: TrainingResult = together(job, partial(as_fits, fused))
             return result
@@ -48,7 +47,7 @@ class SgdLearner(Learner):
 
     @classmethod
     def fuses(cls, module: nn.Module) -> bool:
-        """Whether `module` has nothing that clients cannot train as one computation."""
+        """Whether clients can train `module` as one computation."""
         return can_fuse(module)
 
     def fused(self) -> Self:
@@ -56,7 +55,7 @@ class SgdLearner(Learner):
         return self._in_cohort(self.fuses(self.flat.module))
 
     def alone(self) -> Self:
-        """Return a learner on the same network that waits for no cohort."""
+        """Return a learner on the same network that trains without a cohort."""
         return self._in_cohort(False)
 
     def _in_cohort(self, in_cohort: bool) -> Self:
@@ -68,9 +67,9 @@ class SgdLearner(Learner):
 def as_fits(
     run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
 ) -> list[TrainingResult]:
-    """Run the jobs at once, or in halves, again and again, while they do not fit the device.
+    """Run the jobs at once; while they exceed the memory of the device, in halves.
 
-    Raises torch.OutOfMemoryError when one alone does not.
+    Raises torch.OutOfMemoryError if a single job exceeds it.
     """
     states = [job.generator.get_state() for job in jobs]
     try:
@@ -78,9 +77,9 @@ def as_fits(
     except torch.OutOfMemoryError:
         if len(jobs) == 1:
             raise
-    # outside the handler, which would hold on to what did not fit
+    # outside the handler, in which the exception would keep the memory allocated
     half = (len(jobs) + 1) // 2
-    log.warning("%d clients do not fit the device at once; trying %d", len(jobs), half)
+    log.warning("%d clients exceed the memory of the device; trying %d", len(jobs), half)
     for job, state in zip(jobs, states, strict=True):
         job.generator.set_state(state)
     return as_fits(run, jobs[:half]) + as_fits(run, jobs[half:])

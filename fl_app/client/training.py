@@ -32,10 +32,10 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """Mean cross-entropy and share of right answers in [0, 1] over `samples` samples.
+    """Mean cross-entropy and accuracy in [0, 1] over `samples` samples.
 
-    Of centroids: mean squared distance, and `table` (k, c), the points of each class nearest
-    to each centroid.
+    For centroids: mean squared distance, accuracy, and `table` (k, c), the number of points of
+    each class nearest to each centroid.
     """
 
     loss: float
@@ -54,9 +54,9 @@ def train(
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
-    `images` (s, C, H, W) and `labels` (s,) live on the module's device; `generator` (CPU)
-    orders the samples of each epoch anew. Zero epochs change nothing and give NaN-free 0.0.
-    Frozen parameters stay as they are, also under weight decay.
+    `images` (s, C, H, W) and `labels` (s,) are on the module's device; `generator` (CPU)
+    shuffles the samples in each epoch. With zero epochs nothing changes and the loss is 0.0.
+    Frozen parameters do not change, even with weight decay.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
@@ -87,22 +87,22 @@ def train(
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters that training moves, in the order of the flat vector."""
+    """Return the trainable parameters, in the order of the flat vector."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def epoch_order(samples: int, generator: torch.Generator) -> Tensor:
-    """Return the order (samples,) in which one epoch sees the samples."""
+    """Return the order (samples,) of the samples in one epoch."""
     return torch.randperm(samples, generator=generator)
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Return the context in which a forward pass of this precision runs."""
+    """Return the context for a forward pass with this precision."""
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) -> None:
-    """Add the gradient of FedProx's proximal term, mu * (w - w_start), to each one's own."""
+    """Add the gradient of FedProx's proximal term, mu * (w - w_start), to each gradient."""
     for parameter, start in zip(parameters, starts, strict=True):
         if parameter.grad is not None:
             parameter.grad.add_(parameter.detach() - start, alpha=proximal)

@@ -1,8 +1,8 @@
-"""What a network does in training, found by training-mode passes over random images.
+"""Properties of a network in training, found by training-mode passes over random images.
 
-Privacy needs to know two things that no list of layer types can tell of a user's own layers:
-whether one sample's output depends on the others of its batch, and which tensors a forward pass
-writes into. Both are properties of the network alone: no client's data are used.
+Privacy needs two properties that a list of layer types cannot give for a user's own layers:
+whether the output for a sample depends on the other samples of its batch, and which tensors a
+forward pass writes into. No client data are used.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from fl_app.rng import global_torch_seed
 
 BATCH = 3
 TRIALS = 4
-"""Draws of weights, images and dropout: in one, a row may be zero all through and tell nothing."""
+"""Number of random draws of weights, images and dropout; one draw alone can miss a dependence."""
 Shape = tuple[int, ...]
 Held = dict[str, Tensor]
 
@@ -25,7 +25,7 @@ Held = dict[str, Tensor]
 def changed(module: nn.Module, shape: Shape) -> tuple[str, ...]:
     """Return the names of buffers and frozen parameters that two training passes write into.
 
-    `shape` is that of one image. Raises ValueError for a network that random images fail on.
+    `shape` is that of one image. Raises ValueError for a network that fails on random images.
     """
     module.train()
     before = _held(module)
@@ -42,12 +42,12 @@ def changed(module: nn.Module, shape: Shape) -> tuple[str, ...]:
 
 
 def mixing(module: nn.Module, shape: Shape) -> str | None:
-    """Return what mixes the samples of a batch, by its name in the module; None: nothing does.
+    """Return the name of the submodule that mixes the samples of a batch; None if none does.
 
-    The output for a sample must stay bit for bit, under the same draws, whatever the other
-    samples are. The parameters are moved a little first, for weights that start at zero may hide
-    a dependence: the module is not fit for use afterwards. Raises ValueError for a network that
-    random images fail on, or that answers the same batch differently under the same draws.
+    With the same random draws, the output for a sample must be exactly the same for all other
+    samples. The parameters are changed a little first, because weights of zero can hide a
+    dependence, so the module is unusable afterwards. Raises ValueError for a network that fails on
+    random images, or whose output for the same batch and the same draws varies.
     """
     module.train()
     found = (_mixing(module, shape, seed) for seed in range(TRIALS))
@@ -62,9 +62,9 @@ def _mixing(module: nn.Module, shape: Shape, seed: int) -> str | None:
     again = _trace(module, batch, seed)
     if not same(first[-1].outputs[0], again[-1].outputs[0]):
         raise ValueError(
-            "privacy=sample_dp needs a network whose output depends on its input and torch's "
-            "global generator alone, got one that answers the same batch differently; let no "
-            "layer hold a state between batches or a generator of its own"
+            "privacy=sample_dp needs a network whose output depends only on its input and torch's "
+            "global generator, got one whose output for the same batch varies; remove state "
+            "between batches and other generators from its layers"
         )
     for row, other in enumerate(others):
         other[row] = batch[row]
@@ -77,7 +77,7 @@ def _mixing(module: nn.Module, shape: Shape, seed: int) -> str | None:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of a submodule: the tensors that went in and came out."""
+    """One call of a submodule, with its input and output tensors."""
 
     name: str
     inputs: list[Tensor]
@@ -85,10 +85,10 @@ class _Call:
 
 
 def _guilty(first: list[_Call], second: list[_Call], row: int) -> str | None:
-    """Return the first module, in order of completion, that makes a row differ; None: none does.
+    """Return the first module, in order of completion, whose output for a row differs, or None.
 
-    Only the output of the whole network decides: dimension 0 of a tensor within may be another
-    than the batch.
+    None is decided by the output of the whole network, because dimension 0 of an inner tensor may
+    not be the batch.
     """
     if _same_row(first[-1].outputs, second[-1].outputs, row):
         return None
@@ -100,7 +100,7 @@ def _guilty(first: list[_Call], second: list[_Call], row: int) -> str | None:
 
 
 def _same_row(some: list[Tensor], others: list[Tensor], row: int) -> bool:
-    """Whether the part of one sample is the same in all tensors."""
+    """Whether the part of one sample is equal in all tensors."""
     return len(some) == len(others) and all(
         a.shape == b.shape and same(_row(a, row), _row(b, row))
         for a, b in zip(some, others, strict=True)
@@ -108,20 +108,20 @@ def _same_row(some: list[Tensor], others: list[Tensor], row: int) -> bool:
 
 
 def _row(tensor: Tensor, row: int) -> Tensor:
-    """Return the part of one sample: a row, or several where rows are parts of samples."""
+    """Return the part of one sample: a row, or several rows if a sample has several."""
     apart = tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % BATCH == 0
     return tensor.reshape(BATCH, -1)[row] if apart else tensor
 
 
 def same(some: Tensor, others: Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN beside NaN included."""
+    """Whether two tensors have the same values; NaN equals NaN."""
     if some.shape != others.shape or some.dtype != others.dtype:
         return False
     return bool(((some == others) | (some.isnan() & others.isnan())).all())
 
 
 def _trace(module: nn.Module, images: Tensor, seed: int) -> list[_Call]:
-    """Return the calls of all submodules of one pass, in the order in which they end."""
+    """Return the calls of all submodules in one pass, in the order of completion."""
     calls: list[_Call] = []
     with _recording(module, calls):
         _forward(module, images, seed)
@@ -165,26 +165,26 @@ def _tensors(values: object) -> list[Tensor]:
 
 
 def _forward(module: nn.Module, images: Tensor, seed: int = 0) -> None:
-    """Pass images (BATCH, C, H, W) through; raises ValueError where no output a sample comes."""
+    """Run a forward pass on images (BATCH, C, H, W); raises ValueError without one row each."""
     try:
         with global_torch_seed(seed):
             output = module(images.clone())
-    except Exception as error:  # whatever a user's layer may raise
+    except Exception as error:  # a user's layer can raise anything
         raise ValueError(
             f"privacy must try the network in training mode on random images of shape "
-            f"{tuple(images.shape)}, got {type(error).__name__}: {error}; choose a network for "
+            f"{tuple(images.shape)}, got {type(error).__name__}: {error}; use a network for "
             "images of this shape"
         ) from error
     if not isinstance(output, Tensor) or output.dim() == 0 or len(output) != len(images):
         given = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise ValueError(
-            f"privacy needs a network that gives one row of scores a sample, got {given} for "
+            f"privacy needs a network that returns one row of scores per sample, got {given} for "
             f"{len(images)} samples; return a tensor (samples, classes)"
         )
 
 
 def _images(shape: Shape, batches: int, seed: int = 0) -> Iterator[Tensor]:
-    """Yield batches of random images, the same whenever they are asked for."""
+    """Yield batches of random images, the same for the same seed."""
     draw = torch.Generator().manual_seed(seed)
     for _ in range(batches):
         yield torch.randn((BATCH, *shape), generator=draw)
@@ -192,7 +192,7 @@ def _images(shape: Shape, batches: int, seed: int = 0) -> Iterator[Tensor]:
 
 @torch.no_grad()
 def _stir(module: nn.Module, seed: int) -> None:
-    """Move every trainable parameter by a tenth of its size, and those that are zero off it."""
+    """Add noise to every trainable parameter: a tenth of its size, or 0.01 if it is zero."""
     draw = torch.Generator().manual_seed(1 + seed)
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -202,14 +202,14 @@ def _stir(module: nn.Module, seed: int) -> None:
 
 
 def _held(module: nn.Module) -> Held:
-    """Return a copy of what no optimiser moves: buffers and frozen parameters."""
+    """Return a copy of buffers and frozen parameters, which no optimiser changes."""
     frozen = [each for each in module.named_parameters() if not each[1].requires_grad]
     return {name: t.detach().clone() for name, t in [*module.named_buffers(), *frozen]}
 
 
 @torch.no_grad()
 def _restore(module: nn.Module, held: Held) -> None:
-    """Set buffers and frozen parameters back, those included that were replaced or removed."""
+    """Restore buffers and frozen parameters, including those that were replaced or removed."""
     for name, value in held.items():
         owner, _, leaf = name.rpartition(".")
         place = module.get_submodule(owner)

@@ -1,1 +1,1 @@
-"""Data sets, and how they are split among clients."""
+"""Data sets and their partition among clients."""

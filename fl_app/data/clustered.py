@@ -1,4 +1,4 @@
-"""Populations split by where points lie, for federated k-means."""
+"""Populations split by clusters of points, for federated k-means."""
 
 import threading
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fl_app.rng import generator
 from fl_app.types import Count
 
 MOST_STEPS = 5
-"""Steps of the k-means that parts the points: Holzer et al. take no more, to keep it rough."""
+"""Steps of the k-means that splits the points; Holzer et al. use so few to keep it coarse."""
 
 
 def non_iid(
@@ -26,10 +26,10 @@ def non_iid(
     train_samples: Count | None = None,
     test_samples: Count | None = None,
 ) -> Population:
-    """Return clients that hold one cluster each of a k-means with as many clusters as clients.
+    """Return clients that each have one cluster of a k-means with as many clusters as clients.
 
-    `train_samples` and `test_samples` are means per client; None: all there are. Test samples
-    go to the nearest cluster. Holzer et al., 2023, experiments.
+    `train_samples` and `test_samples` are means per client; None: all samples. Test samples are
+    assigned to the nearest cluster. Holzer et al., 2023, experiments.
     """
     return _split(dataset, seed, clients, train_samples, test_samples, iid_share=0.0)
 
@@ -42,10 +42,10 @@ def half_iid(
     train_samples: Count | None = None,
     test_samples: Count | None = None,
 ) -> Population:
-    """Return clients that hold an equal share of one half of the points, and of the other a
-    cluster each, as `non_iid` deals them.
+    """Return clients that share one half of the points equally and the other by clusters.
 
-    Holzer et al., 2023, experiments; the halves are as in the code that its authors published.
+    The second half is assigned as by `non_iid`. Holzer et al., 2023, experiments; the halves are
+    as in the published code of the authors.
     """
     return _split(dataset, seed, clients, train_samples, test_samples, iid_share=0.5)
 
@@ -60,12 +60,12 @@ def _split(
     iid_share: float,
 ) -> Population:
     split = Split(dataset, seed, clients, train_samples, test_samples, iid_share)
-    # nobody planted groups of clients here
+    # there are no planted groups of clients
     return Population(dataset, Part(split, 0), Part(split, 1), np.full(clients, -1))
 
 
 class Split:
-    """Who holds which samples, worked out when a client is first asked for."""
+    """The samples of each client, computed when they are first needed."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Split:
         self._lists: tuple[list[np.ndarray], list[np.ndarray]] | None = None
         if self.counts[0] * (1 - iid_share) < clients:
             raise ValueError(
-                f"{clients} clusters need as many points, the data set has {self.counts[0]}; "
-                "lower population.clients"
+                f"{clients} clusters need at least {clients} points, the data set has "
+                f"{self.counts[0]}; lower population.clients"
             )
 
     @property
@@ -116,7 +116,7 @@ class Split:
         )
 
     def _halves(self, available: int, count: int, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the samples that are dealt, and those that go by clusters."""
+        """Return the samples that are shared equally, and those that are split by clusters."""
         order = generator(self.seed, purpose=purpose).permutation(available)[:count]
         cut = round(count * self.iid_share)
         return order[:cut], np.sort(order[cut:])
@@ -143,6 +143,6 @@ class Part(Sequence[np.ndarray]):
 
 
 def _points(images: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Return some images as points (s, d); scaling all pixels alike changes no cluster."""
+    """Return some images as points (s, d); a common scale of all pixels changes no cluster."""
     points: np.ndarray = images[indices].reshape(len(indices), -1).astype(np.float32)
     return points

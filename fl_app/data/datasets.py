@@ -17,15 +17,15 @@ Pixels = Annotated[int, Field(gt=0, le=10_000)]
 
 
 class DataError(ValueError):
-    """Data that a run needs are not where it looks for them."""
+    """The data of a run are missing or have the wrong form."""
 
 
 @dataclass(frozen=True)
 class Dataset:
     """Images as bytes (N, C, H, W) and labels (N,) in [0, classes), for training and test.
 
-    Points are float32 (N, 1, 1, d), taken as they are; one class means that none are known.
-    Pixels become float32 when a client takes its share: scaled to [0, 1], then, with
+    Points are float32 (N, 1, 1, d) and are not scaled; one class means that classes are unknown.
+    Pixels become float32 when a client loads its samples: they are scaled to [0, 1] and, with
     `moments`, standardised per channel by the mean and deviation of the training images.
     """
 
@@ -66,7 +66,7 @@ def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> D
     from sklearn.datasets import load_digits
 
     loaded = load_digits()
-    # the embedded images count 0..16: brought to the 0..255 of every other data set
+    # the embedded images have values 0..16; all other data sets have 0..255
     images = np.round(loaded.images[:, None] * (255 / 16)).astype(np.uint8)
     order = generator(seed, purpose="digits split").permutation(len(images))
     cut = round(len(images) * test_share)
@@ -76,7 +76,7 @@ def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> D
 
 
 def mnist(*, root: Text, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
-    """Load MNIST from `root`/MNIST/raw, or download it; raises DataError when neither works."""
+    """Load MNIST from `root`/MNIST/raw, or download it; raises DataError if both fail."""
     return _torchvision("MNIST", root, download, standardise)
 
 
@@ -105,8 +105,8 @@ def emnist(
 ) -> Dataset:
     """Load a split of EMNIST from `root`/EMNIST/raw, or download it; raises DataError.
 
-    The files hold each image mirrored along its diagonal: here they stand upright, as MNIST's.
-    Cohen et al., IJCNN 2017.
+    The images in the files are transposed; here they are upright as in MNIST. Cohen et al.,
+    IJCNN 2017.
     """
     from torchvision import datasets
 
@@ -116,13 +116,13 @@ def emnist(
             datasets.EMNIST(root=root, split=split, train=part, download=download)
             for part in (True, False)
         )
-    except Exception as error:  # each mirror fails in its own way: no network, bad archive
+    except Exception as error:  # mirrors fail in different ways: no network, bad archive
         raise DataError(
             f"EMNIST is not at {place} and could not be downloaded; get gzip.zip from NIST's page "
             f"of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz there, unzipped, or point "
             f"data.root at a folder that has them ({error})"
         ) from error
-    first = int(split == "letters")  # which count from 1
+    first = int(split == "letters")  # the labels of letters start at 1
     arrays = (_upright(train.data), np.asarray(train.targets) - first,
               _upright(test.data), np.asarray(test.targets) - first)  # fmt: skip
     return _dataset(f"emnist {split}", arrays, len(train.classes) - first, standardise)
@@ -135,7 +135,7 @@ def _upright(images: Any) -> np.ndarray:
 def image_folder(
     *, root: Text, size: Pixels | None = None, standardise: bool = True, seed: int
 ) -> Dataset:
-    """Load `root`/{train,test}/<class>/<image>, resized to `size` pixels square where given.
+    """Load `root`/{train,test}/<class>/<image>, resized to `size` x `size` pixels if given.
 
     Raises DataError for a folder of another form, or images of several sizes without `size`.
     """
@@ -167,7 +167,7 @@ def _pixels(folder: Any, size: int | None) -> np.ndarray:
     shapes = {image.size for image in images}
     if len(shapes) > 1:
         raise DataError(
-            f"images must be of one size, got {sorted(shapes)[:4]}; give data.size=<pixels>"
+            f"images must have the same size, got {sorted(shapes)[:4]}; give data.size=<pixels>"
         )
     return np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
 
@@ -182,7 +182,7 @@ def _torchvision(
             getattr(datasets, name)(root=root, train=part, download=download)
             for part in (True, False)
         )
-    except Exception as error:  # each mirror fails in its own way: no network, bad archive
+    except Exception as error:  # mirrors fail in different ways: no network, bad archive
         raise DataError(
             f"{name} is not at {Path(root) / (place or f'{name}/raw')} and could not be "
             "downloaded; put its files there or point data.root at a folder that has them "
@@ -208,7 +208,7 @@ def _dataset(name: str, arrays: tuple[np.ndarray, ...], classes: int, standardis
 def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation per channel (C,) of pixels scaled to [0, 1].
 
-    Counted over the 256 values that a byte can have: exact, and without a float copy.
+    Computed from the counts of the 256 byte values: exact and without a float copy.
     """
     values = np.arange(256) / 255
     counts = np.stack([np.bincount(c.ravel(), minlength=256) for c in images.swapaxes(0, 1)])

@@ -1,4 +1,4 @@
-"""Data sets of the hub that flwr-datasets reads: FEMNIST, or any other images by name."""
+"""Image data sets from the hub of flwr-datasets by name, such as FEMNIST."""
 
 from typing import Any
 
@@ -20,30 +20,29 @@ def hub(
     standardise: bool = True,
     seed: int,
 ) -> Dataset:
-    """Load `name` through flwr-datasets, by default all of its training split.
+    """Load `name` with flwr-datasets, by default its whole training split.
 
-    `image` and `label` name its columns; `samples` of it are drawn by the seed, and
-    `test_share` of these are the test data. FEMNIST: Caldas et al., 2018, 62 classes of
-    28x28. Raises DataError without the package, the network or the columns.
+    `image` and `label` are the names of its columns. `samples` of it are drawn with the seed, and
+    `test_share` of these are the test data. FEMNIST (Caldas et al., 2018) has 62 classes of 28x28
+    images. Raises DataError without the package, the network or the columns.
     """
     try:
         from flwr_datasets import FederatedDataset
     except ImportError as error:
         raise DataError(
-            f"data from the hub need flwr-datasets, which is not installed ({error}); "
-            "install fl-app[hub]"
+            f"data from the hub need the package flwr-datasets ({error}); install fl-app[hub]"
         ) from error
     try:
         loaded = FederatedDataset(dataset=name, partitioners={}).load_split(split)
-    except Exception as error:  # the hub fails in many ways: no network, no such name
+    except Exception as error:  # the hub fails in different ways: no network, unknown name
         raise DataError(
-            f"{name} could not be loaded from the hub; check data.name and data.split, or fetch "
-            f"it once where there is a network and set HF_HOME to that cache ({error})"
+            f"{name} could not be loaded from the hub; check data.name and data.split, or "
+            f"download it once with a network and set HF_HOME to that cache ({error})"
         ) from error
     if not {image, label} <= set(loaded.column_names):
         raise DataError(
             f"data.image={image} and data.label={label} must be columns of {name}, which has "
-            f"{', '.join(loaded.column_names)}; name two of them"
+            f"{', '.join(loaded.column_names)}; use two of them"
         )
     order = generator(seed, purpose="hub split").permutation(len(loaded))[:samples]
     chosen = loaded.select(order)
@@ -57,10 +56,10 @@ def hub(
 
 
 def _pixels(rows: Any, image: str) -> np.ndarray:
-    """Return all images as bytes (N, C, H, W), pictures or arrays alike."""
+    """Return all images, given as pictures or as arrays, as bytes (N, C, H, W)."""
     images = [np.asarray(row[image]) for row in rows]
     shapes = {each.shape for each in images}
     if len(shapes) > 1:
-        raise DataError(f"images must be of one size, got {sorted(shapes)[:4]}; choose other data")
+        raise DataError(f"images must have the same size, got {sorted(shapes)[:4]}; use other data")
     stacked = np.stack(images).astype(np.uint8)
     return stacked[:, None] if stacked.ndim == 3 else stacked.transpose(0, 3, 1, 2)

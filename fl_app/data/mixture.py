@@ -1,4 +1,4 @@
-"""Populations whose clients differ in two ways at once."""
+"""Populations whose clients differ in two ways."""
 
 from dataclasses import replace
 
@@ -22,12 +22,12 @@ def dirichlet_rotation(
     train_samples: Count | None = None,
     test_samples: Count | None = None,
 ) -> Population:
-    """Return label skew, each client its own distribution, and a random rotation per client.
+    """Return clients with different label distributions and random rotations.
 
-    Rotations are drawn from the `groups` multiples of 360 / groups degrees, each as often as
-    the others, and are the planted groups: the label skew is what a method must see past. A
-    large number of groups comes near to any angle at all. Augello et al., PerCom Workshops
-    2023, section IV, where labels follow Dirichlet(alpha) as by `population.dirichlet`.
+    Rotations are drawn from the `groups` multiples of 360 / groups degrees, all equally often.
+    They are the planted groups; a method should ignore the label skew. A large number of groups
+    approximates arbitrary angles. Labels follow Dirichlet(alpha) as in `population.dirichlet`.
+    Augello et al., PerCom Workshops 2023, section IV.
     """
     skewed = dirichlet(
         dataset, seed=seed, clients=clients, alpha=alpha,

@@ -1,4 +1,4 @@
-"""Which samples each client holds: index lists only, never the data."""
+"""Partitions of samples among clients, as lists of indices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ def iid(
 ) -> list[np.ndarray]:
     """Split shuffled samples into `clients` disjoint lists of `samples` each.
 
-    None: as many as all can have. Raises ValueError when there are not enough.
+    None: as many as possible. Raises ValueError if there are too few samples.
     """
     each = samples_each(len(labels), clients, samples)
     order = draw.permutation(len(labels))
@@ -21,9 +21,9 @@ def iid(
 
 
 class WithReplacement(Sequence[np.ndarray]):
-    """Lists of `samples` each, drawn with replacement when a client asks: for any number.
+    """Lists of `samples` each, drawn with replacement on access, for any number of clients.
 
-    A client's list depends on (seed, purpose, client) alone, and costs nothing before.
+    A client's list depends only on (seed, purpose, client) and needs no memory before.
     """
 
     def __init__(
@@ -31,8 +31,8 @@ class WithReplacement(Sequence[np.ndarray]):
     ) -> None:
         if samples is None:
             raise ValueError(
-                "drawing with replacement needs population.train_samples and .test_samples, got "
-                "null; give both"
+                "population.draw=replacement needs population.train_samples and .test_samples, "
+                "got null; give both"
             )
         self.available, self.clients, self.samples = available, clients, samples
         self.seed, self.purpose = seed, purpose
@@ -51,7 +51,7 @@ def by_size(
     """Split shuffled samples into disjoint lists of the given sizes, whose sum must fit."""
     if sum(sizes) > len(labels):
         raise ValueError(
-            f"the sizes must sum to at most the {len(labels)} samples there are, got "
+            f"the sum of the sizes must be at most {len(labels)}, the number of samples, got "
             f"{sum(sizes)}; lower population.train_samples"
         )
     order = draw.permutation(len(labels))
@@ -63,7 +63,7 @@ def by_counts(
 ) -> list[np.ndarray]:
     """Split samples into disjoint lists with exactly `counts` (n, c) of each class.
 
-    Raises ValueError naming the first class of which there are too few.
+    Raises ValueError for the first class with too few samples.
     """
     piles = [draw.permutation(np.flatnonzero(labels == c)) for c in range(counts.shape[1])]
     for c, (pile, needed) in enumerate(zip(piles, counts.sum(axis=0), strict=True)):
@@ -91,8 +91,9 @@ def by_distribution(
 ) -> list[np.ndarray]:
     """Split samples into disjoint lists that follow class distributions (n, c), row by row.
 
-    A client whose class has run out takes from the others in proportion to its own
-    distribution, and, when those are out too, from whatever is left: sizes always hold.
+    If a class has no samples left, a client draws from the other classes in proportion to its own
+    distribution, and if these are empty too, uniformly from the remaining classes. All lists have
+    the same size.
     """
     each = samples_each(len(labels), len(distributions), samples)
     piles = [
@@ -119,7 +120,7 @@ def _substitute(
 
 
 def samples_each(available: int, clients: int, samples: int | None) -> int:
-    """Return how many samples a client gets; raises ValueError when there are too few."""
+    """Return the number of samples per client; raises ValueError if there are too few."""
     each = available // clients if samples is None else samples
     if each < 1 or each * clients > available:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Points without pictures: synthetic blobs, and tables that clients bring."""
+"""Data sets of points: synthetic blobs, and tables of the clients."""
 
 from pathlib import Path
 
@@ -10,9 +10,9 @@ from fl_app.rng import generator
 from fl_app.types import Count, NonNegativeInt, Seed, Text
 
 MOST_COORDINATES = 2**28
-"""Of the points that are drawn: 2 GiB in double precision."""
+"""Limit for the drawn points: 2 GiB in double precision."""
 TEST_SHARE = 0.2
-"""Of the training samples, drawn besides as test data."""
+"""Number of additional test samples, as a share of the training samples."""
 
 
 def blobs(
@@ -25,17 +25,18 @@ def blobs(
     draw: Seed | None = None,
     seed: int,
 ) -> Dataset:
-    """Draw Gaussian blobs around centres uniform in [-1, 1]^d, and outliers uniform there.
+    """Draw Gaussian blobs around uniform centres in [-1, 1]^d, and uniform outliers there.
 
-    A point's class is its centre; outliers are a class of their own, the last. `draw` numbers
-    the points that all seeds of a sweep share; None: each seed draws its own. Holzer et al.,
-    2023, experiments: five centres in the plane, deviation 0.2, 10,000 points and 100 outliers.
+    The class of a point is its centre; outliers are one more class, the last. `draw` is a seed of
+    the points, for sweeps in which all seeds share the same points; None: the run's seed. Holzer
+    et al., 2023, experiments: five centres in the plane, deviation 0.2, 10,000 points and 100
+    outliers.
     """
     coordinates = (centres + samples + outliers) * dimensions
     if coordinates > MOST_COORDINATES:
         raise ValueError(
-            f"data.centres, data.samples and data.outliers together times data.dimensions must be "
-            f"at most {MOST_COORDINATES:,}, got {coordinates:,}; draw fewer points"
+            "(data.centres + data.samples + data.outliers) * data.dimensions must be at most "
+            f"{MOST_COORDINATES:,}, got {coordinates:,}; draw fewer points"
         )
     source = generator(seed if draw is None else draw, purpose="blobs")
     middle = source.uniform(-1, 1, (centres, dimensions))
@@ -58,24 +59,23 @@ def table(
     *, root: Text, file: Text = "points.csv", label: Text | int | None = None,
     classes: Count | None = None, seed: int,
 ) -> Dataset:  # fmt: skip
-    """Load a client's own table from `root`/`file`: a row a point, a column a dimension.
+    """Load a client's own table from `root`/`file`: one row per point, one column per dimension.
 
-    A `.npy` array, or comma-separated text with or without a first line of names. `label` is
-    the name or number of the column that holds classes 0..`classes` - 1; None: all columns
-    are coordinates, and only distances are measured. Nothing is scaled: all clients must
-    share their units. The table is training and test data at once; the server of a real
-    deployment needs its first line of names alone. Raises DataError for a
-    file that is not there, or not of this form.
+    It is a `.npy` array, or comma-separated text with or without a first line of names. `label`
+    is the name or number of the column with the classes 0..`classes` - 1; None: all columns are
+    coordinates, and only distances are measured. Nothing is scaled: all clients must use the same
+    units. The table is both training and test data. The server of a real deployment needs only
+    its first line of names. Raises DataError for a missing file and for another form.
     """
     path = Path(root) / file
     if (label is None) != (classes is None):
         raise DataError(
-            f"data.label={label} and data.classes={classes} go together; give both, or neither "
-            "where no classes are known"
+            f"data.label and data.classes must be given together, got {label} and {classes}; give "
+            "both, or neither if there are no classes"
         )
     names, values = _read(path)
     if not np.isfinite(values).all():
-        raise DataError(f"{path} must hold finite numbers only; fill in or drop its gaps")
+        raise DataError(f"{path} must contain only finite numbers; fill or remove missing values")
     labels = np.zeros(len(values), int)
     if label is not None and classes is not None:
         place = _place(label, names, values.shape[1], path)
@@ -85,7 +85,7 @@ def table(
 
 
 def _read(path: Path) -> tuple[list[str], np.ndarray]:
-    """Return the names of the columns, where there are any, and the rows (N, columns)."""
+    """Return the names of the columns, if any, and the rows (N, columns)."""
     try:
         if path.suffix == ".npy":
             values = np.load(path, allow_pickle=False)
@@ -104,7 +104,7 @@ def _read(path: Path) -> tuple[list[str], np.ndarray]:
         ) from error
     if values.ndim != 2 or not np.issubdtype(values.dtype, np.number):
         raise DataError(
-            f"{path} must hold numbers in rows and columns, got {values.dtype} of shape "
+            f"{path} must contain numbers in rows and columns, got {values.dtype} of shape "
             f"{values.shape}; save an array (points, dimensions)"
         )
     return names, values
@@ -119,7 +119,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _place(label: Text | int, names: list[str], columns: int, path: Path) -> int:
-    """Return the number of the label's column; raises DataError where there is none."""
+    """Return the number of the label's column; raises DataError if there is none."""
     if isinstance(label, str) and label in names:
         return names.index(label)
     if isinstance(label, int) and -columns <= label < columns:
@@ -134,6 +134,6 @@ def _classes(values: np.ndarray, classes: int, path: Path) -> np.ndarray:
     if (labels != values).any() or ((labels < 0) | (labels >= classes)).any():
         raise DataError(
             f"the classes of {path} must be whole numbers in 0..{classes - 1}, got "
-            f"{values.min():g}..{values.max():g}; number them alike on all clients"
+            f"{values.min():g}..{values.max():g}; use the same numbers on all clients"
         )
     return labels

@@ -17,10 +17,10 @@ from fl_app.rng import generator
 from fl_app.types import Count, Labels, NonNegativeInt, Participation
 
 Draw = Literal["disjoint", "replacement"]
-"""Whether no two clients share a sample, or each draws its own with replacement."""
+"""Whether clients share no samples, or each client draws with replacement."""
 
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
-"""Of a Dirichlet distribution: beyond these it cannot be told from its limit."""
+"""Concentration of a Dirichlet distribution; beyond this range it equals its limit."""
 
 Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """(images (s, C, H, W), labels (s,), group) to the same of that group."""
@@ -36,7 +36,7 @@ class ClientData:
     test_labels: Tensor
 
     def to(self, device: torch.device) -> "ClientData":
-        """Return the data on a device, images in the memory format that convolutions like."""
+        """Return the data on a device, images in the memory format for convolutions."""
         layout = torch.channels_last
         return ClientData(
             self.train_images.to(device, memory_format=layout),
@@ -48,9 +48,9 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Population:
-    """Who holds which samples; a client's tensors are made when it is asked for.
+    """The samples of each client; its tensors are created on request.
 
-    `groups` (n,) is the planted group of each client: ground truth for metrics alone.
+    `groups` (n,) is the planted group of each client, used only for metrics.
     """
 
     dataset: Dataset
@@ -65,15 +65,15 @@ class Population:
         return len(self.train)
 
     def samples(self, client_id: int) -> int:
-        """Return how many training samples a client has; raises ValueError as `client` does."""
+        """Return the number of training samples of a client; raises ValueError as `client`."""
         self._check(client_id)
         return len(self.train[client_id])
 
     def client(self, client_id: int, *, drifts: int = 0, drift: Drift = "group") -> ClientData:
         """Return the data of one client; raises ValueError for an id outside 0..n-1.
 
-        After `drifts` drifts: those of the next planted group, images turned by 90 degrees
-        more, or labels one higher, once for each.
+        Each of `drifts` drifts moves the client to the next planted group, rotates its images by
+        90 degrees, or increases its labels by one (modulo the classes), as `drift` says.
         """
         self._check(client_id)
         train = self.dataset.train(self.train[client_id])
@@ -120,9 +120,9 @@ def iid(
 
 
 def own(dataset: Dataset, *, seed: int, clients: Count) -> Population:
-    """Return clients that each hold all of their data root: nodes with data of their own.
+    """Return clients that each have all samples of their own data root.
 
-    Nobody planted groups, so none are known: -1.
+    There are no planted groups; all are -1.
     """
     train, test = np.arange(len(dataset.train_labels)), np.arange(len(dataset.test_labels))
     return Population(dataset, [train] * clients, [test] * clients, np.full(clients, -1))
@@ -145,7 +145,7 @@ def label_swap(
     if 2 * groups > dataset.classes:
         raise ValueError(
             f"population.groups must be at most half of the {dataset.classes} classes, got "
-            f"{groups}; each group swaps two labels of its own"
+            f"{groups}; each group swaps two different labels"
         )
     return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, groups, swap)
 
@@ -160,9 +160,9 @@ def rotation(
     test_samples: Count | None = None,
     draw: Draw = "disjoint",
 ) -> Population:
-    """Return groups whose images are turned: group g by g * 360 / groups degrees.
+    """Return groups with rotated images: group g by g * 360 / groups degrees.
 
-    Multiples of 90 degrees are exact, others interpolate and fill the corners with the
+    Multiples of 90 degrees are exact; other angles interpolate and fill the corners with the
     background. Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on features).
     """
 
@@ -184,8 +184,8 @@ def dirichlet(
 ) -> Population:
     """Return label skew: each group draws one class distribution from Dirichlet(alpha).
 
-    `groups` None gives every client a distribution of its own. Test data follow the same
-    distribution as the client's training data. Hsu et al., 2019, arXiv:1909.06335.
+    `groups` None gives every client its own distribution. A client's test data follow the same
+    distribution as its training data. Hsu et al., 2019, arXiv:1909.06335.
     """
     for labels, samples in (
         (dataset.train_labels, train_samples),
@@ -218,10 +218,10 @@ def majority_class(
     train_samples: Count | None = None,
     test_samples: Count | None = None,
 ) -> Population:
-    """Return clients with `share` of their samples from a class of their own, k mod classes.
+    """Return clients with `share` of their samples from one class: client k from k mod classes.
 
-    The rest is spread evenly over the other classes, in training and test data alike.
-    `superclasses` are the planted groups, as lists of classes; by default each class is one.
+    The rest is spread evenly over the other classes, in both training and test data.
+    `superclasses` are the planted groups as lists of classes; by default each class is a group.
     Bettinelli et al., IEEE Big Data 2024, section IV (where `share` is m_k).
     """
     own = np.arange(clients) % dataset.classes
@@ -229,7 +229,7 @@ def majority_class(
     if superclasses is not None and sorted(member) != list(range(dataset.classes)):
         raise ValueError(
             f"population.superclasses must name each of the {dataset.classes} classes, got "
-            f"{superclasses}; give lists of classes that hold 0..{dataset.classes - 1}"
+            f"{superclasses}; give lists that contain 0..{dataset.classes - 1}"
         )
 
     def parts(labels: np.ndarray, samples: int | None, purpose: str) -> list[np.ndarray]:
@@ -248,10 +248,10 @@ def majority_class(
 
 
 def _majority(own: Labels, classes: int, share: float, each: int) -> np.ndarray:
-    """Return how many samples of each class each client holds (n, c): `share` of its own."""
+    """Return the samples of each client and class (n, c), with `share` from its own class."""
     most = round(share * each)
     base, left = divmod(each - most, classes - 1)
-    # seen from its own class on: the next ones get what cannot be divided
+    # starts at the client's own class; the next classes get the remainder
     row = np.array([most] + [base + 1] * left + [base] * (classes - 1 - left))
     return np.stack([np.roll(row, mine) for mine in own.tolist()])
 
@@ -267,7 +267,7 @@ def quantity_skew(
 ) -> Population:
     """Return one group of clients with unequal amounts of training data.
 
-    Shares come from Dirichlet(alpha) over the clients; each has at least one sample.
+    Shares are drawn from Dirichlet(alpha) over the clients; each has at least one sample.
     `train_samples` is the mean per client. Li et al., ICDE 2022, section IV-C.
     """
     labels = dataset.train_labels

@@ -1,4 +1,4 @@
-"""What changes during a run: clients that join, leave, drift, or are not always there."""
+"""Changes during a run: clients join, leave, drift or are temporarily unavailable."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +17,10 @@ Rounds = list[PositiveInt]
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamics:
-    """How many clients join, leave and drift at each of their rounds, and who is available.
+    """How many clients join, leave and drift at each change, and the share that is available.
 
-    Each of the three happens at its named rounds, or every so many; null: never. Those that
-    join later are the last ids; leavers and drifters are drawn by the seed from the others.
+    Each kind of change happens in its `*_rounds` and also every `*_every` rounds (null: never).
+    Newcomers have the last ids; leavers and drifters are drawn with the seed from the others.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -41,7 +41,7 @@ class Dynamics:
 
 @dataclass(frozen=True)
 class Change:
-    """Something that happens to clients at the start of a round: joined, left or drifted."""
+    """A change of clients at the start of a round: they joined, left or drifted."""
 
     kind: Literal["joined", "left", "drifted"]
     clients: tuple[int, ...]
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The changes of a run of `rounds` rounds among `clients` ids, all known from the seed."""
+    """The changes of a run of `rounds` rounds with `clients` ids, determined by the seed."""
 
     dynamics: Dynamics
     clients: int
@@ -57,18 +57,19 @@ class Schedule:
     seed: int
 
     def check(self) -> None:
-        """Raise ValueError where more clients would join or leave than there are."""
+        """Raise ValueError if more clients would join, leave or drift than exist."""
         joining = self.dynamics.newcomers * len(self._rounds_of("join"))
         leaving = self.dynamics.leavers * len(self._rounds_of("leave"))
         if joining + leaving >= self.clients:
             raise ValueError(
-                f"population.dynamics lets {joining} clients join later and {leaving} leave, of "
-                f"population.clients={self.clients}; at least one must be there all the time"
+                "at least one client must be present in all rounds, but population.dynamics lets "
+                f"{joining} of population.clients={self.clients} join later and {leaving} leave; "
+                "use fewer newcomers or leavers"
             )
         if self.dynamics.drifters > self.clients - joining:
             raise ValueError(
                 f"population.dynamics.drifters must be at most the {self.clients - joining} "
-                f"clients that are there from the start, got {self.dynamics.drifters}; lower it"
+                f"clients that are present from the start, got {self.dynamics.drifters}; lower it"
             )
 
     @property
@@ -78,14 +79,14 @@ class Schedule:
 
     @property
     def first(self) -> int:
-        """Number of clients that are there from the start."""
+        """Number of clients that are present from the start."""
         late = sum(
             len(c.clients) for cs in self._changes.values() for c in cs if c.kind == "joined"
         )
         return self.clients - late
 
     def changes(self, server_round: int) -> Sequence[Change]:
-        """Return what happens at the start of a round."""
+        """Return the changes at the start of a round."""
         return self._changes.get(server_round, ())
 
     def absent(self, server_round: int) -> set[int]:
@@ -100,10 +101,10 @@ class Schedule:
         return found
 
     def unavailable(self, server_round: int) -> set[int]:
-        """Return the clients that cannot train in a round, though they belong to the federation.
+        """Return the members of the federation that cannot train in a round.
 
-        `random`: each with the chance 1 - availability, keyed; `periodic`: each for that share
-        of a period, out of step with the others.
+        `random`: each client with probability 1 - availability, drawn with the seed. `periodic`:
+        each client for this share of its period; the phases of the clients differ.
         """
         how = self.dynamics
         if how.availability == 1.0:
@@ -118,7 +119,7 @@ class Schedule:
         return set(ids[away].tolist())
 
     def stage(self, client_id: int, server_round: int) -> int:
-        """Return how often a client has drifted by a round."""
+        """Return how often a client has drifted up to a round."""
         return sum(
             client_id in change.clients
             for number, changes in self._changes.items()

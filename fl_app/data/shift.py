@@ -1,17 +1,17 @@
-"""How groups of clients can differ: images turned, labels swapped."""
+"""Shifts between groups of clients: rotated images, swapped labels."""
 
 import torch
 from torch import Tensor
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
-    """Turn images (s, C, H, W) counter-clockwise; square ones exactly by multiples of 90."""
+    """Rotate images (s, C, H, W) counter-clockwise, exactly for square images and 90 degrees."""
     quarters, rest = divmod(degrees, 90)
     if rest == 0 and images.shape[2] == images.shape[3]:
         return torch.rot90(images, int(quarters), (2, 3))
     from torchvision.transforms.v2 import functional
 
-    # above a background of zero, since torchvision interpolates with zeros beyond the edge
+    # relative to the background, since torchvision fills with zeros beyond the edge
     background = images.amin()
     turned: Tensor = functional.rotate(
         images - background, degrees, interpolation=functional.InterpolationMode.BILINEAR
@@ -20,7 +20,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
 
 
 def swap(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """Return labels (s,) in which 2 * group and 2 * group + 1 have changed places."""
+    """Return the images and the labels (s,) with 2 * group and 2 * group + 1 swapped."""
     first, second = 2 * group, 2 * group + 1
     swapped = labels.clone()
     swapped[labels == first], swapped[labels == second] = second, first

@@ -1,4 +1,4 @@
-"""Which clients a round sees: by the schedule, and by what is left of their privacy budgets."""
+"""Which clients are available in a round, by the schedule and by their privacy budgets."""
 
 from logging import getLogger
 
@@ -11,7 +11,7 @@ log = getLogger(__name__)
 
 
 class Availability:
-    """Hides clients in the roster while they are absent; None: no schedule, no budget."""
+    """Hides absent clients in the roster. None means no schedule or no budget."""
 
     def __init__(
         self, roster: Roster, schedule: Schedule | None, budget: PrivacyBudget | None
@@ -24,7 +24,10 @@ class Availability:
         self.roster.absent = frozenset(gone)
 
     def show_trainable(self, server_round: int) -> Event | None:
-        """Show only those that can train in this round; return who trains no more since now."""
+        """Show only clients that can train in this round.
+
+        Returns an event for the clients whose budget does not suffice for the first time.
+        """
         self.show_members(server_round)
         away = self.schedule.unavailable(server_round) if self.schedule is not None else set()
         if self.budget is None:

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PROJECT = PACKAGE / "bundle.toml"
-"""The project's file, as it travels in an installed package."""
+"""The pyproject.toml of the app; only an installed package contains this file."""
 
 
 @contextmanager
 def app_folder(conf: Path) -> Iterator[Path]:
-    """Yield a Flower app: the checkout, or, of an installed package, a copy laid out like it."""
+    """Yield the folder of the Flower app: the checkout, or a copy of the installed package."""
     if not PROJECT.exists():
         yield conf.parent
         return

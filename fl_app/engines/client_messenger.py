@@ -1,4 +1,4 @@
-"""One batch of messages out, all replies back, in the order of the client ids."""
+"""Sends one batch of messages and returns all replies in the order of the client ids."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,21 +31,22 @@ from fl_app.strategies.roster import Roster
 Reply = TypeVar("Reply")
 Exchanged = tuple[list[tuple[ClientProxy, Reply]], list[ClientFailure]]
 Sent = list[tuple[ClientProxy, Any]]
-"""Whom a message went to, and what stands in its reply: the content, or why there is none."""
+"""The receiver of each message, and the content of its reply or the reason why there is none."""
 
 INTRODUCED_AT_ONCE = 1000
-"""New nodes asked in one batch: all at once would hold a message for each in memory."""
+"""New nodes per batch of introductions, since each message needs memory."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 0.5
-"""Time between looks for replies: it grows, so that a long training is not disturbed."""
+"""Time between polls for replies; it grows, so that polling does not slow down training."""
 EXPIRING_S = 1.0
-"""Before the end of a round, errors of the SuperLink say no more than that time is up."""
+"""So shortly before the timeout, an error of the SuperLink means only that the time is over."""
 
 
 @dataclass
 class Introductions:
-    """Nodes that are not let in: why they failed, and why they were rejected.
+    """Nodes that are not admitted.
 
-    Both by node; `rejected` by client id where the engine knows it. `waiting` have not answered.
+    `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
+    it. Nodes in `waiting` have not answered yet.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -53,21 +54,21 @@ class Introductions:
     waiting: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        told = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
-        told += [f"{who} has not answered yet" for who in self.waiting]
-        return "; ".join(told) or "no node that answered was refused"
+        parts = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
+        parts += [f"{who} has not answered yet" for who in self.waiting]
+        return "; ".join(parts) or "no node was rejected"
 
     @property
     def answered(self) -> int:
-        """How many nodes answered, or are gone, and are not in."""
+        """Number of nodes that failed or were rejected."""
         return len(self.failed) + len(self.rejected)
 
 
 class ClientMessenger:
-    """Sends instructions to clients and gathers what they answer, or why they did not.
+    """Sends instructions to clients and collects their replies or the reasons of failures.
 
-    A reply belongs to the message that it answers, whatever it says of itself. `clients` is
-    the number of clients of the run; `timeout` in seconds, None: none.
+    The message determines the client of a reply, not the content of the reply. `clients` is the
+    number of clients of the run; `timeout` is in seconds, None: no timeout.
     """
 
     def __init__(self, roster: Roster, *, clients: int, timeout: float | None) -> None:
@@ -94,9 +95,9 @@ class ClientMessenger:
         return self._parsed(replies, [_evaluation_of(ins) for _, ins in instructions])
 
     def introduce(self) -> Introductions:
-        """Ask nodes that are new who they are; return those who are not let in so far.
+        """Ask new nodes for their identity; return the nodes that are not admitted so far.
 
-        Waits for nobody: an answer that has not come is taken by a later call.
+        Does not wait for answers: a later call reads those that arrive later.
         """
         asked = {proxy.cid for proxy in self._introducing.values()}
         strangers = [proxy for proxy in self.roster.strangers() if proxy.cid not in asked]
@@ -120,7 +121,7 @@ class ClientMessenger:
         self._introducing.update((each, strangers[place]) for each, place in sent.items())
 
     def _listen(self) -> None:
-        """Take the introductions that have come."""
+        """Read the introductions that have arrived."""
         if self._introducing:
             grid = _grid(next(iter(self._introducing.values())))
             for message_id, reply in self._puller.look(grid, list(self._introducing)):
@@ -139,7 +140,7 @@ class ClientMessenger:
         try:
             identity = trusted(_identity, reply, self.clients, expected)
             if not self.roster.introduce(proxy, identity):
-                rule = "one that no other node holds; give every node a partition-id of its own"
+                rule = "an id that no other node has; give every node a different partition-id"
                 raise RejectionError("client_id", rule, shown(identity.client_id))
         except RejectionError as error:
             found.rejected[who] = f"introduction: {error}"
@@ -147,7 +148,7 @@ class ClientMessenger:
     def _parsed(
         self, replies: Sent, parsers: Sequence[Callable[[RecordDict], Reply]]
     ) -> Exchanged[Reply]:
-        """Return replies sorted by client, and who failed; a malformed reply fails alone."""
+        """Return the valid replies and the failures, both sorted by client."""
         results: list[tuple[ClientProxy, Reply]] = []
         failures: list[ClientFailure] = []
         for (proxy, reply), parse in zip(replies, parsers, strict=True):
@@ -172,7 +173,7 @@ class ClientMessenger:
         message_type: str,
         contents: Sequence[tuple[ClientProxy, RecordDict]],
     ) -> Sent:
-        """Return for every message its reply's content, or the reason why there is none."""
+        """Return the content of the reply to each message, or the reason why there is none."""
         if not contents:
             return []
         timeout = self.timeout
@@ -186,7 +187,7 @@ class ClientMessenger:
     def _answers(
         self, grid: Grid, messages: list[Message]
     ) -> Iterator[tuple[int, RecordDict | str]]:
-        """Yield the place of a message and what came back for it, as it comes."""
+        """Yield the index of a message and its reply, in the order of arrival."""
         if isinstance(grid, InProcessGrid):
             yield from enumerate(map(content, grid.send_and_receive(messages)))
             return
@@ -198,7 +199,7 @@ class ClientMessenger:
         while waiting and now < end:
             stop_request.check()
             now, end = time.monotonic(), min(end, stop_request.latest())
-            # the look after the end makes the SuperLink forget what nobody waits for any more
+            # the poll after the timeout makes the SuperLink delete messages without a reply
             came = list(self._puller.look(grid, list(waiting)))
             for message_id, reply in came:
                 place = waiting.pop(message_id)
@@ -223,9 +224,9 @@ def _message(
 
 
 def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
-    """Send messages; return the place of each that was taken, by its id.
+    """Send messages; return the index of each accepted one by its id.
 
-    A Grid leaves out those for nodes that it does not know, or gives None in their place.
+    For unknown nodes, a Grid returns None or nothing.
     """
     taken = {each for each in grid.push_messages(messages) if each}
     ids = [message.metadata.message_id for message in messages]
@@ -252,7 +253,7 @@ def _fit_reply(content: RecordDict) -> FitRes:
 
 
 def _evaluation_of(ins: EvaluateIns) -> Callable[[RecordDict], EvaluateRes]:
-    """Return the parser of a reply: it answers the question that was put, not its own."""
+    """Return the parser of a reply, which takes the community from the request."""
     asked = ins.config["community"]
 
     def parse(content: RecordDict) -> EvaluateRes:

@@ -1,10 +1,10 @@
-"""Flower's command lines for a federation; docker-compose.yml is tested against these."""
+"""Flower's command lines for a federation; a test compares docker-compose.yml with them."""
 
 from fl_app.engines.credentials import Credentials
 
 
 def superlink(keys: Credentials, *, host: str, port: int, fleet_port: int, state: str) -> list[str]:
-    """Return the SuperLink's command: TLS, node authentication, a database, no apps inside."""
+    """Return the SuperLink's command: TLS, node authentication, a database, apps isolated."""
     return [
         "flower-superlink",
         *("--host", host, "--port", str(port)),
@@ -33,7 +33,7 @@ def superexec(keys: Credentials, *, address: str) -> list[str]:
 def supernode(
     keys: Credentials, *, node: int, nodes: int, superlink: str, port: int, data_root: str | None
 ) -> list[str]:
-    """Return a SuperNode's command; it starts its own SuperExec for the ClientApp."""
+    """Return the command of a SuperNode, which starts its own SuperExec for the ClientApp."""
     return [
         "flower-supernode",
         *("--superlink", superlink),
@@ -45,14 +45,14 @@ def supernode(
 
 
 def node_config(*, node: int, nodes: int, data_root: str | None) -> str:
-    """Return what a client learns from its node: who it is, and where its data lie.
+    """Return the node config of a client: its partition and its data folder.
 
-    Raises ValueError for a folder whose name Flower's parser cannot carry.
+    Raises ValueError for a folder name that Flower's parser cannot read.
     """
     if data_root is None:
         return f"partition-id={node} num-partitions={nodes}"
     if any(sign in data_root for sign in "'\n"):
         raise ValueError(
-            f"data root must have no quote or line break, got {data_root!r}; use a link to it"
+            f"data root must not contain a quote or line break, got {data_root!r}; use a link to it"
         )
     return f"partition-id={node} num-partitions={nodes} data-root='{data_root}'"

@@ -1,4 +1,4 @@
-"""Waits for clients to connect, and lets every new node introduce itself."""
+"""Waits for clients to connect, and asks every new node for its identity."""
 
 import time
 from logging import getLogger
@@ -13,7 +13,7 @@ POLL_S = 0.5
 
 
 class Connections:
-    """The connected nodes of a run of so many `clients`, of which it needs `least`.
+    """The connected nodes of a run with `clients` clients, of which at least `least` are needed.
 
     `timeout_s`: seconds to wait for clients.
     """
@@ -33,25 +33,25 @@ class Connections:
 
     @property
     def refused(self) -> list[RejectedReply]:
-        """The nodes that were not let in for what they said of themselves."""
+        """The nodes whose introduction was rejected."""
         return [RejectedReply(client, why) for client, why in self._outside.rejected.items()]
 
     def introduce(self) -> None:
-        """Ask new nodes who they are; note and log those who did not get in."""
+        """Ask new nodes for their identity; log those that are not admitted."""
         before, self._outside = self._outside, self.messenger.introduce()
         refused = self._outside.failed, self._outside.rejected
         if self._outside.answered and refused != (before.failed, before.rejected):
-            log.warning("not let in: %s", self._outside)
+            log.warning("nodes that are not admitted: %s", self._outside)
 
     def require(self) -> None:
-        """Wait where fewer clients are connected than the run needs."""
+        """Wait if fewer clients are connected than the run needs."""
         if len(self.roster.proxies()) < self.least:
             self.wait(self.least)
 
     def wait(self, needed: int) -> None:
-        """Wait until `needed` clients are known, or the others have answered and are not let in.
+        """Wait until `needed` clients are known, or all others have failed or were rejected.
 
-        When the time is up the run goes on with `engine.min_success` clients or more. Raises
+        After the timeout, the run continues with at least `engine.min_success` clients. Raises
         TimeoutError for fewer.
         """
         deadline = time.monotonic() + self.timeout_s
@@ -65,13 +65,13 @@ class Connections:
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"{present} of {needed} clients connected within "
-                    f"{self.timeout_s} s, engine.min_success is {self.least}; start the others "
+                    f"at least engine.min_success={self.least} clients must connect within "
+                    f"{self.timeout_s} s, got {present} of {needed}; start the others "
                     f"or raise engine.connect_timeout_s; {self._outside}"
                 )
             stop_request.wait(POLL_S)
         if present < needed:
             log.warning(
-                "the run goes on with %d of %d clients, without clients %s; %s",
+                "the run continues with %d of %d clients, without clients %s; %s",
                 present, needed, self.roster.lost(self.clients), self._outside,
             )  # fmt: skip

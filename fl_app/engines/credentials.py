@@ -1,7 +1,7 @@
 """A local certificate authority, the SuperLink's certificate and the nodes' keys.
 
-For one machine or one private network; a company's own authority replaces it file by file.
-What exists and is still valid is kept, so a federation can be started again.
+They suffice for one machine or one private network; files of another authority can replace them.
+Existing files that are still valid are used again, so a federation can be restarted.
 """
 
 import ipaddress
@@ -25,18 +25,18 @@ _RENEW_DAYS = 30
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where each file lies in `folder`; names are the same on a host and in a container."""
+    """The path of each file in `folder`; names are the same on a host and in a container."""
 
     folder: Path
 
     @property
     def authority(self) -> Path:
-        """Certificate of the authority: what everyone trusts."""
+        """Certificate of the authority, which all processes trust."""
         return self.folder / "ca.crt"
 
     @property
     def authority_key(self) -> Path:
-        """Key of the authority: signs certificates, no process reads it."""
+        """Key of the authority; it signs certificates, and no process of a federation reads it."""
         return self.folder / "ca.key"
 
     @property
@@ -51,15 +51,15 @@ class Credentials:
 
     @property
     def secret(self) -> Path:
-        """What a SuperExec shows to the SuperLink to be given tasks."""
+        """Secret by which a SuperExec authenticates to the SuperLink."""
         return self.folder / "superexec.secret"
 
     def node_key(self, node: int) -> Path:
-        """Private key of a SuperNode: its identity over restarts."""
+        """Private key of a SuperNode: its identity across restarts."""
         return self.folder / f"node{node}"
 
     def node_public_key(self, node: int) -> Path:
-        """Public key of a SuperNode, in OpenSSH's format, to register it."""
+        """Public key of a SuperNode in OpenSSH format, for its registration."""
         return self.folder / f"node{node}.pub"
 
 
@@ -70,7 +70,7 @@ def ensure(
     names: Sequence[str] = ("localhost", "superlink"),
     addresses: Sequence[str] = ("127.0.0.1",),
 ) -> Credentials:
-    """Make what is missing or about to expire; the folder is 0700 and every file 0600."""
+    """Create files that are missing or expire soon; the folder has mode 0700, every file 0600."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     found = Credentials(folder.resolve())
@@ -181,7 +181,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that only its owner could ever read."""
+    """Write a file that only its owner can read at any time."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

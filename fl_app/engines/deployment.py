@@ -1,7 +1,7 @@
-"""A federation over gRPC: SuperLink, SuperExec and SuperNodes as processes of their own.
+"""A federation over gRPC: SuperLink, SuperExec and SuperNodes as separate processes.
 
-TLS, node authentication, a database behind the SuperLink, and processes that end are started
-again with back-off. Here all of it runs on loopback; docker-compose.yml spreads the same.
+It uses TLS, node authentication and a database for the SuperLink; processes that end are
+restarted with back-off. Here all run on loopback; docker-compose.yml runs them in containers.
 """
 
 import time
@@ -28,7 +28,7 @@ _FLEET_READY = "Starting Fleet API"
 
 @dataclass
 class Member:
-    """A process of the federation and what is needed to start it again."""
+    """A process of the federation, with everything that is needed to restart it."""
 
     name: str
     command: list[str]
@@ -40,16 +40,16 @@ class Member:
 
 
 class Federation:
-    """A context: inside it the federation runs, outside nothing does.
+    """A context manager: the processes of the federation run only inside its block.
 
-    `folder` keeps keys, database, Flower homes and logs, so that a later one continues.
+    `folder` contains keys, database, Flower homes and logs; a later federation continues them.
     """
 
     def __init__(self, folder: Path, *, nodes: int, data_root: Path | None = None) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise ValueError(
-                f"nodes must be 1 to {MAX_NODES} on one machine, got {nodes}; lower "
-                "population.clients, or name a larger federation by engine.connection"
+                f"nodes must be in 1..{MAX_NODES} on one machine, got {nodes}; lower "
+                "population.clients, or use a larger federation with engine.connection"
             )
         self.folder = folder.resolve()
         self.nodes = nodes
@@ -80,14 +80,14 @@ class Federation:
 
     @property
     def supervisor(self) -> Supervisor:
-        """The owner of the federation's processes."""
+        """The supervisor of the federation's processes."""
         return self._supervisor
 
     def check(self) -> None:
-        """Start members that ended again, waiting 1 s, 2 s, ... up to 30 s before each try.
+        """Restart members that have ended, after 1 s, 2 s, 4 s, ... up to 30 s.
 
-        A SuperNode that was killed is refused (code 305) until the SuperLink has noticed its
-        absence, about a minute later: hence the growing waits.
+        The wait grows because the SuperLink rejects a killed SuperNode (code 305) until it has
+        noticed that the node is gone, which takes about a minute.
         """
         now = time.monotonic()
         for member in self.members:
@@ -147,12 +147,12 @@ class Federation:
     def _launch(self, name: str, words: list[str], home: Path) -> Process:
         home.mkdir(parents=True, exist_ok=True)
         log = self.folder / "logs" / f"{name}.log"
-        own = {"FLWR_HOME": str(home)}  # two that install one bundle in one home collide
+        own = {"FLWR_HOME": str(home)}  # two processes cannot install a bundle in one home
         return self._supervisor.start(name, words, log=log, cwd=home, extra=own)
 
 
 def register(connection: Connection, public_key: Path) -> None:
-    """Let the holder of a key join; a key that is registered already stays so."""
+    """Register a public key; a key that is already registered causes no error."""
     try:
         flower.command(connection, "supernode", "register", str(public_key), connection.name)
     except FlowerError as error:
@@ -161,7 +161,7 @@ def register(connection: Connection, public_key: Path) -> None:
 
 
 def nodes_online(connection: Connection) -> int:
-    """Return how many registered SuperNodes are connected."""
+    """Return the number of registered SuperNodes that are connected."""
     nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
     assert isinstance(nodes, list)
     return sum(isinstance(node, Mapping) and node["status"] == "online" for node in nodes)
@@ -178,11 +178,11 @@ def run_deployment(
     log: Path,
     on_tick: Callable[[], None],
 ) -> RunResult:
-    """Run the app over gRPC and return how it ended.
+    """Run the app over gRPC and return its outcome.
 
-    With `connection`, on a federation that is running: one that `scripts/deploy up` keeps in
-    `folder`, else one of the user's own Flower home. Without, on a private one of `nodes`
-    SuperNodes that ends with the run.
+    With `connection`, the app runs on a running federation: the one that `scripts/deploy up`
+    started in `folder`, else a connection of the user's Flower home. Without it, the app runs on
+    a private federation of `nodes` SuperNodes that ends with the run.
     """
     log = log.resolve()
     log.parent.mkdir(parents=True, exist_ok=True)

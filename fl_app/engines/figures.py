@@ -1,4 +1,4 @@
-"""Figures at the end of a run, which must cost no result."""
+"""Draws the figures at the end of a run; a failure must not affect the results."""
 
 from functools import partial
 from logging import getLogger
@@ -9,14 +9,14 @@ from fl_app.report import write_figures
 
 log = getLogger(__name__)
 LONGEST_S = 300.0
-"""How long the figures may take."""
+"""Time limit for the figures."""
 
 
 def draw(folder: Path) -> None:
-    """Draw the figures of a run; log when they fail or take too long."""
+    """Draw the figures of a run; log if they fail or take too long."""
     try:
         write = partial(write_figures, folder)
         if not signals.patiently(write, LONGEST_S, hurried=stop_request.asked):
-            log.warning("the figures took too long and were left out")
+            log.warning("the figures took too long and were not completed")
     except Exception:
-        log.exception("figures could not be drawn")
+        log.exception("the figures could not be drawn")

@@ -1,6 +1,6 @@
-"""Flower's command line as both engines use it: submit, follow, report the true outcome.
+"""Flower's command line for both engines: submits a run, follows it and returns its outcome.
 
-`flwr run` exits with 0 also when the run fails, so the outcome is read from `flwr ls`.
+`flwr run` exits with 0 even if the run fails, so the outcome is read from `flwr ls`.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervi
 
 COMPLETED = "finished:completed"
 _TICK_S = 0.2
-_POLL_STREAMING_S = 30.0  # each look is a process of a second; the log's end tells earlier
+_POLL_STREAMING_S = 30.0  # a poll starts a process for a second; the end of the log is faster
 _POLL_S = 1.0
 _COMMAND_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 15.0
@@ -43,12 +43,12 @@ _SETTINGS = {
 
 
 class FlowerError(RuntimeError):
-    """A Flower command was refused; the message is Flower's own."""
+    """A Flower command failed; the message is Flower's own."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended: `status` is Flower's word, such as finished:completed."""
+    """The outcome of a run: `status` as Flower states it, such as finished:completed."""
 
     status: str
     detail: str
@@ -64,14 +64,17 @@ class RunResult:
 class Connection:
     """A SuperLink by its name in the config.toml of a Flower home folder.
 
-    With `home` None it is the user's own: $FLWR_HOME, or Flower's default.
+    `home` None means the user's home: $FLWR_HOME, or Flower's default.
     """
 
     name: str
     home: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        """Return this process's environment with Flower made quiet, offline and ours."""
+        """Return this process's environment with Flower's settings for this connection.
+
+        They disable telemetry, update checks and installations.
+        """
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         found = {**os.environ, **_SETTINGS, "PATH": path}
         return found if self.home is None else {**found, "FLWR_HOME": str(self.home)}
@@ -92,18 +95,18 @@ class Connection:
 
 
 def executable(name: str) -> str:
-    """Return the path of a Flower command: of this Python's installation, else of the PATH."""
+    """Return the path of a Flower command, next to this Python or else on the PATH."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise FlowerError(f"{name} must be installed beside {sys.executable}; run scripts/setup")
+        raise FlowerError(f"{name} must be installed next to {sys.executable}; run scripts/setup")
     return found
 
 
 def command(
     connection: Connection, *arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S
 ) -> dict[str, object]:
-    """Run `flwr ARGUMENTS --format json` and return what it prints; raises FlowerError."""
+    """Run `flwr ARGUMENTS --format json` and return its output; raises FlowerError."""
     try:
         done = subprocess.run(
             [executable("flwr"), *arguments, "--format", "json"],
@@ -113,10 +116,10 @@ def command(
             text=True,
             timeout=timeout_s,
             check=False,
-            start_new_session=True,  # a Ctrl-C is ours to handle, not this command's
+            start_new_session=True,  # this process handles Ctrl-C, not the command
         )
     except subprocess.TimeoutExpired as error:
-        raise FlowerError(f"flwr {arguments[0]} gave no answer in {timeout_s:g} s") from error
+        raise FlowerError(f"flwr {arguments[0]} did not answer within {timeout_s:g} s") from error
     answer = _last_object(done.stdout)
     if answer is None or not answer.get("success", False):
         reason = (answer or {}).get("error-message") or done.stderr or done.stdout
@@ -125,7 +128,7 @@ def command(
 
 
 def _last_object(text: str) -> dict[str, object] | None:
-    """Return the JSON object that a command printed, whatever notes stand before it."""
+    """Return the JSON object that a command printed; other lines can precede it."""
     for start in (at for at, sign in enumerate(text) if sign == "{"):
         try:
             found, _ = json.JSONDecoder().raw_decode(text[start:])
@@ -138,9 +141,9 @@ def _last_object(text: str) -> dict[str, object] | None:
 def submit(
     connection: Connection, app: Path, *, overrides: str, federation: Mapping[str, object]
 ) -> int:
-    """Send the app to a SuperLink and return the run's id; raises FlowerError."""
+    """Send the app to a SuperLink and return the id of the run; raises FlowerError."""
     with tempfile.TemporaryDirectory(prefix="fl-app-") as folder:
-        settings = Path(folder) / "run.toml"  # a file: on the command line quotes are lost
+        settings = Path(folder) / "run.toml"  # the command line would lose quotes
         settings.write_text(f"overrides = {json.dumps(overrides)}\n")
         given = " ".join(f"{key}={json.dumps(value)}" for key, value in federation.items())
         options = ["--federation-config", given] if given else []
@@ -159,7 +162,7 @@ def status(connection: Connection, run_id: int) -> str:
 
 
 def stop(connection: Connection, run_id: int) -> None:
-    """Stop a run; raises FlowerError when it has ended already."""
+    """Stop a run; raises FlowerError if it has already ended."""
     command(connection, "stop", str(run_id), connection.name, timeout_s=_STOP_TIMEOUT_S)
 
 
@@ -173,8 +176,8 @@ def follow(
 ) -> RunResult:
     """Copy the run's log to `log` until the run ends, and return its outcome.
 
-    `on_tick` is called several times a second. An exception stops the run, also the
-    KeyboardInterrupt that it raises where a Ctrl-C is due: a signal itself raises none here.
+    `on_tick` is called several times a second. If it raises an exception, the run is stopped.
+    Signals raise no exception here, so `on_tick` raises KeyboardInterrupt after a Ctrl-C.
     """
     words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
 
@@ -194,9 +197,9 @@ def follow(
 def _until_finished(
     look: Callable[[], str], stream: Callable[[], Process], on_tick: Callable[[], None]
 ) -> str:
-    """Look rarely while the log streams and often once it has ended.
+    """Poll the status rarely while the log streams, and often after the stream has ended.
 
-    A stream that ends before its run (the SuperLink was started again) is taken up anew.
+    If the stream ends before the run (the SuperLink was restarted), a new stream is started.
     """
     state, unanswered, looks = "", 0, 0
     streaming, looked = stream(), time.monotonic()
@@ -210,7 +213,7 @@ def _until_finished(
         except FlowerError as error:
             unanswered += 1
             if unanswered == _LOOKS_WITHOUT_ANSWER:
-                raise ProcessError(f"the SuperLink must answer and does not: {error}") from error
+                raise ProcessError(f"the SuperLink must answer, got: {error}") from error
         looks, looked = 0 if streaming.alive else looks + 1, time.monotonic()
         if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not state.startswith("finished"):
             streaming, looks = stream(), 0
@@ -224,11 +227,11 @@ def _stop_quietly(connection: Connection, run_id: int) -> None:
     try:
         stop(connection, run_id)
     except FlowerError:
-        return  # it ended by itself, or the SuperLink is gone and the run with it
+        return  # the run or the SuperLink has already ended
 
 
 def reason_in(log: Path) -> str:
-    """Return what a log says about why a run failed: the last exception's own words."""
+    """Return the reason why a run failed: the message of the last exception in its log."""
     lines = [_COLOUR.sub("", line).rstrip() for line in tail(log, lines=400).splitlines()]
     filled = [line for line in lines if line]
     raised = [at for at, line in enumerate(filled) if _EXCEPTION.match(line)]

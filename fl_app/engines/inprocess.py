@@ -21,13 +21,13 @@ from fl_app.ingress.rejection import shown
 
 RUN_ID = 1
 CLIENT_RAISED = 0
-"""Error code of a reply from a client that raised, as Flower's engines give it."""
+"""Error code of a reply from a client that raised, the same as in Flower's engines."""
 
 
 class InProcessGrid(Grid):
-    """Clients as threads: `workers` at a time, replies in the order of the messages.
+    """Clients as threads: `workers` run in parallel, replies in the order of the messages.
 
-    With `gathers`, those that run at a time form a cohort that may train as one computation.
+    With `gathers`, clients that run in parallel form a cohort that can train as one computation.
     Node ids are 1..n in the order of the partitions, so that a run can be repeated.
     """
 
@@ -54,9 +54,9 @@ class InProcessGrid(Grid):
         TaskIdentity.node_id = SUPERLINK_NODE_ID
 
     def close(self) -> None:
-        """Stop: clients not yet started are dropped, and Flower's polling thread ends.
+        """Stop: cancel clients that have not started, and end Flower's polling thread.
 
-        Clients that train, as after an interrupt, are not waited for: nobody takes their replies.
+        Clients that are still training, as after an interrupt, are not awaited.
         """
         self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -94,11 +94,11 @@ class InProcessGrid(Grid):
         return self._nodes
 
     def client_of(self, node: int) -> int:
-        """Return the client id of a node, which this engine gave it."""
+        """Return the client id that this engine assigned to a node."""
         return node - 1
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Run the clients to their end and keep their replies for `pull_messages`."""
+        """Run the clients until they end and store their replies for `pull_messages`."""
         waiting = list(messages)
         ids = [f"{RUN_ID}-{next(self._numbers)}" for _ in waiting]
         for message_id, message in zip(ids, waiting, strict=True):
@@ -107,7 +107,7 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies to messages pushed before."""
+        """Return the replies to messages that were pushed before."""
         return [self._replies.pop(key) for key in message_ids]
 
     def send_and_receive(
@@ -115,7 +115,7 @@ class InProcessGrid(Grid):
     ) -> Iterable[Message]:
         """Run each message's client and return the replies in the order of the messages.
 
-        `timeout` is for engines that can lose a client: a thread here always answers.
+        `timeout` has no effect, since a client in a thread is never lost.
         """
         if not self._gathers:
             return self._gather([self._pool.submit(self._answer, each) for each in messages])
@@ -129,8 +129,8 @@ class InProcessGrid(Grid):
         futures = []
         for place, message in enumerate(messages):
             future = self._pool.submit(self._answer_at, barrier.seat(place), message)
-            # also a client that raises or is cancelled is waited for no longer
-            future.add_done_callback(partial(_tell, barrier, place))
+            # a client that raised or was cancelled must not block the cohort
+            future.add_done_callback(partial(_arrive, barrier, place))
             futures.append(future)
         return futures
 
@@ -151,19 +151,19 @@ class InProcessGrid(Grid):
 
     def _answer(self, message: Message) -> Message:
         node = message.metadata.dst_node_id
-        # Client mods change the content in place; a record may be shared between messages.
+        # Client mods change the content in place, and messages can share a record.
         received = copy.deepcopy(message)
         try:
             reply = self._app(received, self._context(node))
             if isinstance(reply, Message):
                 return reply
-            reason = f"the client returned {type(reply).__name__} and no message"
-        except BaseException as error:  # whatever a client raises is its own, SystemExit too
+            reason = f"the client must return a Message, got {type(reply).__name__}"
+        except BaseException as error:  # not even a client's SystemExit ends the run
             reason = f"{type(error).__name__}: {shown(error)}"
         return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
 
     def _context(self, node: int) -> Context:
-        """Return what a node remembers between messages, made when it is first asked."""
+        """Return the context of a node, which persists between messages."""
         return self._contexts.setdefault(
             node,
             Context(
@@ -176,7 +176,7 @@ class InProcessGrid(Grid):
         )
 
 
-def _tell(barrier: CohortBarrier, place: int, _: Future[Message]) -> None:
+def _arrive(barrier: CohortBarrier, place: int, _: Future[Message]) -> None:
     barrier.arrived(place)
 
 

@@ -1,7 +1,7 @@
-"""The rounds: one batched send each, resumable, ordered, with a minimum of valid replies.
+"""The loop over rounds: resumable, with one batch of messages and a minimum of valid replies.
 
-Replaces Flower's `Server.fit`, which always starts at round 1, loses the id of a client that
-fails and sends one message per thread. The same under Ray, in-process and over gRPC.
+It replaces Flower's `Server.fit`, which always starts at round 1, loses the id of a client that
+fails and sends one message per thread. All engines use this loop.
 """
 
 import time
@@ -42,7 +42,7 @@ how many rounds without valid replies a run begins with at most."""
 
 
 class RoundLoop(Server):
-    """Flower's Server, with rounds of our own: see the module."""
+    """Flower's Server with the rounds of this module."""
 
     def __init__(
         self,
@@ -83,10 +83,10 @@ class RoundLoop(Server):
         self.availability = Availability(self.roster, self.schedule, budget)
         self._outcome: Outcome | None = None
         self._sound = True
-        self._idle: int | None = 0  # rounds without effect so far; None once one had an effect
+        self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
-        """Run the rounds that are left; a stop of any kind leaves a checkpoint and a summary."""
+        """Run the remaining rounds; a stop of any kind leaves a checkpoint and a summary."""
         start, done = time.perf_counter(), self._restore()
         with signals.deferred(), stop_request.listening(self.recorder.folder):
             self._play_all(done + 1, num_rounds)
@@ -101,23 +101,23 @@ class RoundLoop(Server):
                     log.debug("round %d is done", done)
             status = "completed"
         except (KeyboardInterrupt, SystemExit, RunNotRunningException):
-            status = "interrupted"  # on request, by a signal to Flower's process, by `flwr stop`
+            status = "interrupted"  # by request, by a signal to Flower's process or by `flwr stop`
             raise
         finally:
-            # A stop in the middle of an aggregation leaves the checkpoint before it in force.
+            # After a stop during an aggregation, the previous checkpoint stays valid.
             if self._sound:
                 self._checkpoint()
             self._finish(status)
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
-        """Play the rounds until all is done or spent; yield the number of each that is over."""
-        if self.method.outcome(0).finished:  # the run had ended before it was resumed
+        """Run rounds until the run is finished or budgets are spent; yield each round number."""
+        if self.method.outcome(0).finished:  # the resumed run was already finished
             return
         for server_round in range(first, last + 1):
             stop_request.check()
             end = self._exhausted()
             if end is not None and server_round == 1:
-                raise ValueError(f"{end.detail}; give more noise or a larger privacy.epsilon")
+                raise ValueError(f"{end.detail}; use more noise or a larger privacy.epsilon")
             if end is not None:
                 return
             outcome = self._round(server_round)
@@ -126,7 +126,7 @@ class RoundLoop(Server):
                 return
 
     def _restore(self) -> int:
-        """Take up the checkpoint of a run that goes on; return the rounds it has behind it."""
+        """Load the checkpoint of a resumed run; return the number of its completed rounds."""
         self.parameters = self.method.initialize_parameters(self.roster)
         saved = self.recorder.restored()
         if saved is None:
@@ -139,9 +139,10 @@ class RoundLoop(Server):
         return saved.round
 
     def _round(self, server_round: int) -> Outcome:
-        """Play a round, again where too many were lost in it.
+        """Run a round, and repeat it if too many clients were lost.
 
-        With a privacy budget there is one attempt: another one would release more than is booked.
+        With a privacy budget there is one attempt, since a second one would release more than is
+        recorded.
         """
         attempts = ATTEMPTS if self.budget is None else 1
         for attempt in range(1, attempts + 1):
@@ -155,11 +156,11 @@ class RoundLoop(Server):
             except LostRepliesError as error:
                 if attempt == attempts:
                     raise
-                log.warning("round %d is played again: %s", server_round, error)
+                log.warning("round %d is repeated: %s", server_round, error)
         raise AssertionError("a round has at least one attempt")
 
     def _train(self, server_round: int) -> TrainedRound:
-        """Let the clients that the strategy selects train."""
+        """Train on the clients that the strategy selects."""
         began = time.perf_counter()
         leaving = self.availability.show_trainable(server_round)
         instructions = self.method.configure_fit(server_round, self.parameters, self.roster)
@@ -174,7 +175,7 @@ class RoundLoop(Server):
         )
 
     def _learn(self, trained: TrainedRound) -> Outcome:
-        """Aggregate, evaluate and record a round, as a whole."""
+        """Aggregate, evaluate and record a round."""
         now = trained.round
         self._sound = False
         failures, evaluation_s = failed(now, trained.failures), 0.0
@@ -200,7 +201,7 @@ class RoundLoop(Server):
         return outcome
 
     def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
-        """Whether the clients are asked for their accuracy after this round."""
+        """Whether the clients evaluate after this round."""
         last = server_round == self.context.rounds or outcome.finished
         return last or outcome.measures or server_round % self.context.evaluate_every == 0
 
@@ -211,10 +212,10 @@ class RoundLoop(Server):
     def _aggregate(
         self, trained: TrainedRound, failures: Sequence[ClientFailure]
     ) -> tuple[Any, Event | None]:
-        """Hand over the replies of a round and who failed in it; return the training loss.
+        """Pass the replies and failures of a round to the strategy; return the training loss.
 
-        Beside it, for a round with too few valid replies, the event that it was skipped: clients
-        that send nothing valid cannot end a run that has learnt from others.
+        A round with too few valid replies has no loss and an event `skipped`: clients that send
+        nothing valid cannot end a run that has learnt from others.
         """
         missing = [*trained.failures, *self.connections.refused]
         try:
@@ -224,7 +225,7 @@ class RoundLoop(Server):
         except TooFewRepliesError as error:
             told = too_few(error, failures)
             if isinstance(told, LostRepliesError) or not self._may_skip():
-                self._sound = True  # raised before anything learnt was touched
+                self._sound = True  # the state of the method has not changed yet
                 raise told from error
             log.warning("%s; the models stay as they are", told)
             return None, Event("skipped", str(told))
@@ -234,13 +235,13 @@ class RoundLoop(Server):
         return metrics.get("train_loss"), None
 
     def _may_skip(self) -> bool:
-        """Count a round without effect; False where no round of a run has had any."""
+        """Count a skipped round; False if the first rounds of the run were all skipped."""
         if self._idle is not None:
             self._idle += 1
         return self._idle is None or self._idle < min(ATTEMPTS, self.context.rounds)
 
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
-        """Let the clients measure their models; return who failed."""
+        """Evaluate on the clients; return the failures."""
         method = self.method
         instructions = method.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.messenger.evaluate(server_round, instructions)
@@ -248,7 +249,7 @@ class RoundLoop(Server):
         return failed(server_round, failures, "evaluation: ")
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
-        """Write snapshot and checkpoint where this round calls for them."""
+        """Write a snapshot and a checkpoint if this round requires them."""
         clustered = any(event["kind"] == "clustered" for event in record["events"])
         wanted = clustered or server_round in self.recorder.snapshot_rounds
         last = server_round == self.context.rounds

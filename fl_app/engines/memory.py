@@ -1,4 +1,4 @@
-"""How this process holds on to memory: pages that it has freed, objects that stay."""
+"""Memory settings of this process, for freed pages and for garbage collection."""
 
 import ctypes
 import gc
@@ -12,11 +12,11 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed_pages() -> bool:
-    """Let freed memory serve the next models instead of going back; return whether it will.
+    """Keep freed memory in the process for the next models; return whether it works.
 
-    Models come and go by the megabyte every round, and a page that the system hands out
-    anew costs ten times what copying into a used one does. The process stays as large as it
-    was at its largest. False where the C library is not glibc.
+    Every round allocates and frees megabytes for models. A page that is new from the system costs
+    ten times as much as copying into a used page. The process keeps its largest size. False if
+    the C library is not glibc.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -28,10 +28,10 @@ def keep_freed_pages() -> bool:
 
 @contextmanager
 def keep_objects() -> Iterator[None]:
-    """Leave the objects that are there at the start out of garbage collection until the end.
+    """Exclude the existing objects from garbage collection inside the block.
 
-    The clients of a run stay for the whole of it, and each look through a hundred thousand of
-    them takes half a second.
+    The clients exist for the whole run, and each collection over a hundred thousand of them takes
+    half a second.
     """
     gc.freeze()
     try:

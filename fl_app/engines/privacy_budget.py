@@ -1,4 +1,4 @@
-"""What every client has spent of its privacy, round by round, and when that is enough."""
+"""The privacy budget of every client: what each round releases, and when it is spent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,15 +16,15 @@ from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
 
 FARTHEST = 6.0
-"""Standard deviations that Gaussian noise does not leave: it does once in a billion draws."""
+"""Limit of Gaussian noise in standard deviations; two of a billion draws are outside."""
 
 
 class PrivacyBudget:
-    """Books a release for every client that is asked to train, whether or not its reply arrives.
+    """Records a release for every client that is asked to train, even if its reply is lost.
 
-    `plan` gives how the run goes for a client of so many samples. What is booked can be read
-    back from the records of the rounds, so that a resumed run forgets nothing. `bound` is the
-    clip bound of the round, where it adapts.
+    `plan` returns the course of the run for a client with a given number of samples. A resumed run
+    restores the releases from the records of the rounds. `bound` is the clip bound of the round,
+    which may be adaptive.
     """
 
     def __init__(self, guard: Privacy, plan: Callable[[int], Any]) -> None:
@@ -35,25 +35,25 @@ class PrivacyBudget:
         self._left: set[int] = set()
 
     def restore(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Take up what the records of earlier rounds say; raises ValueError for another kind."""
+        """Restore the releases of earlier rounds; raises ValueError for another kind of privacy."""
         for record in records:
             found = record["privacy"]
             if found is None or found["kind"] != self.guard.kind:
                 raise ValueError(
-                    f"a run keeps its kind of privacy, got {self.guard.kind} after round "
-                    f"{record['round']} without it; start a new run"
+                    f"a resumed run must keep its kind of privacy, got {self.guard.kind} after "
+                    f"round {record['round']} without it; start a new run"
                 )
             for client, release in found["released"].items():
                 self.releases.setdefault(int(client), []).append(Release(**release))
             self.bound = found["next_clip"]
 
     def instruct(self, instructions: Sequence[tuple[ClientProxy, FitIns]]) -> None:
-        """Tell every client the clip bound of the round."""
+        """Add the clip bound of the round to every instruction."""
         for _, ins in instructions:
             ins.config[BOUND] = self.bound
 
     def book(self, outcome: Outcome, roster: Roster) -> dict[str, Any]:
-        """Book a round and return its record: what was released, and what it has come to."""
+        """Add the releases of a round; return its record with releases and spent budgets."""
         cohort = outcome.cohort
         released = {client: self._release(client, roster) for client in cohort}
         for client, release in released.items():
@@ -83,16 +83,17 @@ class PrivacyBudget:
         return accountant.spent(self.releases.get(client, []), self.guard.delta)
 
     def over(self, roster: Roster) -> list[int]:
-        """Return who of the clients that are there cannot train once more."""
+        """Return the present clients whose budget does not suffice for another round."""
         if not isfinite(self.guard.limit):
             return []
         return [client for client in roster.proxies() if not self._affords(client, roster)]
 
     def exhausted(self, roster: Roster, least: int) -> Event | None:
-        """Return why the run is over: half of the clients, or all but `least`, cannot train on.
+        """Return the event that ends the run, else None.
 
-        Those who cannot are not asked while the others can: one that claims few samples, of which
-        a round gives away more, ends its own part alone.
+        The run ends when at least half of the clients cannot train, or fewer than `least` can.
+        Before that, only the clients without budget stop. Therefore a client that claims few
+        samples, and thus spends more per round, cannot end the run of the others.
         """
         over, clients = self.over(roster), len(roster.proxies())
         if not over or (2 * len(over) < clients and clients - len(over) >= least):
@@ -107,7 +108,7 @@ class PrivacyBudget:
         )
 
     def leaving(self, over: Sequence[int]) -> Event | None:
-        """Return that clients train no more, the first time they do not."""
+        """Return an event for clients that cannot train for the first time, else None."""
         new = [client for client in over if client not in self._left]
         self._left.update(new)
         return Event("trains no more", self._costs(new), new) if new else None
@@ -117,7 +118,7 @@ class PrivacyBudget:
         return accountant.spent(once_more, self.guard.delta) <= self.guard.limit * (1 + 1e-6)
 
     def _release(self, client: int, roster: Roster) -> Release:
-        # one without samples, as it says, is reckoned as having one: no division by zero
+        # a client that reports no samples counts as having one, to avoid a division by zero
         release = self.guard.release(self.plan(max(1, roster.samples(client))))
         assert release is not None
         return release
@@ -126,9 +127,9 @@ class PrivacyBudget:
     def _fitting(
         metrics: Mapping[int, Mapping[str, float]], released: Mapping[int, Release]
     ) -> float | None:
-        """Return the mean of what the clients reported of their updates and the bound.
+        """Return the mean of the clients' reports on whether their update is within the bound.
 
-        Each is 0 or 1 with noise; what lies farther out than the noise goes counts as there.
+        Each report is 0 or 1 plus noise, and is clipped to FARTHEST standard deviations of it.
         """
         known = []
         for client, each in metrics.items():

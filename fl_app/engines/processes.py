@@ -1,10 +1,10 @@
-"""Starts processes with a log each, waits until they are ready, and leaves none behind.
+"""Starts processes with one log each, waits until they are ready, and stops all of them.
 
-What holds: leaving the context stops everything, Ctrl-C and errors included, because each
-process has a session of its own and whatever it starts inherits a mark. A killed parent
-(`kill -9`) is noticed by a watchdog process that ends all that carries the mark. Only killing
-the watchdog as well leaves processes running. Without /proc (not Linux) the mark cannot be
-read and only the process groups of the direct children are stopped.
+When the context ends, also by Ctrl-C or an error, all processes are stopped: each has its own
+session, and everything that it starts inherits a mark. If the parent is killed (`kill -9`), a
+watchdog process ends all processes with the mark. Processes remain only if the watchdog is killed
+too. Without /proc (not Linux) the mark cannot be read, and only the process groups of the direct
+children are stopped.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ from typing import Self
 from fl_app.engines import signals, watchdog
 
 PORTS = range(20_000, 32_000)
-"""Below the ports that Linux gives to outgoing connections, so none is taken meanwhile."""
+"""Below the ports of outgoing connections on Linux, so that these do not use them."""
 _POLL_S = 0.1
 _TAIL_LINES = 15
 OF_COMMANDS = uuid.uuid4().hex
-"""The mark of what this process starts outside of a Supervisor."""
+"""The mark of processes that this process starts without a Supervisor."""
 _tokens = {OF_COMMANDS}
 
 
 class ProcessError(RuntimeError):
-    """A process ended or did not become ready; the message holds the end of its log."""
+    """A process ended or did not become ready; the message contains the end of its log."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A started process and the file that its output goes to, from byte `start` on."""
+    """A started process and the file with its output, which begins at byte `start`."""
 
     name: str
     popen: "subprocess.Popen[bytes]"
@@ -48,27 +48,27 @@ class Process:
 
     @property
     def output(self) -> str:
-        """What it wrote so far."""
+        """The output so far."""
         return self.log.read_bytes()[self.start :].decode(errors="replace")
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self.popen.poll() is None
 
     def must_be_alive(self) -> None:
-        """Raise ProcessError with the end of the log when the process has ended."""
+        """Raise ProcessError with the end of the log if the process has ended."""
         if not self.alive:
             raise ProcessError(
-                f"{self.name} must keep running, ended with code {self.popen.returncode}; "
-                f"the end of {self.log}:\n{tail(self.log)}"
+                f"{self.name} must keep running, but ended with code {self.popen.returncode}; "
+                f"see the end of {self.log}:\n{tail(self.log)}"
             )
 
 
 class Supervisor:
-    """A context that owns processes: leaving it stops them and everything they started.
+    """A context manager that stops its processes, and everything they started, at its end.
 
-    `scratch` is a folder of temporary files that goes with them.
+    `scratch` is a folder of temporary files that is deleted with them.
     """
 
     def __init__(self, environment: Mapping[str, str], *, scratch: Path | None = None) -> None:
@@ -104,9 +104,9 @@ class Supervisor:
         cwd: Path,
         extra: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a process in a session of its own; its output is appended to `log`.
+        """Start a process in its own session; its output is appended to `log`.
 
-        `extra` is added to the environment that all share.
+        `extra` is added to the common environment.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
@@ -125,7 +125,7 @@ class Supervisor:
         return process
 
     def end(self, process: Process, *, grace_s: float = watchdog.GRACE_S) -> None:
-        """Stop one process: SIGTERM, then after `grace_s` SIGKILL to its whole group."""
+        """Stop one process: SIGTERM, and after `grace_s` SIGKILL to its whole group."""
         if process.alive:
             process.popen.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -135,7 +135,7 @@ class Supervisor:
         process.popen.wait()
 
     def stop(self) -> None:
-        """Stop everything, last started first, and wait until nothing is left."""
+        """Stop all processes, the last started first, and wait until all have ended."""
         with signals.deferred():
             for process in reversed(self._processes):
                 if process.alive:
@@ -151,13 +151,13 @@ class Supervisor:
 
 
 def kill_all() -> None:
-    """Kill what this process has started and not stopped: before it ends at once."""
+    """Kill all processes that this process has started and not stopped."""
     for token in tuple(_tokens):
         watchdog.kill(token)
 
 
 def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:
-    """Return once `text` is in the log; raises ProcessError on its end or after the timeout."""
+    """Wait for `text` in the log; raises ProcessError at the process's end or the timeout."""
     deadline = time.monotonic() + timeout_s
     while text not in process.output:
         process.must_be_alive()
@@ -165,7 +165,7 @@ def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:
 
 
 def wait_for_port(process: Process, port: int, *, timeout_s: float) -> None:
-    """Return once 127.0.0.1:`port` accepts connections; raises ProcessError like above."""
+    """Wait until 127.0.0.1:`port` accepts connections; raises ProcessError as above."""
     deadline = time.monotonic() + timeout_s
     while True:
         process.must_be_alive()
@@ -177,8 +177,8 @@ def wait_for_port(process: Process, port: int, *, timeout_s: float) -> None:
 def _before(deadline: float, process: Process, aim: str, timeout_s: float) -> None:
     if time.monotonic() > deadline:
         raise ProcessError(
-            f"{process.name} must {aim} within {timeout_s:g} s and did not; "
-            f"the end of {process.log}:\n{tail(process.log)}"
+            f"{process.name} must {aim} within {timeout_s:g} s, but did not; "
+            f"see the end of {process.log}:\n{tail(process.log)}"
         )
     time.sleep(_POLL_S)
 
@@ -196,7 +196,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def tail(log: Path, *, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a log; empty when there is none."""
+    """Return the last lines of a log; empty if there is none."""
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

@@ -1,6 +1,6 @@
-"""Takes replies from a Grid, each alone: one that is broken or stalls costs no other.
+"""Pulls replies from a Grid one by one, so that a broken or stalled reply affects no other.
 
-A reply comes in pieces. Where a node is cut off in the middle of them, or sends them slowly on
+A reply arrives in pieces. If a node is disconnected before the last piece, or sends slowly on
 purpose, Flower's pull waits for the rest: three minutes, at most two hours.
 """
 
@@ -25,27 +25,28 @@ Pull = Future[list[Message]]
 Call = Callable[[], list[Message]]
 
 PATIENCE_S = 10.0
-"""How long the others wait for a reply whose pieces are still coming."""
+"""How long other replies wait for a reply whose pieces are still arriving."""
 LONGEST_REASON = 4000
-"""Characters of an error that a node sends; they go to the log and to the records."""
+"""Characters of a node's error message that are written to the log and to the records."""
 OF_THE_LOST = (
     ErrorCode.NODE_UNAVAILABLE,
     ErrorCode.MESSAGE_UNAVAILABLE,
     ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
 )
-"""Errors that the SuperLink gives in the place of a node that is gone or too late."""
+"""Errors that the SuperLink returns for a node that is gone or too late."""
 
 
 class Silence(str):
-    """Why nothing came from a node: it is gone, or did not answer in time."""
+    """Why there is no reply from a node: it is gone, or did not answer in time."""
 
     __slots__ = ()
 
 
 class Puller:
-    """Looks for replies; what is still coming is kept for the next look.
+    """Pulls replies; a pull that has not completed continues until the next call.
 
-    Pulls run one after another in a thread, that can be left behind with a pull that stalls.
+    Pulls run one after another in a thread. A stalled pull keeps its thread; the next pull gets
+    a new one.
     """
 
     def __init__(self) -> None:
@@ -53,15 +54,15 @@ class Puller:
         self._jobs: SimpleQueue[Job | None] | None = None
 
     def look(self, grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | str]]:
-        """Yield the replies that have come, by the id of the message for which each was pulled.
+        """Yield the replies that have arrived, each with the id of its message.
 
-        Which message a reply answers is what was asked for, not what the reply says.
+        The id is the one in the request, not the one in the reply.
         """
         for message_id in ids:
             try:
                 replies = self._pulled(grid, message_id)
             except (RunNotRunningException, TransportError, OSError):
-                raise  # of the connection, which Flower has tried again: no client's doing
+                raise  # the connection failed after Flower's retries; not the client's fault
             except Exception as error:
                 what = f"{type(error).__name__}: {shown(error)}"
                 yield message_id, f"the reply could not be read: {what}"
@@ -70,12 +71,12 @@ class Puller:
                 yield message_id, content(replies[0])
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Wait no more for what is still coming."""
+        """Stop waiting for the replies to these messages."""
         for message_id in ids:
             self._coming.pop(message_id, None)
 
     def _pulled(self, grid: Grid, message_id: str) -> list[Message]:
-        """Return what has come for a message; raises what the Grid raised."""
+        """Return the reply to a message, if it has arrived; raises what the Grid raised."""
         if isinstance(grid, InProcessGrid):
             return list(grid.pull_messages([message_id]))
         pull = self._coming.get(message_id)
@@ -99,21 +100,21 @@ class Puller:
         return pull
 
     def _leave(self) -> None:
-        """Leave the thread to the pull that stalls; the next one gets a thread of its own."""
+        """Leave the thread to the stalled pull; the next pull starts a new thread."""
         if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
 
 
 def _await(pull: Pull) -> None:
-    """Wait for a reply as long as the others may; the loop may be asked to stop meanwhile."""
+    """Wait for a reply, at most PATIENCE_S; raises KeyboardInterrupt on a request to stop."""
     end = time.monotonic() + PATIENCE_S
     while wait([pull], min(PATIENCE_S, stop_request.LOOK_S)).not_done and time.monotonic() < end:
         stop_request.check()
 
 
 def content(reply: Message) -> RecordDict | str:
-    """Return what stands in a reply, or why there is nothing."""
+    """Return the content of a reply, or the reason why there is none."""
     try:
         return trusted(_read, reply)
     except RejectionError as error:

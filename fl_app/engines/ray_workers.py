@@ -1,6 +1,6 @@
-"""Workers of a simulation that died, killed by the system for one, are replaced.
+"""Replaces workers of a simulation that died, for example because the system killed them.
 
-Flower's pool takes a dead Ray actor back and hands it the next messages, which all fail at once.
+Flower's pool keeps a dead Ray actor and gives it the next messages, which all fail at once.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ REPLACES = "_replaces_dead_workers"
 
 
 def replace_dead_workers() -> None:
-    """Make the pool of this process start a new actor in the place of one that died."""
+    """Make the pool of this process replace each dead actor with a new one."""
     import ray
     from flwr.simulation.ray_transport.ray_actor import BasicActorPool
     from ray.exceptions import OutOfMemoryError, RayActorError
@@ -22,8 +22,8 @@ def replace_dead_workers() -> None:
         try:
             return fetch(pool, future)
         except (RayActorError, OutOfMemoryError):
-            ray.kill(pool._future_to_actor[future])  # lets go of its share of the machine
-            pool._future_to_actor[future] = pool.create_actor_fn()  # what returns to the pool
+            ray.kill(pool._future_to_actor[future])  # frees its CPUs and memory
+            pool._future_to_actor[future] = pool.create_actor_fn()  # this one returns to the pool
             raise
 
     replaced = {"fetch_result_and_return_actor_to_pool": replacing, REPLACES: True}

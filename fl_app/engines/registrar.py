@@ -1,4 +1,4 @@
-"""Registers SuperNode keys with a SuperLink: a step of docker-compose.yml, usable by hand.
+"""Registers SuperNode keys with a SuperLink, for docker-compose.yml and for manual use.
 
 python -m fl_app.engines.registrar --address HOST:PORT --root-certificates ca.crt KEY.pub ...
 """
@@ -13,14 +13,14 @@ from fl_app.engines.flower import Connection
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Register the named public keys; one that is registered already stays so."""
+    """Register the given public keys; a key that is already registered causes no error."""
     options = parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
         for key in options.keys:
             register(connection, key)
-            print(f"{key.name} may join", flush=True)
+            print(f"{key.name} is registered", flush=True)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Writes the record of a round: the outcome, the clients, and what a simulation knows besides."""
+"""Builds the record of a round from the outcome, the clients and the planted truth if known."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -20,14 +20,15 @@ from fl_app.strategies.roster import Roster
 from fl_app.types import Labels, Vectors
 
 SPLITS = ("clustered", "removed")
-"""Kinds of events in which a method parts clients."""
+"""Kinds of events in which a method splits clients."""
 
 
 class RoundReporter:
-    """Writes the record of each round of one run, of so many `clients`.
+    """Builds the record of each round of one run with `clients` clients.
 
-    `benign` names the communities taken for benign, from their models (k, d) and sizes (k,).
-    `lineage` names the communities over the rounds, `settling` follows newcomers and drifters.
+    `benign` returns the communities assumed benign, from their models (k, d) and sizes (k,).
+    `lineage` names the communities over the rounds; `settling` follows newcomers and drifted
+    clients.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class RoundReporter:
         self.settling = Settling()
 
     def restore(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Take up what the records of earlier rounds say."""
+        """Restore the state from the records of earlier rounds."""
         self.lineage = Lineage.of(records)
         for record in records:
             self._follow(record["round"])
@@ -59,7 +60,7 @@ class RoundReporter:
         failures: Sequence[ClientFailure],
         events: Sequence[Event],
     ) -> dict[str, Any]:
-        """Return the record of a round, without time, bytes and loss, which the loop adds."""
+        """Return the record of a round; the loop adds time, bytes, loss and privacy."""
         scores, view = outcome.scores, outcome.view
         self._follow(server_round)
         return {
@@ -83,7 +84,7 @@ class RoundReporter:
         }
 
     def _central(self, outcome: Outcome) -> dict[str, Any] | None:
-        """Return accuracy on the server's own test set, global and of each community."""
+        """Return the accuracy on the server's test set, of the global and community models."""
         if self.central is None:
             return None
         models, global_model = outcome.models, outcome.global_model
@@ -95,7 +96,7 @@ class RoundReporter:
         return {"global": None, "communities": found}
 
     def _changes(self, server_round: int) -> list[Event]:
-        """Return who joined, left or drifted at the start of this round."""
+        """Return events for clients that joined, left or drifted at the start of this round."""
         changes = self.schedule.changes(server_round) if self.schedule else ()
         return [
             Event(change.kind, f"clients {list(change.clients)}", list(change.clients))
@@ -103,7 +104,7 @@ class RoundReporter:
         ]
 
     def _follow(self, server_round: int) -> None:
-        """Wait for those whose right community is another one since this round."""
+        """Follow the clients whose right community is new or changed in this round."""
         for change in self.schedule.changes(server_round) if self.schedule else ():
             if change.kind == "joined" or (change.kind == "drifted" and self._regroups):
                 self.settling.changed(change.clients, change.kind, server_round)
@@ -113,14 +114,14 @@ class RoundReporter:
         return self.schedule is not None and self.schedule.dynamics.drift == "group"
 
     def _event(self, event: Event) -> dict[str, Any]:
-        """Return an event; whether a split met the malicious alone, where these are known."""
+        """Return an event; `right`: whether a split separated only malicious clients, if known."""
         malicious, split = self.roster.malicious(), event.kind in SPLITS
         known = malicious and split and event.clients
         right = set(event.clients) <= malicious if known else None
         return asdict(event) | {"right": right}
 
     def _attack(self, outcome: Outcome) -> dict[str, Any] | None:
-        """Return who of the malicious was told apart, where a simulation knows them."""
+        """Return the detection of malicious clients, in simulations that know them."""
         malicious = self.roster.malicious()
         if not malicious:
             return None
@@ -146,7 +147,7 @@ class RoundReporter:
         return {str(client): names for client, names in moved.items()}
 
     def _settled(self, view: View, groups: Labels, server_round: int) -> dict[str, Any]:
-        """Return who sits right for the first time since it joined or drifted, and how soon."""
+        """Return clients that are in the right community for the first time since a change."""
         if (groups < 0).any():
             return {}
         found = self.settling.settled(view.client_ids, view.labels, groups, server_round)
@@ -163,7 +164,7 @@ class RoundReporter:
 def sent(
     messages: Sequence[tuple[ClientProxy, FitIns]] | Sequence[tuple[ClientProxy, FitRes]],
 ) -> int:
-    """Return the bytes of the models in messages; a reply may hold what is no bytes."""
+    """Return the bytes of the models in messages; a reply may contain other types."""
     tensors = (tensor for _, each in messages for tensor in each.parameters.tensors)
     return sum(len(tensor) for tensor in tensors if type(tensor) is bytes)
 

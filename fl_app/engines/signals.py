@@ -1,9 +1,9 @@
-"""What SIGINT and SIGTERM do to the process of a user: the first asks it to end, a second ends it.
+"""Handles SIGINT and SIGTERM: the first asks the process to end, the second ends it.
 
-Python's own way, a KeyboardInterrupt wherever the main thread is, may strike within a queue or
-a lock, which then waits for ever. Here a thread counts the signals as they come, whatever the
-main thread does; the main thread is interrupted only where nothing is to be written yet.
-Standard library only: a program answers before it imports what takes seconds.
+By default Python raises KeyboardInterrupt anywhere in the main thread. Inside a queue or a lock
+this can block the process forever. Here a thread counts the signals, and the main thread is
+interrupted only where nothing has to be written. The module imports only the standard library,
+so that signals are handled before slow imports.
 """
 
 import contextlib
@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
 ONE_PRESS_S = 0.2
-"""Signals closer than this are one: `timeout` sends each to the process and to its group."""
+"""Signals within this time count as one: `timeout` signals both the process and its group."""
 PATIENCE_S = 20.0
-"""How long the process may take to end where it defers nothing; then it is ended."""
+"""Time for the process to end outside of `deferred` blocks; then it is ended."""
 LAST_S = 5.0
-"""How long the last things may take, of a process that is ended at once."""
+"""Time for the last steps of a process that is ended at once."""
 EXIT_S = 10.0
-"""How long Python may take to end: a thread or a queue that somebody left holds it for ever."""
+"""Time for Python to exit; an unfinished thread or queue could block it forever."""
 HURRY_S = 5.0
-"""How long what can be made again is waited for, once the process was asked to end."""
+"""Time for results that can be produced again later, after the process was asked to end."""
 _TICK_S = 0.1
 _SHOW_CURSOR = b"\x1b[?25h"
 Call = Callable[[], object]
@@ -40,9 +40,9 @@ Call = Callable[[], object]
 
 @dataclass
 class _Answer:
-    """What is known of the signals to this process; `ask` and `last` are of a run that goes on.
+    """The state of signal handling; `ask` and `last` belong to the current run.
 
-    `pipe` takes their numbers; without one they are not answered.
+    `pipe` receives the signal numbers; None: signals are not handled here.
     """
 
     pipe: int | None = None
@@ -58,7 +58,7 @@ _answer = _Answer()
 
 
 def answer() -> None:
-    """Answer the signals from now on, in the main thread of a program."""
+    """Handle signals from now on; must be called in the main thread of a program."""
     if _answer.pipe is not None:
         return
     _answer.pipe, end = os.pipe()
@@ -71,7 +71,7 @@ def answer() -> None:
 
 @contextmanager
 def answered() -> Iterator[None]:
-    """Answer the signals in the block, where `answer` was called: then nothing holds the end."""
+    """End the process after the block, within EXIT_S, if `answer` was called before."""
     if _answer.pipe is None:
         yield
         return
@@ -99,19 +99,22 @@ def asked() -> bool:
 
 
 def asked_for() -> float:
-    """Return for how many seconds the process has been asked to end; 0 where it was not."""
+    """Return the seconds since the process was asked to end; 0 if it was not."""
     return 0.0 if _answer.first is None else time.monotonic() - _answer.first
 
 
 def interrupt() -> NoReturn:
-    """Raise KeyboardInterrupt here: a safe point; no signal raises it once more."""
+    """Raise KeyboardInterrupt at a safe point; later signals do not raise it again."""
     _answer.interrupted = True
     raise KeyboardInterrupt
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let no signal interrupt the block, which looks for requests itself; one is due at its end."""
+    """Prevent signals from interrupting the block; a pending interrupt is raised at its end.
+
+    The block must check for requests to stop itself.
+    """
     if _answer.pipe is None or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -126,9 +129,9 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def of_run(*, ask: Call, last: Call) -> Iterator[None]:
-    """Say what a signal means during a run: `ask` it to stop; `last` is done if it must end now.
+    """Set how signals act during a run: `ask` requests a stop, `last` precedes an immediate end.
 
-    Both are called in a thread of their own. Without a run a signal ends the process at once.
+    Both are called in separate threads. Without a run, a signal ends the process at once.
     """
     if _answer.pipe is None:
         yield
@@ -142,9 +145,10 @@ def of_run(*, ask: Call, last: Call) -> Iterator[None]:
 
 
 def patiently(call: Call, limit_s: float, *, hurried: Callable[[], bool]) -> bool:
-    """Call in a thread and wait so long, `HURRY_S` once hurried; return whether it is done.
+    """Run `call` in a thread; return whether it completed within `limit_s`.
 
-    Raises what the call raises. One that is not done in time is left behind.
+    Once `hurried()` is true, it has HURRY_S left at most. Raises what the call raises. A call that
+    does not complete in time continues in its thread.
     """
     raised: list[BaseException] = []
 
@@ -171,7 +175,7 @@ def patiently(call: Call, limit_s: float, *, hurried: Callable[[], bool]) -> boo
 
 
 def leave(status: int) -> NoReturn:
-    """End the process now, whatever threads, queues and handlers of its exit would wait for."""
+    """End the process now, without waiting for threads, queues or exit handlers."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
@@ -185,15 +189,15 @@ def _leave_late(status: int) -> None:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Interrupt the main thread, in which Python calls this, once and where it may be."""
+    """Interrupt the main thread, in which Python calls this, once and outside `deferred`."""
     if _answer.ask is not None and not _answer.deferred and not _answer.interrupted:
         _answer.interrupted = True
-        _answer.asked.wait(LAST_S)  # first the request, then what withdraws it
+        _answer.asked.wait(LAST_S)  # the request must precede its withdrawal
         interrupt()
 
 
 def _serve(pipe: int) -> None:
-    """Count the signals, and end the process at the second, or when the first has no effect."""
+    """Count signals; end the process at the second one, or if the first has no effect."""
     left = PATIENCE_S
     while left > 0:
         first = _answer.first
@@ -213,16 +217,16 @@ def _first() -> None:
     _answer.first = time.monotonic()
     if _answer.ask is None:
         _end()
-    _say("stopping; once more to stop at once")
+    _say("stopping; a second signal stops at once")
     try:
         _answer.ask()
-    except Exception:  # such as a full disk: a second signal ends it, or no more patience
+    except Exception:  # for example a full disk; a second signal or the time limit ends the run
         log.exception("the run could not be asked to stop")
     _answer.asked.set()
 
 
 def _end() -> NoReturn:
-    """End the process, with the last things of its run if they do not take long."""
+    """End the process after the last steps of its run, for which it has LAST_S."""
     if _answer.last is not None:
         last = threading.Thread(target=_answer.last, daemon=True)
         last.start()
@@ -234,5 +238,5 @@ def _end() -> NoReturn:
 
 
 def _say(words: str) -> None:
-    with contextlib.suppress(OSError):  # not by print: the main thread may hold its lock
+    with contextlib.suppress(OSError):  # print would need a lock that the main thread may have
         os.write(2, f"{words}\n".encode())

@@ -1,4 +1,4 @@
-"""Flower's own simulation: a private SuperLink in a neutral folder, for one run."""
+"""Flower's simulation: a private SuperLink in a temporary folder, for one run."""
 
 import tempfile
 from collections.abc import Callable
@@ -22,10 +22,10 @@ def run_simulation(
     log: Path,
     on_tick: Callable[[], None],
 ) -> RunResult:
-    """Run the app in `app` on `nodes` simulated nodes and return how it ended.
+    """Run the app in `app` on `nodes` simulated nodes and return its outcome.
 
-    The SuperLink runs in a temporary folder, so that Ray's workers import the bundle and not
-    what lies in the working directory. Nothing is left running or on disk but `log`.
+    The SuperLink runs in a temporary folder, so that Ray's workers import the bundle and not the
+    files of the working directory. All processes end, and only `log` stays on disk.
     `gpus_per_client` 0 hides CUDA from clients.
     """
     log = log.resolve()
@@ -46,7 +46,7 @@ def run_simulation(
 
 
 def _short_temporary_folder() -> str:
-    """Return where Ray's sockets fit: their paths end at 107 characters, 70 are Ray's own."""
+    """Return a folder for Ray's sockets, whose paths have at most 107 characters, 70 for Ray."""
     usual = tempfile.gettempdir()
     return usual if len(usual) <= _TEMPORARY_LENGTH else "/tmp"
 

@@ -1,7 +1,7 @@
-"""A request to stop reaches the rounds in whatever process they run: a file in the run's folder.
+"""A request to stop a run is a file in its folder, since the rounds may run in another process.
 
-Whoever wants them to stop drops `stop`. The loop takes it up at any time by renaming it to
-`stopping`, stops at its next safe point, and removes it when all is written.
+A request creates the file `stop`. The loop accepts it by renaming it to `stopping`, stops at its
+next safe point, and removes the file when everything is written.
 """
 
 import contextlib
@@ -15,22 +15,22 @@ from fl_app.engines import signals
 
 STOP, STOPPING = "stop", "stopping"
 TAKEN_UP_S = 10.0
-"""A loop that goes on takes a request up sooner, also on a busy machine."""
+"""A running loop accepts a request within this time, even on a busy machine."""
 EVALUATED_S = 60.0
-"""How long a stop waits for the clients' evaluation, so that the round is whole."""
+"""How long a stop waits for the clients' evaluation, so that the round can be completed."""
 LOOK_S = 0.1
-"""Time between looks for a request, and between those of a loop that waits for something."""
+"""Time between checks for a request."""
 
 
 class _Loop:
-    """What was asked of the loop in this process, and since when it holds the stop off."""
+    """The request to stop this process's loop, its time, and whether the stop is delayed."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.forget()
 
     def forget(self) -> None:
-        """Start as a loop that nobody has asked."""
+        """Reset to a loop without a request."""
         self.asked.clear()
         self.since = 0.0
         self.held = False
@@ -45,14 +45,14 @@ def ask(folder: Path) -> None:
 
 
 def withdraw(folder: Path) -> None:
-    """Remove a request that nobody took up, or whose loop was killed."""
+    """Remove a request that was not accepted, or whose loop was killed."""
     for name in (STOP, STOPPING):
         (folder / name).unlink(missing_ok=True)
 
 
 def is_over(folder: Path, asked_for_s: float) -> bool:
-    """Whether the loop has stopped on a request so long ago, or none will take it up."""
-    if (folder / STOP).exists():  # before the other: the loop renames it meanwhile
+    """Whether the loop has stopped, or no loop will accept the request of `asked_for_s` ago."""
+    if (folder / STOP).exists():  # checked first, since the loop may rename it now
         begun = (folder / "rounds.jsonl").exists()
         return not begun or asked_for_s > TAKEN_UP_S
     return not (folder / STOPPING).exists()
@@ -60,7 +60,7 @@ def is_over(folder: Path, asked_for_s: float) -> bool:
 
 @contextmanager
 def listening(folder: Path) -> Iterator[None]:
-    """Take up requests while the block runs; in it `check` and `wait` raise KeyboardInterrupt."""
+    """Accept requests during the block, in which `check` and `wait` raise KeyboardInterrupt."""
     ended = threading.Event()
     taker = threading.Thread(target=_take_up, args=(folder, ended), daemon=True)
     taker.start()
@@ -75,7 +75,7 @@ def listening(folder: Path) -> Iterator[None]:
 
 def _take_up(folder: Path, ended: threading.Event) -> None:
     while not ended.wait(LOOK_S):
-        with contextlib.suppress(OSError):  # there is none
+        with contextlib.suppress(OSError):  # no request
             (folder / STOP).replace(folder / STOPPING)
             _loop.since = time.monotonic()
             _loop.asked.set()
@@ -87,13 +87,13 @@ def asked() -> bool:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if the loop was asked to stop: for its safe points."""
+    """Raise KeyboardInterrupt if the loop was asked to stop; called at safe points."""
     if asked() and not _loop.held:
         signals.interrupt()
 
 
 def wait(seconds: float) -> None:
-    """Wait so long, or raise KeyboardInterrupt once the loop is asked to stop."""
+    """Wait `seconds`, or raise KeyboardInterrupt as soon as the loop is asked to stop."""
     if _loop.held:
         time.sleep(seconds)
     elif _loop.asked.wait(seconds):
@@ -102,7 +102,7 @@ def wait(seconds: float) -> None:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold a stop off: what the block does is whole or lost."""
+    """Delay a stop until the end of the block, so that the block is never interrupted."""
     _loop.held = True
     try:
         yield
@@ -111,5 +111,5 @@ def held() -> Iterator[None]:
 
 
 def latest() -> float:
-    """Return until when, on the monotonic clock, clients may answer while a stop is held off."""
+    """Return the monotonic time until which clients may answer while a stop is delayed."""
     return _loop.since + EVALUATED_S if asked() and _loop.held else float("inf")

@@ -30,7 +30,7 @@ class TrainedRound:
 def failed(
     server_round: int, failures: Sequence[ClientFailure], what: str = ""
 ) -> list[ClientFailure]:
-    """Return and log the failures that are no malformed replies: those the strategy rejects."""
+    """Return and log the failures without malformed replies, which the strategy rejects."""
     found = [each for each in failures if not isinstance(each, RejectedReply)]
     for failure in found:
         log.warning("round %d: %s%s", server_round, what, failure)
@@ -38,7 +38,7 @@ def failed(
 
 
 def times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
-    """Return the seconds that a round took until now, and those of its parts."""
+    """Return the seconds of a round until now, in total and for each part."""
     total_s = time.perf_counter() - trained.began
     return {
         "total_s": total_s,

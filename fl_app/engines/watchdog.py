@@ -1,7 +1,7 @@
-"""Ends every process that carries a mark, also when the one that started them was killed.
+"""Ends every process with a mark, even if the process that started them was killed.
 
-Run as a program it waits until its standard input closes, which happens at the end of the
-parent whatever ended it, and then sweeps. Standard library only: it starts in milliseconds.
+As a program it waits until its standard input closes, which happens whenever the parent ends, and
+then ends the marked processes. It imports only the standard library and starts in milliseconds.
 """
 
 import contextlib
@@ -13,27 +13,27 @@ import time
 from pathlib import Path
 
 MARK = "FL_APP_SUPERVISOR"
-"""Environment variable that descendants inherit, through new sessions and daemons too."""
+"""Environment variable that descendants inherit, including new sessions and daemons."""
 GRACE_S = 5.0
 _POLL_S = 0.05
 
 
 def marked(token: str) -> list[int]:
-    """Return the ids of this user's live processes started under `token`, oldest first.
+    """Return the sorted ids of this user's live processes with the mark `token`.
 
-    Needs /proc (Linux); elsewhere the list is empty and process groups are what is stopped.
+    Needs /proc (Linux); on other systems the list is empty, and only process groups are stopped.
     """
     wanted = f"{MARK}={token}".encode()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # gone, or of another user
+        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
     return sorted(pid for pid in found if pid != os.getpid())
 
 
 def sweep(token: str, *, grace_s: float = GRACE_S) -> None:
-    """Ask what carries the mark to end, and after `grace_s` kill what is left."""
+    """Terminate the marked processes, and after `grace_s` kill those that remain."""
     _signal_all(token, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while marked(token):
@@ -43,7 +43,7 @@ def sweep(token: str, *, grace_s: float = GRACE_S) -> None:
 
 
 def kill(token: str) -> None:
-    """Kill all that carries the mark, and whatever it starts meanwhile."""
+    """Kill the marked processes and all processes that they start meanwhile."""
     while marked(token):
         _signal_all(token, signal.SIGKILL)
         time.sleep(_POLL_S)
@@ -56,7 +56,7 @@ def _signal_all(token: str, number: signal.Signals) -> None:
 
 
 def main() -> None:
-    """Wait for the end of the parent, then sweep, and remove its scratch folder."""
+    """Wait for the end of the parent, end its processes and remove its scratch folder."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while sys.stdin.buffer.read(1):

@@ -1,1 +1,1 @@
-"""How good communities and models are."""
+"""Measures of communities and models."""

@@ -1,4 +1,4 @@
-"""Agreement of found labels (n,) with planted groups (n,), each in [0, 1] but the Rand index."""
+"""Agreement of labels (n,) with planted groups (n,), in [0, 1] except for the Rand index."""
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score, v_measure_score
@@ -7,10 +7,10 @@ from fl_app.types import Labels
 
 
 def pure_share(labels: Labels, groups: Labels) -> float:
-    """Return the share of clients whose whole community comes from their own group.
+    """Return the share of clients whose whole community is from one group.
 
-    The purity of FLIC (Espinoza Castellon et al., IJCNN 2022), stricter than the majority
-    purity of textbooks: one stranger makes a whole community impure.
+    This is the purity of FLIC (Espinoza Castellon et al., IJCNN 2022). It is stricter than the
+    majority purity of textbooks: one client of another group makes the whole community impure.
     """
     _check(labels, groups)
     pure = sum(
@@ -46,6 +46,6 @@ def v_measure(labels: Labels, groups: Labels) -> float:
 def _check(labels: Labels, groups: Labels) -> None:
     if len(labels) != len(groups) or not len(labels):
         raise ValueError(
-            f"labels and groups must be of one length of at least 1, got {len(labels)} and "
+            f"labels and groups must have the same length of at least 1, got {len(labels)} and "
             f"{len(groups)}; give one of each per client"
         )

@@ -1,4 +1,4 @@
-"""How good the communities of one round are, against the planted groups and on their own."""
+"""Measures of the communities of one round, with and without the planted groups."""
 
 from typing import Any
 
@@ -17,12 +17,12 @@ def describe(
     similarity: Matrix | None,
     distance: Matrix | None = None,
 ) -> dict[str, Any]:
-    """Return count, sizes and every measure of agreement and validity that applies, else None.
+    """Return count, sizes and all measures of agreement and validity, None if not applicable.
 
-    `labels` (n,); `groups` (n,) the planted ones where known, out of `total_groups`;
-    `similarity` (n, n) gives modularity; `distance` (n, n), or else `2 - similarity` with a
-    zero diagonal, the silhouette.
-    `right` means: the labels are the planted groups, and all of them are there.
+    `labels` (n,); `groups` (n,) are the planted groups if known, out of `total_groups`.
+    Modularity uses `similarity` (n, n). The silhouette uses `distance` (n, n), by default
+    `2 - similarity` with a zero diagonal. `right` means that the labels equal the planted groups
+    and that all `total_groups` occur.
     """
     count = len(np.unique(labels))
     found: dict[str, Any] = {"count": count, "sizes": np.bincount(labels).tolist()}

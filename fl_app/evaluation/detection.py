@@ -1,4 +1,4 @@
-"""How well the malicious were told from the loyal: for simulations, where both are known."""
+"""Detection of malicious clients, for simulations that know them."""
 
 from collections.abc import Mapping, Set
 from typing import Any
@@ -15,13 +15,14 @@ def detection(
     accuracy: Mapping[int, float],
     members: Mapping[int, int],
 ) -> dict[str, Any]:
-    """Return how the suspects among `clients` compare with the `malicious`, and who gets what.
+    """Return how well the `suspects` among `clients` match the `malicious`.
 
-    `precision` is the share of suspects that are malicious, `recall` the share of the malicious
-    that are suspects, None where nobody is either; `loyal_lost` counts loyal suspects;
-    `loyal_accuracy` is the mean accuracy of the loyal that were measured. Of the communities,
-    where `members` gives each client's: `pure_share`, with the malicious and the loyal as the
-    groups, and `loyal_sizes`, largest first, of those with more loyal members than malicious.
+    `precision` is the share of suspects that are malicious, None without suspects; `recall` is the
+    share of malicious clients that are suspects, None without malicious clients. `loyal_lost` is
+    the number of loyal suspects; `loyal_accuracy` is the mean accuracy of the measured loyal
+    clients. If `members` gives the community of each client: `pure_share` with malicious and loyal
+    as the groups, and `loyal_sizes`, the sizes of the communities with more loyal than malicious
+    members, largest first.
     """
     loyal = clients - malicious
     caught, lost = suspects & malicious, suspects & loyal

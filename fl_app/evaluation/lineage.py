@@ -1,4 +1,4 @@
-"""Which community of this round is which of the last: names that live on, and who moved."""
+"""Matches the communities of successive rounds: persistent names, and clients that moved."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from fl_app.types import Labels
 
 
 class Lineage:
-    """Names communities over the rounds, so that a client that stays is seen to stay.
+    """Names communities consistently over the rounds.
 
-    Labels are numbered anew in every round; names are given so that as many clients as
-    possible keep theirs, and a community without a predecessor gets a name never used.
+    Labels are renumbered in every round. Names are assigned so that as many clients as possible
+    keep theirs; a community without a predecessor gets a new name.
     """
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class Lineage:
         return lineage
 
     def follow(self, ids: Labels, labels: Labels) -> dict[int, tuple[int | None, int]]:
-        """Take up the labels (n,) of clients (n,); return who moved from which name to which.
+        """Add the labels (n,) of clients (n,); return old and new name of each moved client.
 
-        From None: a client not seen before.
+        The old name of a new client is None.
         """
         clients = ids.tolist()
         name_of = self._match(clients, labels)
@@ -45,7 +45,7 @@ class Lineage:
         return moved
 
     def _match(self, clients: Sequence[int], labels: Labels) -> dict[int, int]:
-        """Return the name of each label by the largest overlap with the names of before."""
+        """Return the name of each label by the largest overlap with the previous names."""
         found = np.unique(labels)
         names = sorted({self.names[client] for client in clients if client in self.names})
         overlap = np.zeros((len(found), len(names)), int)

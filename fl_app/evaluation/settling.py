@@ -1,4 +1,4 @@
-"""How soon a client that joined or drifted sits in the right community."""
+"""Rounds until a client that joined or drifted is assigned to the right community."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from fl_app.types import Labels
 
 
 def in_place(labels: Labels, groups: Labels) -> Bool[np.ndarray, " n"]:
-    """Return which clients (n,) sit among their own: `labels` found, `groups` planted, both (n,).
+    """Return which clients (n,) are in the right community, by `labels` and `groups`, both (n,).
 
-    A client does when more than half of the others in its community are of its planted group;
-    one that is alone does when nobody else is of its group.
+    A community is right for a client if more than half of its other members are of the client's
+    planted group. For a single client it is right if no other client is of its group.
     """
     found = np.zeros(len(labels), bool)
     for client, (label, group) in enumerate(zip(labels.tolist(), groups.tolist(), strict=True)):
         others = np.arange(len(labels)) != client
-        company = others & (labels == label)
-        if company.any():
-            found[client] = (groups[company] == group).mean() > 0.5
+        members = others & (labels == label)
+        if members.any():
+            found[client] = (groups[members] == group).mean() > 0.5
         else:
             found[client] = not (others & (groups == group)).any()
     return found
@@ -28,7 +28,7 @@ def in_place(labels: Labels, groups: Labels) -> Bool[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class Settled:
-    """A client that sits right for the first time after a change, `rounds` after it; 0: at once."""
+    """A client in the right community for the first time, `rounds` after a change; 0: at once."""
 
     client: int
     kind: str
@@ -36,23 +36,23 @@ class Settled:
 
 
 class Settling:
-    """Follows the clients that something happened to until they sit in the right community.
+    """Follows changed clients until they are in the right community.
 
-    `waiting` maps a client to what happened to it last, and in which round.
+    `waiting` maps a client to its last change and the round of this change.
     """
 
     def __init__(self) -> None:
         self.waiting: dict[int, tuple[str, int]] = {}
 
     def changed(self, clients: Iterable[int], kind: str, server_round: int) -> None:
-        """Note that `kind` happened to clients at the start of a round; a later change replaces."""
+        """Record a change of clients at the start of a round; it replaces an earlier change."""
         for client in clients:
             self.waiting[client] = kind, server_round
 
     def settled(
         self, ids: Labels, labels: Labels, groups: Labels, server_round: int
     ) -> list[Settled]:
-        """Return who of the waiting among `ids` (n,) sits right after this round, by id."""
+        """Return waiting clients of `ids` (n,) that are now in the right community, by id."""
         right = in_place(labels, groups)
         found = []
         for client in ids[right].tolist():

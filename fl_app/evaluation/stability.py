@@ -1,4 +1,4 @@
-"""When has federated averaging stabilised?"""
+"""A criterion for the stability of federated averaging."""
 
 from collections.abc import Sequence
 
@@ -6,13 +6,14 @@ import numpy as np
 
 
 def loss_fall(losses: Sequence[float], *, window: int) -> float | None:
-    """Return how much the training loss still falls: `(mean(before) - mean(last)) / first`.
+    """Return the fall of the training loss: `(mean(before) - mean(last)) / first`.
 
-    `losses` (r,) has one value a round; the means are over the last `window` rounds and over
-    the `window` before them, which averages out who was sampled. In shares of the first
-    round's loss: 0 means that it stands, negative that it grows. Against the window before
-    it would not settle, since a loss on its way to zero keeps falling by the same share.
-    None until 2 * window rounds have passed. Raises ValueError for a window below 1.
+    `losses` (r,) has one value per round. The means are over the last `window` rounds and over
+    the `window` rounds before them; they average out the effect of sampling. The result is a
+    share of the first loss, negative if the loss grows; 0 if the first loss is not positive.
+    Relative to the window before it would not become small, since a loss that converges to zero
+    falls by the same share each time. None until 2 * window rounds have passed. Raises ValueError
+    for a window below 1.
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 round, got {window}; use 10")

@@ -1,1 +1,1 @@
-"""The server's similarity graph: arrays in, arrays out."""
+"""The server's similarity graph; all functions take and return arrays."""

@@ -1,4 +1,4 @@
-"""The bipartition of clients that CFL cuts a cluster by: similarities in, two parts out."""
+"""The bipartition by which CFL splits a cluster: similarities in, two parts out."""
 
 from math import sqrt
 
@@ -8,22 +8,22 @@ from fl_app.graph.communities import canonical
 from fl_app.types import Matrix, Some
 
 BLOCK_ROWS = 256
-"""Rows summed at a time: their copies stay small beside the matrix."""
+"""Rows summed at a time, so that copies are small compared with the matrix."""
 
 
 def bipartition(similarity: Matrix, among: Some | None = None) -> tuple[Some, float]:
-    """Return the two parts (m,) whose largest cross similarity is least, and that similarity.
+    """Return the two parts (m,) with the smallest maximal cross similarity, and this similarity.
 
-    Exactly: the parts that the maximum spanning tree of `similarity` (n, n) falls into
-    without its weakest edge (the first of equals), among the rows `among` (m,), by default
-    all, of which no copy is made. 0 is the larger part, of equal ones that of the smallest
-    member. Raises ValueError for fewer than two clients.
+    The solution is exact: removing the weakest edge (the first of equal ones) from the maximum
+    spanning tree of `similarity` (n, n) leaves the two parts. Only the rows `among` (m,) are used,
+    by default all, without a copy. Label 0 is the larger part; for equal sizes, the part with the
+    smallest member. Raises ValueError for fewer than two clients.
     Sattler et al., ICASSP 2020, eq. 4.
     """
     rows = np.arange(len(similarity)) if among is None else among
     n = len(rows)
     if n < 2:
-        raise ValueError(f"a bipartition needs at least 2 clients, got {n}; keep them together")
+        raise ValueError(f"a bipartition needs at least 2 clients, got {n}; do not split them")
     joined, parent = _spanning_tree(similarity, rows)
     weights = similarity[rows[joined[1:]], rows[parent[joined[1:]]]]
     cut = int(weights.argmin()) + 1
@@ -37,10 +37,10 @@ def bipartition(similarity: Matrix, among: Some | None = None) -> tuple[Some, fl
 def mean_similarities(
     similarity: Matrix, labels: Some, among: Some | None = None
 ) -> tuple[float, float]:
-    """Return the mean similarity of pairs inside the two parts and of pairs across them.
+    """Return the mean similarity of pairs within the two parts and of pairs across them.
 
-    `labels` (m,) are 0 or 1; of `similarity` (n, n) the rows `among` (m,) count, without the
-    diagonal. NaN where there is no such pair.
+    `labels` (m,) are 0 or 1, for the rows `among` (m,) of `similarity` (n, n). The diagonal is
+    ignored. NaN if there is no such pair.
     """
     rows = np.arange(len(similarity)) if among is None else among
     part = np.stack([labels == 0, labels == 1], axis=1).astype(np.float64)
@@ -61,7 +61,7 @@ def norm_of_mean(shifted: Matrix, norms: np.ndarray, among: Some) -> float:
     """Return the norm of the mean of vectors from their norms (m,) and `1 + cos` (n, n).
 
     `|mean|^2 = sum_ij |u_i| |u_j| cos_ij / m^2` over the rows `among` (m,) of the matrix, whose
-    diagonal is 0. Right to about 3e-4 of the norms where cosines are float32.
+    diagonal is 0. With float32 cosines the error is about 3e-4 of the norms.
     """
     total = 0.0
     for start in range(0, len(among), BLOCK_ROWS):
@@ -79,7 +79,7 @@ def _spanning_tree(similarity: Matrix, rows: Some) -> tuple[Some, Some]:
     parent, order = np.zeros(n, int), np.zeros(n, int)
     outside = np.ones(n, bool)
     outside[0] = False
-    # the best link of each client to the tree; -inf for those that the tree holds
+    # the best link of each client to the tree; -inf for clients in the tree
     best = np.where(outside, similarity[rows[0]][rows], -np.inf)
     for place in range(1, n):
         chosen = int(best.argmax())

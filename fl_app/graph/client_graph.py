@@ -1,4 +1,4 @@
-"""The matrix among all clients, kept up to date by rows, and the communities in it."""
+"""The matrix of all clients, updated row by row, and its communities."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from fl_app.graph.vectors import ClientVectors
 from fl_app.types import Labels, Matrix, Vector
 
 BLOCK_ROWS = 256
-"""Rows computed at a time, so that a first round of many clients stays small in memory."""
+"""Rows computed at a time, so that a first round with many clients needs little memory."""
 Weigh = Callable[[np.ndarray], np.ndarray]
 
 
@@ -21,19 +21,19 @@ class Detection(Protocol):
     """Finds communities among some clients of a graph."""
 
     def __call__(self, graph: "ClientGraph", among: Labels) -> Labels:
-        """Return the community of each of the rows `among` (m,), as `louvain` numbers them."""
+        """Return the community of each of the rows `among` (m,), numbered as by `louvain`."""
 
     def similarity(self, graph: "ClientGraph", among: Labels) -> Matrix | None:
-        """Return the similarity (m, m) that communities are found in, where there is one."""
+        """Return the similarity (m, m) in which communities are found, None if there is none."""
 
 
 class ClientGraph:
-    """Values of a measure among the latest vectors of the clients, and a way to part them.
+    """The matrix of a measure on the latest vectors of the clients, and their communities.
 
-    Only rows of clients that reported are computed again. A client never seen is no node. The
-    matrix is float32, n * n * 4 bytes, in the order of the rows of `vectors`, diagonal 0.
-    Clients are chosen by `among` (m,): rows, by default those of all clients by id.
-    `rows_computed` counts the rows computed so far.
+    Only rows of clients with a new vector are recomputed. A client without a vector is not a node.
+    The matrix is float32, n * n * 4 bytes, in the order of the rows of `vectors`, with diagonal 0.
+    `among` (m,) selects rows, by default those of all clients in the order of their ids.
+    `rows_computed` is the number of rows computed so far.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class ClientGraph:
         return self.detection(self, self._chosen(among))
 
     def similarity(self, among: Labels | None = None) -> Matrix | None:
-        """Return the similarity (m, m) that communities are found in, where there is one."""
+        """Return the similarity (m, m) in which communities are found, None if there is none."""
         return self.detection.similarity(self, self._chosen(among))
 
     def distance(self, among: Labels | None = None) -> Matrix | None:
-        """Return the distances (m, m) where the measure gives distances."""
+        """Return the distances (m, m), None if the measure is a similarity."""
         return self.values(among) if self.measure.of_distance else None
 
     def values(self, among: Labels | None = None) -> Matrix:
@@ -71,7 +71,7 @@ class ClientGraph:
         return values
 
     def matrix(self) -> Matrix:
-        """Return the values (n, n) in the order of the rows, up to date: a view to read."""
+        """Return the updated values (n, n) in the order of the rows, as a view; do not write."""
         self._refresh()
         n = len(self)
         return self._matrix[:n, :n]
@@ -79,10 +79,10 @@ class ClientGraph:
     def nearest(
         self, neighbours: int, among: Labels | None = None, *, weigh: Weigh | None = None
     ) -> sparse.csr_matrix:
-        """Return the graph (m, m) of nearest neighbours, sparse and symmetric.
+        """Return the sparse symmetric graph (m, m) of nearest neighbours.
 
-        An edge where one of two clients is among the `neighbours` nearest of the other; its
-        weight is the value of the measure, or what `weigh` makes of values.
+        Two clients have an edge if one is among the `neighbours` nearest clients of the other. Its
+        weight is the value of the measure, or `weigh` of it.
         """
         chosen, matrix = self._chosen(among), self.matrix()
         if len(chosen) == len(self):
@@ -97,7 +97,10 @@ class ClientGraph:
         return symmetric(lists, weights if weigh is None else weigh(weights))
 
     def extremes(self, among: Labels, counted: np.ndarray) -> tuple[float, float]:
-        """Return the least and largest value of different clients `among` that are counted (m,)."""
+        """Return the smallest and largest value between different clients of `among` (m,).
+
+        Only clients with `counted` (m,) are used.
+        """
         rows, matrix = among[counted], self.matrix()
         whole = len(rows) == len(matrix)
         low, high = np.inf, -np.inf
@@ -121,7 +124,7 @@ class ClientGraph:
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `arrays` returned, on an empty backend of the same kind."""
+        """Restore the state that `arrays` returned, on an empty backend of the same kind."""
         self.vectors.restore(arrays)
         self._matrix = np.array(arrays["matrix"], np.float32)
         self.rows_computed = int(arrays["computed"][0])
@@ -131,13 +134,13 @@ class ClientGraph:
         return self.vectors.order if among is None else among
 
     def _lists(self, neighbours: int) -> np.ndarray:
-        """Return the nearest neighbours of every row (n, w), which are kept up to date."""
+        """Return the nearest neighbours of every row (n, w), updated incrementally."""
         if self._neighbours is None or self._neighbours.count != neighbours:
             self._neighbours = Neighbours(neighbours, smallest=self.measure.of_distance)
         return self._neighbours.lists(self.matrix())
 
     def _refresh(self) -> None:
-        """Compute the rows and columns of the clients that reported since the last time."""
+        """Compute the rows and columns of the clients with a new vector."""
         if not self.vectors.changed:
             return
         n, changed = len(self), np.array(sorted(self.vectors.changed))
@@ -155,9 +158,9 @@ class ClientGraph:
             self._neighbours.update(self._matrix[:n, :n], changed)
 
     def _grow(self, rows: int) -> None:
-        """Make room for more clients; doubling keeps the copies few."""
-        kept = len(self._matrix)
-        if rows > kept:
-            matrix = np.zeros((max(8, 2 * kept, rows),) * 2, np.float32)
-            matrix[:kept, :kept] = self._matrix
+        """Allocate space for more clients; doubling makes copies rare."""
+        size = len(self._matrix)
+        if rows > size:
+            matrix = np.zeros((max(8, 2 * size, rows),) * 2, np.float32)
+            matrix[:size, :size] = self._matrix
             self._matrix = matrix

@@ -15,14 +15,14 @@ from fl_app.types import Labels, Matrix
 Backend = Literal["python-louvain", "fast", "leiden"]
 Linkage = Literal["average", "complete", "single"]
 COPY = 1e-6
-"""Clients nearer than this share of the median distance are one but for float32 rounding."""
+"""Clients nearer than this share of the median distance are equal up to float32 rounding."""
 STRONGEST = 0.9
-"""Damping of affinity propagation that is tried after a lower one that did not converge."""
+"""Damping of the second attempt of affinity propagation, after a lower one did not converge."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityDetection:
-    """How communities are found: see `louvain`, and `detection.ByModularity` for many clients."""
+    """Settings of community detection; see `louvain`, and `detection.ByModularity`."""
 
     backend: Backend = "python-louvain"
     resolution: float = 1.0
@@ -40,12 +40,12 @@ def louvain(
 ) -> Labels:
     """Return the community of each client, 0 for the largest, ties by the smallest member.
 
-    `similarity` (n, n) is symmetric and non-negative; its diagonal does not count.
-    `resolution` is the gamma of modularity: higher gives more and smaller communities
-    (python-louvain 0.16 documents the inverse; its moves follow gamma, only its test for
-    another pass does not, so away from 1.0 it may stop a pass early). Without any edge
-    every client stands alone. `fast` is scikit-network's Louvain, `leiden` its Leiden.
-    Raises ValueError for a matrix that is no such graph.
+    `similarity` (n, n) is symmetric and non-negative; its diagonal is ignored. `resolution` is
+    the gamma of modularity: a higher value gives more and smaller communities. (python-louvain
+    0.16 documents the inverse. Its moves use gamma, but its stopping test does not, so with gamma
+    other than 1.0 it may stop one pass early.) Without any edge every client is a community by
+    itself. `fast` is scikit-network's Louvain, `leiden` its Leiden. Raises ValueError for any
+    other matrix.
     Blondel et al., J. Stat. Mech. 2008; Traag et al., Sci. Rep. 2019; gamma: Reichardt and
     Bornholdt, Phys. Rev. E 2006.
     """
@@ -61,14 +61,14 @@ def louvain(
 
 
 def leiden(similarity: Matrix, *, resolution: float = 1.0, seed: int = 0) -> Labels:
-    """Return the communities (n,) of `louvain` by the Leiden algorithm: `backend="leiden"`."""
+    """Return communities (n,) by the Leiden algorithm, as `louvain` with `backend="leiden"`."""
     return louvain(similarity, resolution=resolution, seed=seed, backend="leiden")
 
 
 def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "average") -> Labels:
-    """Return communities (n,), merged from single clients while two are nearer than `threshold`.
+    """Return communities (n,), merged while two of them are nearer than `threshold`.
 
-    `distance` (n, n) is symmetric; `linkage` says what two communities are apart: the mean,
+    `distance` (n, n) is symmetric; `linkage` defines the distance of two communities: the mean,
     largest or smallest distance of their members. Numbered as by `louvain`. Raises ValueError
     for a negative threshold. Briggs et al., IJCNN 2020, section III.
     """
@@ -81,13 +81,13 @@ def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "ave
         return np.zeros(1, int)
     pairs = np.concatenate([distance[row, row + 1 :] for row in range(n - 1)])
     merges = hierarchy.linkage(pairs.astype(np.float64, copy=False), linkage)
-    # merged are those nearer than the threshold, and not those at it
+    # communities at exactly the threshold are not merged
     below = np.nextafter(threshold, -np.inf)
     return canonical(hierarchy.fcluster(merges, below, "distance").astype(int))
 
 
 class NotConvergedWarning(UserWarning):
-    """Messages of affinity propagation still moved when its iterations were through."""
+    """Affinity propagation did not converge within its iterations."""
 
 
 def affinity_propagation(
@@ -99,13 +99,13 @@ def affinity_propagation(
 ) -> Labels:
     """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
 
-    `preference` is every client's suitability as an exemplar, by default the median
-    similarity of different clients: lower gives fewer communities. Of clients at one place,
-    nearer than COPY, only the first can be an exemplar: three that are equally suited would
-    block each other, and join the next community. Clients all equally far apart are one
-    community. Where the messages do not converge, a damping of STRONGEST is tried if it is
-    more; where they still do not, a NotConvergedWarning is given and all are one community.
-    Numbered as by `louvain`. Frey and Dueck, Science 2007.
+    `preference` is the suitability of every client as an exemplar, by default the median
+    similarity of different clients; a lower value gives fewer communities. Among equal clients
+    (nearer than COPY) only the first can be an exemplar, because three equally suited clients
+    would block each other and join another community. If all distances are equal, all clients are
+    one community. If the messages do not converge, a damping of STRONGEST is tried if it is
+    higher. If they still do not converge, a NotConvergedWarning is issued and all clients are one
+    community. Numbered as by `louvain`. Frey and Dueck, Science 2007.
     """
     from sklearn.cluster import AffinityPropagation
 
@@ -129,7 +129,7 @@ def affinity_propagation(
             return canonical(labels.astype(int))
     warnings.warn(
         f"affinity propagation of {len(distance)} clients did not converge with damping "
-        f"{' and '.join(map(str, tried))}; all stay together",
+        f"{' and '.join(map(str, tried))}; all clients are one community",
         NotConvergedWarning,
         stacklevel=2,
     )
@@ -139,7 +139,7 @@ def affinity_propagation(
 def sparse_communities(
     graph: sparse.csr_matrix, *, resolution: float, seed: int, backend: Backend
 ) -> Labels:
-    """Return the community of each node of a sparse symmetric graph (n, n), as `louvain` does."""
+    """Return the communities (n,) of a sparse symmetric graph (n, n), numbered as by `louvain`."""
     from sknetwork.clustering import Leiden, Louvain
 
     if not graph.nnz:

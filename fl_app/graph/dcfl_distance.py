@@ -13,10 +13,10 @@ from fl_app.types import Between, Matrix, SomeVectors, Vectors
 def dcfl_distance(starts: Vectors, ends: Vectors) -> Matrix:
     """Return `|BD| exp(2w)` (n, n) of update vectors A -> B and C -> D; 0 where |BD| = 0.
 
-    `w = ((B - A) - (D - C)) . (B - D) / (|BD| (|AB| + |CD|))` in [-1, 1]: near where the ends
-    are, and nearer where the updates bring them together. `starts` and `ends` (n, d);
-    symmetric, diagonal 0. From inner products in double precision, never an (n, n, d) array;
-    each pair is right however far other rows lie, as in `pairwise.refined`.
+    `w = ((B - A) - (D - C)) . (B - D) / (|BD| (|AB| + |CD|))` in [-1, 1]. The distance is small
+    if the ends are close, and smaller if the updates converge. `starts` and `ends` (n, d);
+    symmetric, diagonal 0. Computed from inner products in double precision, without an (n, n, d)
+    array. Each pair is accurate even if other rows are far away, as in `pairwise.refined`.
     Augello et al., PerCom Workshops 2023, section III.
     """
     apart, divergence = _parts(starts, ends, starts, ends, own=np.arange(len(ends)))
@@ -25,9 +25,9 @@ def dcfl_distance(starts: Vectors, ends: Vectors) -> Matrix:
 
 
 def dcfl_divergence(starts: Vectors, ends: Vectors) -> Matrix:
-    """Return the factor `exp(2w)` (n, n) of `dcfl_distance` alone, diagonal 0.
+    """Return only the factor `exp(2w)` (n, n) of `dcfl_distance`, diagonal 0.
 
-    Below 1 where updates bring two clients together, above 1 where they part them.
+    It is below 1 if the updates of two clients converge, and above 1 if they diverge.
     """
     _, divergence = _parts(starts, ends, starts, ends, own=np.arange(len(ends)))
     np.fill_diagonal(divergence, 0.0)
@@ -44,7 +44,7 @@ def dcfl_between(
 ) -> Between:
     """Return the distance of `dcfl_distance` (n, m) from updates (n, d) to others (m, d).
 
-    `own` (n,) says which of the others each update is.
+    `own` (n,) is the index of each update among the others.
     """
     apart, divergence = _parts(starts, ends, others, other_ends, own=own)
     distance: Between = apart * divergence

@@ -1,4 +1,4 @@
-"""Ways to part the clients of a graph, one class each: by modularity, exemplars, merges, cuts."""
+"""Methods that find communities in a graph: by modularity, exemplars, merges or a cut."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -24,10 +24,10 @@ from fl_app.types import Labels, Matrix
 class ByModularity:
     """Louvain or Leiden: see `louvain`.
 
-    On the values of the measure, or, with an `exponent`, on the normalised similarity of its
-    distances, whose scale clients with an odd last update do not set if `heed_odd`. Above
-    `sparse_above` clients on the graph of their nearest `neighbours`, and then by
-    scikit-network, since python-louvain takes seconds from a thousand clients on.
+    It uses the values of the measure, or, with an `exponent`, the normalised similarity of its
+    distances. With `heed_odd`, clients out of scale whose last update was odd do not affect the
+    normalisation. With more than `sparse_above` clients, it uses the graph of their nearest
+    `neighbours` and scikit-network, since python-louvain takes seconds from a thousand clients on.
     """
 
     how: CommunityDetection
@@ -56,7 +56,7 @@ class ByModularity:
         return normalised_similarity(values.astype(np.float64), exponent=self.exponent, odd=odd)
 
     def _weigh(self, graph: ClientGraph, among: Labels, exponent: float) -> Weigh:
-        """Return what makes normalised similarities of distances among these clients."""
+        """Return the function from distances of these clients to normalised similarities."""
         counted = np.ones(len(among), bool)
         odd = graph.vectors.odd(among)
         if self.heed_odd and odd.any():
@@ -67,7 +67,7 @@ class ByModularity:
 
 @dataclass(frozen=True, kw_only=True)
 class ByExemplars:
-    """Affinity propagation: see `affinity_propagation`; `preference` None is the median."""
+    """Affinity propagation: see `affinity_propagation`; `preference` None means the median."""
 
     damping: float
     preference: float | None
@@ -82,7 +82,7 @@ class ByExemplars:
         )
 
     def similarity(self, graph: ClientGraph, among: Labels) -> None:
-        """Return None: it looks at distances."""
+        """Return None, since it uses distances."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +97,12 @@ class ByMerging:
         return agglomerative(graph.values(among), threshold=self.threshold, linkage=self.linkage)
 
     def similarity(self, graph: ClientGraph, among: Labels) -> None:
-        """Return None: it looks at distances."""
+        """Return None, since it uses distances."""
 
 
 @dataclass(frozen=True)
 class ByCut:
-    """The bipartition whose largest cross similarity is least: see `bipartition`."""
+    """The bipartition with the smallest maximal cross similarity: see `bipartition`."""
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the part (m,) of each client."""

@@ -1,7 +1,7 @@
-"""How rows of the matrix among the clients come from their vectors: one class a measure.
+"""Measures: they compute rows of the matrix of the clients from their vectors.
 
-A measure gives any rows alone, so that a round computes those of the clients that reported.
-`of_distance` says that small values are near; those of a similarity are far.
+A measure can compute single rows, so that a round computes only the rows of clients that replied.
+`of_distance`: whether the values are distances; otherwise they are similarities.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ from fl_app.params import Layout
 from fl_app.types import Labels
 
 Block = np.ndarray
-"""Values of m rows with all n rows (m, n)."""
+"""Values between m rows and all n rows (m, n)."""
 DcflKind = Literal["complete", "divergence", "cosine", "euclidean"]
 
 
 @runtime_checkable
 class Measure(Protocol):
-    """Values of some rows with all rows."""
+    """Values between some rows and all rows."""
 
     of_distance: ClassVar[bool]
 
     def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
-        """Return the values (m, n) of rows (m,) with all rows."""
+        """Return the values (m, n) between rows (m,) and all rows."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class EuclideanDistance:
 
 @dataclass(frozen=True)
 class TrustedDistance:
-    """The trusted distance of models, layer by layer: sketches have no layers."""
+    """The trusted distance of models; it needs whole layers, which sketches do not have."""
 
     layout: Layout
     of_distance: ClassVar[bool] = True
@@ -96,9 +96,9 @@ class TrustedDistance:
 
 @dataclass(frozen=True)
 class OwnDistance:
-    """A function of the user's: models (n, d), others (m, d) and the layout to (n, m).
+    """A distance function of the user: models (n, d), others (m, d) and the layout to (n, m).
 
-    It is given the others block by block; the matrix holds the mean of both directions.
+    It receives the others in blocks; the matrix is the mean of both directions.
     """
 
     function: Callable[..., np.ndarray]
@@ -118,7 +118,7 @@ class OwnDistance:
 
 @dataclass(frozen=True)
 class DcflDistance:
-    """DCFL's distance of update vectors, or a part of it; a vector holds start and end (2d,)."""
+    """DCFL's distance of update vectors, or a part of it; a vector is start and end (2d,)."""
 
     kind: DcflKind
     layout: Layout
@@ -126,12 +126,12 @@ class DcflDistance:
 
     @property
     def starts(self) -> slice:
-        """The part of a vector that is the start, as far as it counts."""
+        """The trainable columns of the start in a vector."""
         return self.layout.direction
 
     @property
     def ends(self) -> slice:
-        """The part of a vector that is the end, as far as it counts."""
+        """The trainable columns of the end in a vector."""
         return slice(self.layout.size, self.layout.size + self.layout.direction.stop)
 
     def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
@@ -148,7 +148,7 @@ class DcflDistance:
 
 
 def model_measure(name: str, layout: Layout, own: Callable[..., np.ndarray]) -> Measure:
-    """Return the measure of models of that name; `own` is the function where there is none."""
+    """Return the measure of models with this name; for another name, the function `own`."""
     named: dict[str, Callable[[Layout], Measure]] = {
         "trusted": TrustedDistance,
         "euclidean": EuclideanDistance,
@@ -158,7 +158,7 @@ def model_measure(name: str, layout: Layout, own: Callable[..., np.ndarray]) -> 
 
 
 def _direction(vectors: ClientVectors, layout: Layout) -> slice:
-    """Return the columns that count: of a sketch all, since only those were sketched."""
+    """Return the trainable columns of a vector; all columns of a sketch."""
     width = vectors.table().shape[1]
     return layout.direction if vectors.backend.whole else slice(0, width)
 

@@ -1,4 +1,4 @@
-"""The nearest neighbours of every client, kept up to date as rows of similarity change."""
+"""The nearest neighbours of every client, updated when rows of the matrix change."""
 
 import numpy as np
 from scipy import sparse
@@ -6,15 +6,15 @@ from scipy import sparse
 from fl_app.types import Matrix
 
 BLOCK = 256
-"""Rows sorted at a time: their copies stay small beside the matrix."""
+"""Rows sorted at a time, so that copies are small compared with the matrix."""
 
 
 class Neighbours:
     """The `count` nearest others of each client, exact after every change.
 
-    Nearest are those of the largest entries, or of the `smallest`. A change of a few rows
-    touches few lists: those of the changed clients, those that hold one of them, and those
-    that one of them now enters. Only these are sorted again.
+    The nearest clients have the largest entries, or with `smallest` the smallest entries. A change
+    of a few rows affects few lists: those of the changed clients, those that contain one of them,
+    and those that one of them now enters. Only these are sorted again.
     """
 
     def __init__(self, count: int, *, smallest: bool = False) -> None:
@@ -22,7 +22,7 @@ class Neighbours:
         self._lists = np.empty((0, 0), np.intp)
 
     def update(self, matrix: Matrix, changed: np.ndarray) -> None:
-        """Bring the lists up to date after `matrix` (n, n) changed in some rows and columns."""
+        """Update the lists after a change of some rows and columns of `matrix` (n, n)."""
         n, known = len(matrix), len(self._lists)
         width = min(self.count, n - 1)
         if self._lists.shape[1] != width:
@@ -43,7 +43,7 @@ class Neighbours:
     def _entered(
         self, matrix: Matrix, lists: np.ndarray, old: np.ndarray, changed: np.ndarray
     ) -> np.ndarray:
-        """Return which of the old lists (o,) a changed client is near enough to enter."""
+        """Return which of the old lists (o,) a changed client enters."""
         held, come = matrix[old[:, None], lists[old]], matrix[np.ix_(old, changed)]
         if self.smallest:
             held, come = -held, -come
@@ -60,7 +60,7 @@ class Neighbours:
 
 
 def symmetric(lists: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
-    """Return the symmetric graph (n, n) of neighbours (n, w) by the weights of edges (n, w)."""
+    """Return the symmetric graph (n, n) of neighbours (n, w) with edge weights (n, w)."""
     n, width = lists.shape
     rows = np.repeat(np.arange(n), width)
     half = sparse.csr_matrix((weights.ravel(), (rows, lists.ravel())), (n, n))
@@ -77,12 +77,12 @@ def nearest(
     columns: np.ndarray | None = None,
     smallest: bool = False,
 ) -> np.ndarray:
-    """Return the columns (m, count) of the largest entries of some rows, the diagonal aside.
+    """Return the columns (m, count) of the largest entries of some rows, without the diagonal.
 
-    Or of the `smallest` entries; where `columns` (c,) are given, which hold the rows in the
-    same order, only these count and places among them are returned. Of equal entries those of
-    the smaller columns: the lists depend on the matrix alone, and not on the changes that led
-    to it.
+    With `smallest`, of the smallest entries. With `columns` (c,), which must be the rows in the
+    same order, only these columns are used, and indices into them are returned. Among equal
+    entries, those with the smaller column are selected, so that the lists depend only on the
+    matrix and not on the changes before.
     """
     found = np.empty((len(rows), count), np.intp)
     for start in range(0, len(rows) if count else 0, BLOCK):

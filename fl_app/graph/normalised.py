@@ -5,11 +5,11 @@ import numpy as np
 from fl_app.types import Matrix
 
 OUT_OF_SCALE = 2.0
-"""A client is out of scale when its median distance is above this multiple of the others' reach."""
+"""A client is out of scale if its median distance is above this multiple of the usual reach."""
 REACH = 2 / 3
-"""Share of the other clients that the reach of a client covers: liars are fewer than the rest."""
+"""Share of the other clients within the reach of a client; malicious clients are a minority."""
 BLOCK_ROWS = 256
-"""Rows sorted at a time: their copies stay small beside the matrix."""
+"""Rows sorted at a time, so that copies are small compared with the matrix."""
 
 
 def normalised_similarity(
@@ -17,19 +17,18 @@ def normalised_similarity(
 ) -> Matrix:
     """Return `(1 - (v - min) / (max - min))^exponent` (n, n) of distances v, in [0, 1].
 
-    Minimum and maximum are over the pairs of different clients that count; where these are equal
-    every such pair is 1. Distances beyond them count as the minimum or the maximum. Diagonal
-    0: a client is no neighbour of its own. Raises ValueError for an exponent that is not
-    positive. Bettinelli et al., IEEE Big Data 2024.
+    Minimum and maximum are over the pairs of different clients that are counted; if they are
+    equal, every such pair is 1. Other distances are clipped to this range. The diagonal is 0.
+    Raises ValueError for an exponent that is not positive. Bettinelli et al., IEEE Big Data 2024.
 
-    The paper takes minimum and maximum over all pairs. One client far from all others then
-    brings all other pairs near to 1, and their communities merge. So those clients do not count
-    whose last update was `odd` (n,) and who are out of scale besides: `in_scale`. A far group
-    of clients that train as the others do sets the scale as in the paper, of which the result
-    is where there are no odd ones, or none are told.
+    In the paper, minimum and maximum are over all pairs. One client far from all others then
+    makes the similarity of all other pairs nearly 1, and their communities merge. Therefore a
+    client is not counted if its last update was `odd` (n,) and it is also out of scale (see
+    `in_scale`). A distant group of clients without odd updates affects the scale as in the paper.
+    Without odd clients, or with `odd` None, the result is that of the paper.
     """
     if exponent <= 0:
-        raise ValueError(f"exponent must be positive, got {exponent}; the paper's is 3")
+        raise ValueError(f"exponent must be positive, got {exponent}; use 3 as in the paper")
     counted = np.ones(len(distance), bool)
     if odd is not None and odd.any():
         counted = ~odd | in_scale(distance)
@@ -42,9 +41,9 @@ def normalised_similarity(
 
 
 def nearness(distance: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return `1 - (v - low) / (high - low)` of distances v of any shape, held in [0, 1].
+    """Return `1 - (v - low) / (high - low)` of distances v of any shape, clipped to [0, 1].
 
-    Where low and high are equal it is 1 up to them and 0 beyond.
+    If low and high are equal, it is 1 for distances up to them and 0 beyond.
     """
     spread = high - low
     near: np.ndarray = (distance <= high).astype(float)
@@ -54,14 +53,14 @@ def nearness(distance: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def in_scale(distance: Matrix) -> np.ndarray:
-    """Return which clients (n,) are on the scale of the others, by distances (n, n).
+    """Return which clients (n,) are in scale, by distances (n, n).
 
-    A client is out of scale when its median distance to the others is above OUT_OF_SCALE
-    times the median reach of all clients; the reach of a client is the distance that covers
-    REACH of the others. The reach spans two groups of like size, which a median would not:
-    with seven clients against six it is the distance between the groups. Fewer than a third of
-    the clients cannot set it, near each other or not. Medians are the lower of two. Where the
-    reach is 0 there is no scale, and every client is on it, as with two clients.
+    A client is out of scale if its median distance to the others is above OUT_OF_SCALE times the
+    median reach of all clients. The reach of a client is the smallest distance within which REACH
+    of the others are. With two groups of similar size, such as seven and six clients, the reach
+    is the distance between the groups; a median would be a distance within a group. Fewer than a
+    third of the clients cannot determine the reach. Medians are lower medians. If the median
+    reach is 0, or with fewer than three clients, all clients are in scale.
     """
     n = len(distance)
     if n < 3:

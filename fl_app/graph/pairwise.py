@@ -1,4 +1,4 @@
-"""Squared distances of all pairs of rows, from inner products and right for every pair."""
+"""Squared distances of all pairs of rows from inner products, accurate for every pair."""
 
 from collections.abc import Callable, Iterator
 
@@ -11,15 +11,15 @@ from fl_app.graph.table import Rows, precision, wide
 from fl_app.graph.vector_backends import Some, blocks
 
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
-"""Squared distances below this share of the pair's own squares are zero but for rounding."""
+"""Squared distances below this share of the pair's squares are zero up to rounding."""
 VAGUE = {torch.float64: 1e-6, torch.float32: 1e-3}
-"""Squared distances below this share of the pair's own squares are measured once more."""
+"""Squared distances below this share of the pair's squares are computed again."""
 
 Sums = np.ndarray
-"""What is summed over columns for every pair (q, n, m): squared distances first, then the
-squares of both rows around the centre, then whatever else a distance needs."""
+"""Sums over columns for every pair (q, n, m): squared distances, then the squares of both rows
+around the centre, then other sums that a distance needs."""
 Measure = Callable[[Some, Some], Sums]
-"""Sums of some rows with some others, around the mean of the first."""
+"""Computes the sums of some rows with some others, around the mean of the first."""
 
 
 def squared_distances(
@@ -27,9 +27,9 @@ def squared_distances(
 ) -> np.ndarray:
     """Return `|a - b|^2` (n, m) of models (n, d) and others (m, d), in double precision.
 
-    `same` says that `others` are the models: the diagonal is 0; `own` (n,) says which of the
-    others each model is. Each pair is right to about 1e-9 of itself, however far other rows
-    lie: see `refined`; to about 1e-3 among rows in half precision. Finite for finite rows.
+    `same`: `others` are the models, and the diagonal is 0. `own` (n,) is the index of each model
+    among the others. The relative error of each pair is about 1e-9, even if other rows are far
+    away (see `refined`), or about 1e-3 for rows in half precision. Finite for finite rows.
     """
     kind = precision(models, others)
 
@@ -63,14 +63,14 @@ def refined(
     own: np.ndarray | None = None,
     vague: float = VAGUE[torch.float64],
 ) -> Sums:
-    """Return the sums (q, n, m) that `measure` gives for all pairs, each pair right by itself.
+    """Return the sums (q, n, m) that `measure` gives for all pairs, accurate for each pair.
 
-    An inner product loses the digits of a distance that is small beside the distance of both
-    rows from the centre. One far row moves the centre of all, and would round the distances of
-    the others to zero. So rows whose distance is below `vague` of their squares are joined to
-    groups, and each group is measured once more around its own centre. A level of groups
-    costs no more than the first measurement; without far rows there is none. A row and the
-    column `own` (n,) that it is have no distance.
+    An inner product loses the digits of a distance that is small compared with the distance of
+    both rows from the centre. One far row moves the common centre, and the distances of the
+    others would be rounded to zero. Therefore rows whose squared distance is below `vague` times
+    their squares are joined to groups, and each group is measured again around its own centre. A
+    level of groups costs no more than the first measurement; without far rows there is none.
+    The distance between a row and its own column `own` (n,) is 0.
     """
     own = np.full(n, -1) if own is None else own
     known = np.flatnonzero(own >= 0)
@@ -88,12 +88,12 @@ def refined(
 
 
 def without_rounding(sums: Sums, kind: torch.dtype = torch.float64) -> np.ndarray:
-    """Return squared distances (n, m), 0 where all there is may be the rounding of the pair."""
+    """Return squared distances (n, m), 0 for a value that can be rounding error of the pair."""
     return np.where(sums[0] > ROUNDING[kind] * sums[1], sums[0], 0.0)
 
 
 def squared_lengths(rows: Rows) -> np.ndarray:
-    """Return `|a|^2` (n,) of rows (n, d) in double precision: 0 for rows of zeros alone."""
+    """Return `|a|^2` (n,) of rows (n, d) in double precision; 0 only for rows of zeros."""
 
     def of_block(part: slice) -> torch.Tensor:
         some = wide(rows, slice(None), part)
@@ -126,7 +126,7 @@ def inner_products(models: Rows, others: Rows) -> np.ndarray:
 
 
 def shape(models: Rows, others: Rows, rows: Some, columns: Some) -> tuple[int, int]:
-    """Return how many pairs there are of some rows with some others."""
+    """Return the number of selected models and of selected others."""
     return len(np.arange(len(models))[rows]), len(np.arange(len(others))[columns])
 
 
@@ -139,7 +139,7 @@ def _groups(
     *,
     same: bool,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows and columns that a vague pair joins, directly or through others."""
+    """Yield groups of rows and columns that vague pairs connect, directly or indirectly."""
     vague = sums[0] < least * sums[1]
     vague &= own[rows][:, None] != columns
     if not vague.any():

@@ -1,4 +1,4 @@
-"""Work on blocks of columns, side by side on the processor's cores."""
+"""Parallel work on blocks of columns."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +11,10 @@ Result = TypeVar("Result")
 
 
 def in_order(work: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[Result]:
-    """Yield `work(part)` of each part in order, so that sums do not depend on who was first.
+    """Yield `work(part)` of each part in order, so that sums do not depend on the scheduling.
 
-    Each thread works on a block of its own with one thread of torch: threads that share one
-    block wait for each other after every step, and beside other work on the same cores that
-    took ten times longer.
+    Each thread works on its own block, with one thread of torch. Threads that share a block wait
+    for each other after every step; on busy cores this took ten times longer.
     """
     parts, threads = list(parts), torch.get_num_threads()
     if threads == 1 or len(parts) == 1:

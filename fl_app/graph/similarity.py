@@ -10,14 +10,14 @@ from fl_app.params import Layout
 from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
 FARTHEST = 1e30
-"""Where the trusted distance ends: a snapshot's float32 holds it, and sums of it, too."""
+"""Upper limit of the trusted distance; float32 can represent it and sums of it."""
 
 
 def flic_similarity(updates: Vectors) -> Matrix:
     """Return `s_ij = 1 + cos(u_i, u_j)` (n, n) of updates (n, d), in [0, 2], diagonal 0.
 
-    A client that did not move has no direction: its cosine to all others counts as 0.
-    Raises ValueError naming the first update with a NaN or an infinity.
+    The update of a client that did not move has no direction; its cosine to all others is 0.
+    Raises ValueError for an update whose float32 norm is not finite.
     Espinoza Castellon et al., IJCNN 2022, section 3.2.
     """
     lengths = np.array([np.linalg.norm(update) for update in updates])
@@ -28,16 +28,17 @@ def flic_similarity(updates: Vectors) -> Matrix:
 
 
 def shifted_cosine(products: np.ndarray, lengths: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return `1 + p_ij / (l_i o_j)` (m, n) of inner products (m, n), lengths (m,) and (n,).
+    """Return `1 + p_ij / (l_i o_j)` (m, n) of inner products p (m, n), lengths l (m,) and o (n,).
 
-    In [0, 2]; 1 where a length is 0. Raises ValueError naming the first of `lengths` that is
-    infinite or NaN. Rows whose norm is below 1e18 have finite products and lengths in float32.
+    Clipped to [0, 2]; 1 if a length is 0. Raises ValueError for the first of `lengths` that is
+    infinite or NaN; `others` must be finite and are not checked. Rows with a norm below 1e18 have
+    finite products and lengths in float32.
     """
-    # float32 squares overflow above 1e19: the norm then is infinite and is caught here
+    # float32 squares overflow above 1e19; then the norm is infinite
     if not np.isfinite(lengths).all():
         row = int(np.flatnonzero(~np.isfinite(lengths))[0])
         raise ValueError(
-            f"update {row} has norm {lengths[row]}; leave out updates that are not finite"
+            f"norms must be finite, got {lengths[row]} for update {row}; reject such updates before"
         )
     scale = np.outer(lengths, others)
     cosine = np.divide(products, scale, out=np.zeros(scale.shape), where=scale > 0)
@@ -48,12 +49,11 @@ def shifted_cosine(products: np.ndarray, lengths: np.ndarray, others: np.ndarray
 def trusted_distance(models: Vectors, layout: Layout) -> Matrix:
     """Return `prod_l (1 + |a_l - b_l| / |a_l|) - 1`, the mean of both directions (n, n).
 
-    Over the weight tensors l of two or more dimensions among the trainable parts of models
-    (n, d); norms are Frobenius'. In [0, FARTHEST], diagonal 0, and finite for all finite
-    models. The paper's formula is not symmetric: the mean is our decision, as is leaving
-    biases and norm scales out. A tensor of zeros has no scale: the other model's norm takes
-    its place, so that the ratio is 1, and 0 where both are zero. Bettinelli et al., IEEE Big
-    Data 2024.
+    The product is over the trainable weight tensors l with two or more dimensions of models
+    (n, d), with Frobenius norms. In [0, FARTHEST], diagonal 0, and finite for all finite models.
+    Two choices differ from the paper: its formula is not symmetric, so we use the mean, and we
+    ignore biases and norm scales. For a tensor of zeros the norm of the other model is used
+    instead, so that the ratio is 1, or 0 if both are zero. Bettinelli et al., IEEE Big Data 2024.
     """
     return trusted_between(models, models, layout)
 
@@ -68,8 +68,8 @@ def trusted_between(
 ) -> Between:
     """Return the trusted distance (n, m) of models (n, d) to others (m, d): `trusted_distance`.
 
-    `own` (n,) says which of the others each model is; `lengths`, where they are known, are the
-    norms of the l tensors of `weight_parts` in models (l, n) and others (l, m).
+    `own` (n,) is the index of each model among the others. `lengths`, if known, are the norms of
+    the l tensors of `weight_parts` in models (l, n) and others (l, m).
     """
     there, back = np.zeros((2, len(models), len(others)))
     for place, part in enumerate(weight_parts(layout)):
@@ -82,7 +82,7 @@ def trusted_between(
             ones, twos = lengths[0][place], lengths[1][place]
         there += _log_ratio(apart, ones[:, None], twos[None, :])
         back += _log_ratio(apart, twos[None, :], ones[:, None])
-    # the product of many layers overflows where its logarithm does not
+    # the product over many layers can overflow, its logarithm cannot
     most = np.log1p(FARTHEST)
     mean: Between = (np.expm1(np.minimum(there, most)) + np.expm1(np.minimum(back, most))) / 2
     return mean
@@ -97,8 +97,8 @@ def euclidean_between(
 ) -> Between:
     """Return `|a - b|` (n, m) over the trainable parts of models (n, d) and others (m, d).
 
-    Each pair is right however far other models lie: see `pairwise.refined`. `own` (n,) says
-    which of the others each model is.
+    Each pair is accurate even if other models are far away (see `pairwise.refined`). `own` (n,)
+    is the index of each model among the others.
     """
     ours, theirs = narrow(models, layout.direction), narrow(others, layout.direction)
     same = others is models
@@ -120,11 +120,11 @@ DISTANCES: Mapping[str, Distance] = {
     "euclidean": euclidean_between,
     "cosine": cosine_between,
 }
-"""Distances of models by the name that a configuration gives them."""
+"""Distances of models by their name in the configuration."""
 
 
 def weight_parts(layout: Layout) -> list[slice]:
-    """Return the place of each trainable tensor of two or more dimensions."""
+    """Return the slice of each trainable tensor with two or more dimensions."""
     ends = np.cumsum(layout.sizes).tolist()
     pieces = zip(layout.shapes, layout.sizes, ends, strict=True)
     found = [(shape, slice(end - size, end)) for shape, size, end in pieces]
@@ -132,7 +132,7 @@ def weight_parts(layout: Layout) -> list[slice]:
 
 
 def _log_ratio(apart: np.ndarray, scale: np.ndarray, instead: np.ndarray) -> np.ndarray:
-    """Return `log(1 + apart / scale)` (n, m), by `instead` where the scale is 0; 0 where both."""
+    """Return `log(1 + apart / scale)` (n, m), with `instead` for a scale of 0; 0 if both are 0."""
     used = np.broadcast_to(np.where(scale > 0, scale, instead), apart.shape)
     ratio = np.divide(apart, used, out=np.zeros(apart.shape), where=used > 0)
     logarithm: np.ndarray = np.log1p(ratio)

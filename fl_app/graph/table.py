@@ -1,4 +1,4 @@
-"""Rows that distances are measured among: an array, or a part of what clients' vectors lie in."""
+"""Rows of vectors for distances: an array, or a part of a vector backend."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ from fl_app.graph.vector_backends import Some, VectorBackend
 
 @dataclass(frozen=True)
 class Table:
-    """Some rows (n,) and columns of a backend: stands for an array (n, d) that need not fit."""
+    """Some rows (n,) and columns of a backend, as an array (n, d) that may exceed the memory."""
 
     backend: VectorBackend
     chosen: np.ndarray
@@ -38,7 +38,7 @@ def narrow(rows: Rows, part: slice) -> Rows:
 
 
 def wide(rows: Rows, some: Some, part: slice) -> torch.Tensor:
-    """Return a copy of some rows and columns, in the precision that these are worth."""
+    """Return a copy of some rows and columns, in the precision of their backend."""
     if not isinstance(rows, Table):
         return torch.from_numpy(rows[some, part].astype(np.float64))
     start, stop, _ = part.indices(rows.shape[1])
@@ -48,7 +48,7 @@ def wide(rows: Rows, some: Some, part: slice) -> torch.Tensor:
 
 
 def precision(*tables: Rows) -> torch.dtype:
-    """Return the coarser precision of the tables: that of arrays is double."""
+    """Return the lowest precision of the tables; arrays have double precision."""
     kinds = [
         each.backend.precision if isinstance(each, Table) else torch.float64 for each in tables
     ]

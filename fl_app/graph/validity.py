@@ -1,4 +1,4 @@
-"""How good a clustering is without knowing the truth."""
+"""Validity of a clustering without ground truth."""
 
 import numpy as np
 from sklearn.metrics import silhouette_score
@@ -6,13 +6,13 @@ from sklearn.metrics import silhouette_score
 from fl_app.types import Labels, Matrix, Some
 
 BLOCK_ROWS = 64
-"""Rows looked at at a time: their copies stay small beside the matrix."""
+"""Rows processed at a time, so that copies are small compared with the matrix."""
 
 
 def silhouette(distance: Matrix, labels: Labels) -> float | None:
     """Return the mean silhouette in [-1, 1] of labels (n,) on distances (n, n).
 
-    None where it is not defined: one community, or as many as clients.
+    None if it is undefined: for one community, or as many communities as clients.
     Rousseeuw, J. Comput. Appl. Math. 1987.
     """
     count = len(np.unique(labels))
@@ -24,8 +24,8 @@ def silhouette(distance: Matrix, labels: Labels) -> float | None:
 def modularity(similarity: Matrix, labels: Labels, resolution: float = 1.0) -> float:
     """Return `sum_c (e_cc - gamma a_c^2)` of labels (n,) on weights (n, n), at most 1.
 
-    e_cc is the share of weight inside community c, a_c the share of weight at its members;
-    0 without any weight. Newman, Phys. Rev. E 2004, eq. 5, with gamma as `resolution`.
+    e_cc is the share of the weight within community c, a_c the share of the weight at its
+    members. 0 without any weight. Newman, Phys. Rev. E 2004, eq. 5, with gamma as `resolution`.
     """
     total = float(similarity.sum())
     if total == 0:
@@ -37,11 +37,12 @@ def modularity(similarity: Matrix, labels: Labels, resolution: float = 1.0) -> f
 
 
 def dunn_index(distance: Matrix, labels: Some, among: Some | None = None) -> float:
-    """Return the smallest distance between communities over the largest within one.
+    """Return the smallest distance between communities divided by the largest within one.
 
-    Of labels (m,) on distances (n, n) of the rows `among` (m,), by default all; above 1 every
-    client is nearer to its own. Infinite where no community has a diameter, as when all stand
-    alone; NaN for one community, which is near to no other. Dunn, J. Cybernetics 1974.
+    For labels (m,) on distances (n, n) of the rows `among` (m,), by default all. Above 1, every
+    client is nearer to its own community than to any other. If all distances within communities
+    are 0, it is infinite, or 0 if two communities have distance 0. NaN for one community.
+    Dunn, J. Cybernetics 1974.
     """
     communities, own = np.unique(labels, return_inverse=True)
     if len(communities) < 2:

@@ -1,9 +1,9 @@
-"""Where the clients' vectors lie: in memory, on disk in half precision, or as sketches.
+"""Storage of the clients' vectors: in memory, on disk in half precision, or as sketches.
 
-All give rows back as long as they came, and inner products of some rows with all rows, which
-is what cosine similarity needs; none ever holds anything of size (n, n, d). Products are
-torch's: the threads of numpy's OpenBLAS spin for each other, and beside other work on the same
-cores such long products then took up to four hundred times longer.
+All backends return rows, and inner products of some rows with all rows for cosine similarity;
+none allocates an array of size (n, n, d). Products use torch, because the threads of numpy's
+OpenBLAS wait actively for each other: on busy cores such long products took up to four hundred
+times longer.
 """
 
 import mmap
@@ -20,16 +20,16 @@ from fl_app.rng import generator
 from fl_app.types import Vector
 
 BLOCK_COLUMNS = 4096
-"""Columns multiplied at a time: short enough to stay in the processor's cache."""
+"""Columns multiplied at a time, so that they stay in the processor's cache."""
 TILE_BYTES = 4 * 2**20
-"""Of a block of columns that is converted at a time: near the size of the processor's cache.
-Memory of more than 32 MB would be new to the process each time, and to fill it then takes ten
-times as long as to convert."""
+"""Bytes of a block of columns that is converted at a time: about the size of the processor's
+cache. Blocks above 32 MB would be newly allocated each time, which takes ten times as long as the
+conversion."""
 LEAST_COLUMNS, MOST_COLUMNS = 256, 65_536
 MAPPED_BYTES = 2**30
-"""Bytes of the file that count as memory of this process before they are given back."""
+"""Bytes of the file that are mapped before their pages are released."""
 LONGEST = 1e18
-"""Norm of a sketch at most: its square, and products of two, stay finite in float32."""
+"""Largest norm of a sketch, so that its square and products are finite in float32."""
 Store = Literal["auto", "exact", "disk", "sketch"]
 Some = np.ndarray | slice
 Stored = dict[str, np.ndarray]
@@ -39,8 +39,8 @@ Stored = dict[str, np.ndarray]
 class VectorBackend(Protocol):
     """Rows of vectors, written one at a time.
 
-    `precision` is the type that distances among the rows are computed in: double precision
-    where rows are exact. `whole` says that the rows are the vectors, and not sketches.
+    `precision` is the type in which distances of the rows are computed: double precision for
+    exact rows. `whole`: whether the rows are the vectors and not sketches.
     """
 
     precision: ClassVar[torch.dtype]
@@ -52,18 +52,18 @@ class VectorBackend(Protocol):
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return some columns of some rows, float32 and unscaled.
 
-        A view where that is free, unless `precision` is float32.
+        The result may be a view, except if `precision` is float32.
         """
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return inner products (m, count) of `rows` (m,) with the first `count`, and the
-        lengths (count,) of the rows as they are stored."""
+        norms (count,) of the stored rows."""
 
     def stored(self, count: int) -> Stored:
-        """Return what is stored of the first `count` rows, for a checkpoint."""
+        """Return the stored arrays of the first `count` rows, for a checkpoint."""
 
     def restore(self, stored: Mapping[str, np.ndarray]) -> None:
-        """Take up what `stored` returned."""
+        """Restore what `stored` returned."""
 
 
 class InMemory:
@@ -73,27 +73,27 @@ class InMemory:
     whole: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int = 0) -> None:
-        # np.empty costs no memory until it is written: room for all clients is free
+        # np.empty uses no memory until it is written, so the full capacity is free
         self._capacity = capacity
         self._kept = np.empty((0, 0), np.float32)
         self._lengths = np.empty(0)
 
     def put(self, row: int, vector: np.ndarray) -> None:
-        """Store a vector; room doubles beyond the capacity."""
+        """Store a vector; beyond the capacity, the space doubles."""
         if row >= len(self._kept):
             self._grow(row, vector.shape[0])
         self._kept[row] = vector
         self._lengths[row] = np.linalg.norm(vector)
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
-        """Return rows as they are; slices of rows are views."""
+        """Return rows; slices of rows are views."""
         return torch.from_numpy(self._kept[_as_slice(rows), part])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Sum the products of blocks of columns: neither a copy of the rows nor a slow shape.
+        """Return the sum of the products of blocks of columns, without a copy of the rows.
 
-        A multiplication of few rows at full length took 1.4 times as long, and the copy, in
-        fresh pages, as long again.
+        A multiplication of few rows at full length took 1.4 times as long, and the copy took the
+        same time again.
         """
         kept, chosen = torch.from_numpy(self._kept[:count]), torch.from_numpy(rows)
         found = torch.zeros(len(rows), count)
@@ -107,7 +107,7 @@ class InMemory:
         return {"vectors": self._kept[:count]}
 
     def restore(self, stored: Mapping[str, np.ndarray]) -> None:
-        """Take up the vectors (n, d)."""
+        """Restore the vectors (n, d)."""
         for row, vector in enumerate(stored["vectors"]):
             self.put(row, vector)
 
@@ -120,11 +120,12 @@ class InMemory:
 
 
 class OnDisk:
-    """Memory-mapped half precision: n * d * 2 bytes on disk, one block of rows in memory.
+    """Memory-mapped half precision: n * d * 2 bytes on disk, one block of columns in memory.
 
-    Each vector is divided by its largest entry, which is stored beside it, so that small
-    entries keep their digits: relative error 2^-11 of each entry, about 1e-6 of a cosine in
-    1e6 dimensions. Distances are computed in float32, which is finer than what is stored.
+    Each vector is divided by its largest absolute entry, which is stored as its scale, so that
+    small entries keep their digits. The relative error is 2^-11 for each entry and about 1e-6 for
+    a cosine in 1e6 dimensions. Distances are computed in float32, which is more precise than the
+    stored rows.
     """
 
     precision: ClassVar[torch.dtype] = torch.float32
@@ -143,8 +144,8 @@ class OnDisk:
         """Store a vector; raises ValueError beyond the capacity."""
         if row >= self._capacity:
             raise ValueError(
-                f"the store on disk has room for {self._capacity} clients, got one more; "
-                "set population.clients to the number of clients that may come"
+                f"the store on disk must have at most {self._capacity} clients, got one more; "
+                "set population.clients to the largest number of clients"
             )
         if not len(self._kept):
             self._open(vector.shape[0])
@@ -153,7 +154,7 @@ class OnDisk:
         self._write(row, given.div(float(scale)).to(torch.float16).numpy(), scale)
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
-        """Return rows in float32, times their scales."""
+        """Return rows in float32, multiplied by their scales."""
         some = _as_slice(rows)
         scales = torch.from_numpy(self._scales[some])
         found = torch.from_numpy(self._kept[some, part]).to(torch.float32)
@@ -161,7 +162,7 @@ class OnDisk:
         return found.mul_(scales[:, None])
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Multiply block by block of columns, converted in memory that is used again."""
+        """Return the sum of the products of blocks of columns, converted to float32."""
 
         def of_block(part: slice) -> torch.Tensor:
             tile = torch.from_numpy(self._kept[:count, part]).to(torch.float32)
@@ -175,11 +176,11 @@ class OnDisk:
         return found.numpy() * scales[rows, None] * scales, self._lengths[:count]
 
     def stored(self, count: int) -> Stored:
-        """Return the scaled vectors (count, d), a view of the disk, and their scales (count,)."""
+        """Return the scaled vectors (count, d), a view of the file, and their scales (count,)."""
         return {"vectors": self._kept[:count], "scales": self._scales[:count]}
 
     def restore(self, stored: Mapping[str, np.ndarray]) -> None:
-        """Take up the scaled vectors (n, d) and their scales (n,)."""
+        """Restore the scaled vectors (n, d) and their scales (n,)."""
         if len(stored["vectors"]) and not len(self._kept):
             self._open(stored["vectors"].shape[1])
         for row, (vector, scale) in enumerate(
@@ -196,11 +197,11 @@ class OnDisk:
         path = Path(self._folder.name) / "updates.f16"
         shape = (self._capacity, length)
         mapped = np.memmap(path, np.float16, "w+", shape=shape)
-        # a plain view: to index a memmap costs more than to convert a small block
+        # a plain view, since indexing a memmap is slower than converting a small block
         self._kept, self._map = np.asarray(mapped), mapped._mmap  # type: ignore[attr-defined]
 
     def _release(self, used: int) -> None:
-        """Give pages back from time to time: the system keeps them as long as it has room."""
+        """Release mapped pages after MAPPED_BYTES; the system can still cache them."""
         self._mapped += used
         if self._map is not None and self._mapped > MAPPED_BYTES:
             self._mapped = 0
@@ -210,9 +211,9 @@ class OnDisk:
 class Sketched:
     """Count sketch: each entry, with a random sign, is added to one of `dimension` buckets.
 
-    The inner product of two sketches is an unbiased estimate; the cosine c of two vectors
-    comes out with a standard error of about (1 - c^2) / sqrt(dimension): 0.008 at 16,384
-    and c = 0. Buckets are filled evenly by one keyed permutation of the entries.
+    The inner product of two sketches is an unbiased estimate. The estimate of a cosine c has a
+    standard error of about (1 - c^2) / sqrt(dimension): 0.008 for 16,384 and c = 0. A seeded
+    permutation of the entries fills the buckets evenly.
     Charikar et al., ICALP 2002; as random projection, Weinberger et al., ICML 2009, lemma 2.
     """
 
@@ -237,9 +238,9 @@ class Sketched:
         each = -(-len(vector) // self.dimension)
         dealt = np.zeros(each * self.dimension, np.float32)
         np.multiply(vector[self._order], self._signs, out=dealt[: len(vector)])
-        # bucket b takes entries b, b + dimension, ...: the padding is spread evenly
+        # bucket b gets entries b, b + dimension, ..., which spreads the padding evenly
         sums: np.ndarray = dealt.reshape(each, self.dimension).sum(axis=0)
-        # signs that happen to agree make a sketch longer than its vector: float32 must hold it
+        # by chance a sketch can be longer than its vector, but float32 must represent it
         length = float(np.linalg.norm(sums.astype(np.float64)))
         return sums if length <= LONGEST else (sums * (LONGEST / length)).astype(np.float32)
 
@@ -248,7 +249,7 @@ class Sketched:
         return self._rows.read(rows, part)
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inner products and lengths of the sketches."""
+        """Return inner products and norms of the sketches."""
         return self._rows.products(rows, count)
 
     def stored(self, count: int) -> Stored:
@@ -256,7 +257,7 @@ class Sketched:
         return self._rows.stored(count)
 
     def restore(self, stored: Mapping[str, np.ndarray]) -> None:
-        """Take up the sketches (n, dimension)."""
+        """Restore the sketches (n, dimension)."""
         self._rows.restore(stored)
 
     def _plan(self, length: int) -> None:
@@ -266,14 +267,14 @@ class Sketched:
 
 
 def _as_slice(rows: Some) -> Some:
-    """Return rows as a slice where they follow each other: no copy of them is made then."""
+    """Return consecutive rows as a slice, which avoids a copy; other rows unchanged."""
     if isinstance(rows, slice) or not len(rows) or (np.diff(rows) != 1).any():
         return rows
     return slice(int(rows[0]), int(rows[-1]) + 1)
 
 
 def blocks(length: int, rows: int) -> list[slice]:
-    """Return slices of so many columns, of which a block of all rows stays small."""
+    """Return slices of `length` columns; with `rows` rows, each block has about TILE_BYTES."""
     fitting = TILE_BYTES // (8 * max(1, rows))
     step = min(MOST_COLUMNS, max(LEAST_COLUMNS, fitting))
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
@@ -291,13 +292,13 @@ def choose(
 ) -> VectorBackend:
     """Return the backend named by `store`; `auto` is exact up to `memory_gb`, else sketches.
 
-    Also exact where a sketch would be no smaller than a vector. With `whole`, for a method
-    that needs the vectors themselves, `auto` is on disk beyond `memory_gb`: every row is read
-    every round, which takes fifty times as long as sketches do. Raises ValueError for sketches
-    where vectors are needed.
+    `auto` is also exact if a sketch would not be smaller than a vector. With `whole`, for a method
+    that needs the vectors themselves, `auto` beyond `memory_gb` means disk: every round reads
+    every row, which takes fifty times as long as with sketches. Raises ValueError for sketches
+    with `whole`.
     """
     if store == "sketch" and whole:
-        raise ValueError("store=sketch has no vectors to read back; give auto, exact or disk")
+        raise ValueError("store must keep whole vectors, got sketch; use auto, exact or disk")
     if store == "auto":
         fits = clients * length * 4 / 2**30 <= memory_gb
         smaller = "disk" if whole else "exact" if length <= dimension else "sketch"

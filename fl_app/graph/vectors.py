@@ -1,4 +1,4 @@
-"""The latest vector of each client: an update, a model, or whatever its measure compares."""
+"""The latest vector of each client: an update, a model, or another vector for a measure."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,17 +12,17 @@ from fl_app.params import is_finite
 from fl_app.types import Labels, SomeVectors, Vector, Vectors, Weights
 
 Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Vectors (n, c) and weights (n,) to one vector (c,), each coordinate by itself."""
+"""Combines vectors (n, c) with weights (n,) to one vector (c,), coordinate by coordinate."""
 STORED = "stored."
 
 
 class ClientVectors:
-    """One vector (d,) of each client, with its norm, the round that it came in, and a mark.
+    """One vector (d,) per client, with its norm, its round, and whether it is odd.
 
-    Rows lie in order of first appearance, so that a new client moves nothing; what is returned
-    for all clients is in the order of their ids. `backend` says where the vectors lie, by
-    default exact in memory. Norms are exact whatever the backend. `changed` are the rows that
-    were put since someone last emptied it.
+    Rows are in order of first appearance, so that a new client moves no row; results for all
+    clients are in the order of their ids. `backend` stores the vectors, by default exactly and in
+    memory. Norms are exact for every backend. `changed` are the rows that were stored since it
+    was last cleared.
     """
 
     def __init__(self, backend: VectorBackend | None = None) -> None:
@@ -40,20 +40,20 @@ class ClientVectors:
         return len(self._row)
 
     def put(self, client_id: int, vector: Vector, round: int, *, odd: bool = False) -> None:
-        """Store a copy of `vector` (d,), sent in `round`, in place of the client's last one.
+        """Store a copy of `vector` (d,), sent in `round`; it replaces the client's last vector.
 
-        `odd` marks one that is not to set any scale. Raises ValueError for a vector that is
-        not finite or of another length.
+        `odd` marks an odd update (see `ingress.screen`). Raises ValueError for a vector that is
+        not finite or has another length.
         """
         if len(self) and vector.shape[0] != self.length:
             raise ValueError(
                 f"vector of client {client_id} must have length {self.length}, "
-                f"got {vector.shape[0]}; one store holds vectors of one network"
+                f"got {vector.shape[0]}; use one store per network"
             )
         with np.errstate(over="ignore", invalid="ignore"):
-            norm = float(np.linalg.norm(vector))  # finite: so is every entry, in one pass
+            norm = float(np.linalg.norm(vector))  # if it is finite, so is every entry
         if not np.isfinite(norm) and not is_finite(vector):
-            raise ValueError(f"vector of client {client_id} is not finite; reject it before")
+            raise ValueError(f"vector of client {client_id} must be finite; reject it before")
         row = self._row.get(client_id, len(self))
         self.backend.put(row, vector)
         self.length = vector.shape[0]
@@ -90,7 +90,7 @@ class ClientVectors:
         return ids
 
     def fresh(self, server_round: int, max_age: int | None) -> Labels:
-        """Return the rows (m,) of the last `max_age` rounds, by client id; None: all rows."""
+        """Return the rows (m,) of the last `max_age` rounds, by client id; None means all rows."""
         least = server_round - max_age if max_age is not None else -1
         rows: Labels = self.order[np.array(self._rounds, int)[self.order] > least]
         return rows
@@ -101,17 +101,17 @@ class ClientVectors:
         return rounds
 
     def norms(self, rows: Labels) -> Weights:
-        """Return the norms (m,) of the vectors as they came."""
+        """Return the exact norms (m,) of the vectors of some rows."""
         norms: Weights = np.array(self._norms, float)[rows]
         return norms
 
     def odd(self, rows: Labels) -> np.ndarray:
-        """Return which of the rows (m,) were marked as odd."""
+        """Return which of the rows (m,) are marked as odd."""
         odd: np.ndarray = np.array(self._odd, bool)[rows]
         return odd
 
     def table(self, rows: Labels | None = None, part: slice | None = None) -> Table:
-        """Return some rows and columns to measure among; by default all."""
+        """Return some rows and columns, by default all, without reading them."""
         chosen = np.arange(len(self)) if rows is None else rows
         width = (
             self.length
@@ -124,13 +124,13 @@ class ClientVectors:
         return table
 
     def read(self, rows: Labels, part: slice | None = None) -> Vectors:
-        """Return some rows (m, c), float32; sketches where the backend holds nothing else."""
+        """Return some rows (m, c), float32; sketches if the backend stores only sketches."""
         table = self.table(rows, part)
         found: Vectors = table.backend.read(rows, table.part).numpy()
         return found
 
     def lengths(self, parts: Sequence[slice]) -> np.ndarray:
-        """Return the norms of l parts of every vector (l, n); only new vectors are read."""
+        """Return the norms of l parts of every vector (l, n); reads only new vectors."""
         key = tuple((part.start, part.stop) for part in parts)
         known = self._lengths.get(key, np.empty((len(parts), 0)))
         lengths = np.full((len(parts), len(self)), np.nan)
@@ -148,9 +148,9 @@ class ClientVectors:
         weights: Sequence[np.ndarray],
         part: slice | None = None,
     ) -> SomeVectors:
-        """Return one vector of each of k groups of rows (k, c) by a rule for coordinates.
+        """Return one vector for each of k groups of rows (k, c), by a coordinate-wise rule.
 
-        Each block of columns is read once, for all groups.
+        Each block of columns is read once for all groups.
         """
         rows, places = np.unique(np.concatenate(groups), return_inverse=True)
         inside = np.split(places, np.cumsum([len(group) for group in groups])[:-1])
@@ -182,7 +182,7 @@ class ClientVectors:
         return state | {STORED + name: array for name, array in stored.items()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `arrays` returned, on an empty backend of the same kind."""
+        """Restore the state that `arrays` returned, on an empty backend of the same kind."""
         self._row = {int(client): row for row, client in enumerate(arrays["ids"])}
         self._rounds, self._norms = arrays["rounds"].tolist(), arrays["norms"].tolist()
         self._odd = arrays["odd"].astype(bool).tolist()

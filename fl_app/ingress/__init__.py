@@ -1,4 +1,4 @@
-"""Where a reply becomes trusted: the only place that reads what a client sent."""
+"""Validates replies: the only package that reads what a client sent."""
 
 from fl_app.ingress.rejection import RejectionError, trusted
 

@@ -1,4 +1,4 @@
-"""Who answered is who was asked, once; everybody else is rejected and named."""
+"""Accepts one reply from each client that was asked; all other replies are rejected."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -16,10 +16,10 @@ def admit(
     read: Callable[[Any, Question], Answer],
     reject: Callable[[Key, Question | None, RejectionError], None],
 ) -> list[Answer]:
-    """Return the answers that `read` makes of replies, in their order; tell `reject` the others.
+    """Return the answers that `read` makes of replies, in their order.
 
-    `asked` are the questions by the key of who was asked. A reply of nobody who was asked, a
-    second one to a question, and one that `read` raises for, whatever it raises, is rejected.
+    `asked` maps the key of each asked client to its question. `reject` is called for a reply of
+    another sender, for a second reply to a question, and if `read` raises any exception.
     """
     answers: list[Answer] = []
     answered: set[Key] = set()

@@ -1,4 +1,4 @@
-"""What a client answers when it was asked how good a model is."""
+"""Reads the reply of a client that evaluated a model."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fl_app.ingress.rejection import RejectionError, shown
 
 @dataclass(frozen=True)
 class EvaluationQuestion:
-    """Who was asked about which community's model, and the samples it said it has."""
+    """The asked client, the community of the model, and the samples of its introduction."""
 
     client_id: int
     community: int
@@ -25,11 +25,12 @@ ATTACK_SUCCESS = "attack_success"
 
 @dataclass(frozen=True)
 class EvaluationAnswer:
-    """A trusted score: client and community are those of the question.
+    """A validated score; client and community are those of the question.
 
-    `accuracy` in [0, 1]; `choice_loss` is the loss to choose a model by; `attack_success` in
-    [0, 1], where an attack was tried; `samples` that it scored, `introduced` those that it trains
-    on, as it says; `table` is what a client of points counted, still packed.
+    `accuracy` in [0, 1]; `choice_loss` is the loss for the choice of a model; `attack_success`
+    in [0, 1], if an attack is tested; `samples` is the number of evaluated
+    samples and `introduced` that of training samples, both as the client reports them; `table` is
+    the packed contingency table of a client with points.
     """
 
     client_id: int
@@ -49,7 +50,7 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
     metrics = reply.metrics
     if not isinstance(metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(metrics))
-    told: Mapping[str, Any] = {"num_examples": reply.num_examples, "loss": reply.loss}
+    given: Mapping[str, Any] = {"num_examples": reply.num_examples, "loss": reply.loss}
     table = metrics.get("table")
     if table is not None and type(table) is not bytes:
         raise RejectionError("table", "bytes", shown(table))
@@ -58,8 +59,8 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
         community=question.community,
         accuracy=number(metrics, "accuracy", 0, 1),
         choice_loss=number(metrics, "choice_loss"),
-        loss=number(told, "loss"),
-        samples=integer(told, "num_examples", 0, MOST_SAMPLES),
+        loss=number(given, "loss"),
+        samples=integer(given, "num_examples", 0, MOST_SAMPLES),
         introduced=question.samples,
         attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,
         table=table,

@@ -1,4 +1,4 @@
-"""Numbers that a client sent: strict types, with ranges."""
+"""Reads numbers that a client sent, with strict types and ranges."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -7,14 +7,14 @@ from typing import Any
 from fl_app.ingress.rejection import RejectionError, shown
 
 LARGEST = 1e30
-"""Numbers above this would overflow when they are squared or summed."""
+"""Larger numbers could overflow in squares or sums."""
 MOST_SAMPLES = 2**40
-"""Samples that one client may claim: sums of many stay exact in double precision."""
+"""Samples that one client may claim, so that sums over clients are exact in double precision."""
 LONGEST_TRAINING_S = 1e9
 
 
 def integer(fields: Mapping[str, Any], name: str, low: int, high: int) -> int:
-    """Return the integer field `name` in [low, high]; raises RejectionError. A boolean is none."""
+    """Return the integer `name` in [low, high], not a boolean; raises RejectionError."""
     value = _present(fields, name)
     if type(value) is not int or not low <= value <= high:
         raise RejectionError(name, f"an integer in {low}..{high}", shown(value))

@@ -1,4 +1,4 @@
-"""What a client answers when it was asked to train."""
+"""Reads the reply of a client that trained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from fl_app.ingress.wire import read_model
 from fl_app.types import Vector
 
 OPTIONAL = ("fitting",)
-"""Numbers that a client may say beside its model, by name."""
+"""Names of numbers that a client may send with its model."""
 
 
 @dataclass(frozen=True)
 class FitQuestion:
-    """Who was asked, the rows of the models it was offered, and the samples it said it has."""
+    """The asked client, the rows of its offered models, and the samples of its introduction."""
 
     client_id: int
     rows: Sequence[int]
@@ -25,9 +25,9 @@ class FitQuestion:
 
 @dataclass(frozen=True)
 class FitAnswer:
-    """A trusted reply: `model` (d,) trained from the model of `row`, and its squared norm.
+    """A validated reply: `model` (d,) trained from the model of `row`, and its squared norm.
 
-    `samples` are at most those of the introduction; `metrics` are further numbers by name.
+    `samples` is at most the number in the introduction; `metrics` are further numbers by name.
     """
 
     client_id: int
@@ -47,7 +47,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
     """
     check_status(reply.status.code)
     model, square = read_model(reply.parameters, size)
-    told = {"num_examples": reply.num_examples}
+    given = {"num_examples": reply.num_examples}
     metrics = reply.metrics
     if not isinstance(metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(metrics))
@@ -57,7 +57,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
         row=question.rows[choice],
         model=model,
         square=square,
-        samples=integer(told, "num_examples", 1, question.samples),
+        samples=integer(given, "num_examples", 1, question.samples),
         loss=number(metrics, "loss"),
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
         metrics={name: number(metrics, name) for name in OPTIONAL if name in metrics},
@@ -65,6 +65,6 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
 
 
 def check_status(code: object) -> None:
-    """Raise RejectionError unless the client says that it did what it was asked."""
+    """Raise RejectionError unless the status of the reply is OK."""
     if code is not Code.OK:
         raise RejectionError("status", "OK", shown(code))

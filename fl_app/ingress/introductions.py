@@ -1,4 +1,4 @@
-"""What a node says of itself when it is first asked."""
+"""Reads the introduction of a node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ MOST_GROUPS = 2**31
 
 @dataclass(frozen=True)
 class Identity:
-    """What a client says of itself: id, planted group (-1: unknown) and training samples.
+    """The introduction of a client: id, planted group (-1: unknown) and training samples.
 
-    `malicious` is said in simulations, for metrics alone; a liar would not tell.
+    Only simulations set `malicious`, and only metrics use it.
     """
 
     client_id: int
@@ -26,9 +26,9 @@ class Identity:
 def read_introduction(
     properties: Mapping[str, Any], clients: int, expected: int | None = None
 ) -> Identity:
-    """Return who a node is, of a federation of so many `clients`; raises RejectionError.
+    """Return the identity of a node in a federation of `clients`; raises RejectionError.
 
-    `expected` is its client id, where the engine knows it.
+    `expected` is its client id, if the engine knows it.
     """
     if not isinstance(properties, Mapping):
         raise RejectionError("properties", "fields by name", shown(properties))

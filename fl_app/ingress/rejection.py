@@ -1,4 +1,4 @@
-"""A reply that is not trusted, and why."""
+"""Rejected replies and their reasons."""
 
 import reprlib
 from collections.abc import Callable
@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 Read = TypeVar("Read")
 LONGEST = 80
-"""Characters of a sent value that a message shows."""
+"""Characters of a received value that a message shows."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST
 
 
 class RejectionError(ValueError):
-    """A reply that breaks a rule: the field, the rule, and what was sent, as `shown`."""
+    """A reply that breaks a rule: the field, the rule, and the received value as `shown`."""
 
     def __init__(self, field: str, rule: str, got: str) -> None:
         super().__init__(f"{field} must be {rule}, got {got}")
@@ -20,18 +20,18 @@ class RejectionError(ValueError):
 
 
 def trusted(read: Callable[..., Read], *arguments: Any) -> Read:
-    """Return `read(*arguments)`; whatever it raises, of any type, becomes a RejectionError."""
+    """Return `read(*arguments)`; exceptions other than KeyboardInterrupt become RejectionError."""
     try:
         return read(*arguments)
     except (RejectionError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # SystemExit too: it is the reply's, not ours
+    except BaseException as error:  # includes a SystemExit that the reply causes
         found = f"{type(error).__name__}: {shown(error)}"
         raise RejectionError("the reply", "readable", found) from error
 
 
 def shown(value: Any) -> str:
-    """Return a sent value as short text; the text of a hostile value may fail or be long."""
+    """Return a received value as short text, even if it is long or has no text."""
     try:
         return printable(_text(value), LONGEST)
     except KeyboardInterrupt:
@@ -41,7 +41,7 @@ def shown(value: Any) -> str:
 
 
 def printable(text: str, longest: int) -> str:
-    """Return the first `longest` characters of a text, those that do not print replaced."""
+    """Return the first `longest` characters of a text, with `?` for unprintable ones."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in text[: longest + 1])
     return clean if len(clean) <= longest else f"{clean[:longest]}..."
 

@@ -1,4 +1,4 @@
-"""How long the updates of a cohort are, and what becomes of those that are far longer."""
+"""Norms of the updates in a cohort: odd updates, too long ones, and their shortening."""
 
 import numpy as np
 
@@ -6,27 +6,27 @@ from fl_app.aggregation import lower_median
 from fl_app.types import Vector, Weights
 
 FEWEST = 3
-"""Replies from which on a majority can be right about the others."""
+"""Smallest number of replies in which a majority exists that can judge the others."""
 SHORT = 0.01
-"""An update of this share of the received model is the shortest that others are compared with."""
+"""Smallest usual norm, as a share of the norm of the received model."""
 SAFE = 0.25
-"""An update of this share of the received model is never shortened."""
+"""An update of at most this share of the received model's norm is never shortened."""
 ODD = 3.0
-"""An update is odd when it is this many times longer or shorter than usual."""
+"""An update is odd if it is more than this many times longer or shorter than usual."""
 FINE = 0.01
-"""Share of the squares below which their difference is too near to float32 rounding."""
+"""Below this share of the squares, their difference is too close to float32 rounding."""
 ROUNDING = 2e-7
-"""Share of the squares that float32 rounding makes up."""
+"""Float32 rounding error as a share of the squares."""
 COLUMNS = 8_192
-"""Entries brought to double precision at a time: so few that the product keeps to one thread."""
+"""Entries converted to double precision at a time, so few that the product uses one thread."""
 
 
 def update_norm(model: Vector, start: Vector, *, square: float, received: float) -> float:
     """Return `|model - start|` from `square`, the model's squared norm, and `received`, |start|.
 
-    By `|a|^2 - 2 a.b + |b|^2` in one pass over the vectors (d,) while they are in the cache; of
-    updates that are short beside the model, from the difference itself. One of less than a
-    thousandth of the received model may count as none.
+    Computed by `|a|^2 - 2 a.b + |b|^2` in one pass over the vectors (d,) while they are in the
+    cache; for short updates, computed from the difference itself. For an update of less than a
+    thousandth of the received model's norm, the result can be 0.
     """
     both = square + received**2
     apart = both - 2 * float(np.dot(model, start))
@@ -45,13 +45,13 @@ def _difference(model: Vector, start: Vector) -> float:
 
 
 def usual_norms(norms: Weights, received: Weights) -> Weights:
-    """Return what the norm of each update is compared with (n,), from all norms (n,).
+    """Return the usual norm (n,) with which each update is compared, from all norms (n,).
 
-    `received` (n,) are the norms of the models that the clients received. Usual is the lower
-    median of the cohort's norms, and at least SHORT times the norm of the received model: a
-    client that starts to learn again among others that have converged is no liar. Where that is
-    zero it is the lower median of the positive norms, and where there are none, zero. Fewer than
-    three replies have no majority: there usual is the norm of the received model.
+    `received` (n,) are the norms of the models that the clients received. The usual norm is the
+    lower median of the cohort's norms, but at least SHORT times the norm of the received model, so
+    that a client that learns again among converged clients is not suspicious. If this is zero, it
+    is the lower median of the positive norms; if there are none, it is zero. With fewer than three
+    replies, which have no majority, it is the norm of the received model.
     """
     if len(norms) < FEWEST:
         return received
@@ -64,8 +64,8 @@ def usual_norms(norms: Weights, received: Weights) -> Weights:
 def odd(norms: Weights, usual: Weights) -> np.ndarray:
     """Return which updates (n,) are more than ODD times longer or shorter than usual.
 
-    None is short where most would be: these clients have converged. None is odd where fewer than
-    three replied, or where nothing is usual.
+    If most updates would be short, the clients have converged and none counts as short. None is
+    odd with fewer than three replies or if the usual norm is zero.
     """
     if len(norms) < FEWEST:
         return np.zeros(len(norms), bool)
@@ -77,20 +77,20 @@ def odd(norms: Weights, usual: Weights) -> np.ndarray:
 
 
 def too_long(norms: Weights, usual: Weights, *, multiple: float) -> np.ndarray:
-    """Return which updates (n,) are longer than `multiple` times what is usual.
+    """Return which updates (n,) are longer than `multiple` times the usual norm.
 
-    Where usual is zero, nothing is too long.
+    None is too long if the usual norm is zero.
     """
     longer: np.ndarray = norms > np.where(usual > 0, multiple * usual, np.inf)
     return longer
 
 
 def limits(usual: Weights, received: Weights, *, multiple: float) -> Weights:
-    """Return the norms (n,) beyond which updates are shortened: `multiple` times the usual one.
+    """Return the norms (n,) above which updates are shortened: `multiple` times the usual norm.
 
-    An update of SAFE times the norm of the received model, or less, stays as it is, and so do
-    all where nothing is usual, or where fewer than three replied. Sun et al., 2019, "Can you
-    really backdoor federated learning?", section 4, with a bound that follows the cohort.
+    The limit is at least SAFE times the norm of the received model. It is infinite if the usual
+    norm is zero, and with fewer than three replies. Sun et al., 2019, "Can you really backdoor
+    federated learning?", section 4, with a bound that adapts to the cohort.
     """
     if len(usual) < FEWEST:
         return np.full(len(usual), np.inf)
@@ -98,7 +98,7 @@ def limits(usual: Weights, received: Weights, *, multiple: float) -> Weights:
 
 
 def shortened(model: Vector, start: Vector, *, norm: float) -> Vector:
-    """Return the model (d,) on the way from `start` (d,) whose update has this norm."""
+    """Return the model (d,) whose update from `start` (d,) is shortened to this norm."""
     update = model - start
     length = float(np.linalg.norm(update.astype(np.float64)))
     bounded: Vector = start + update * np.float32(norm / length)

@@ -1,4 +1,4 @@
-"""A model as bytes: compared with the one form that its layout allows, never parsed."""
+"""Reads a model from bytes, which must have the one form that its layout allows."""
 
 import numpy as np
 from flwr.common import Parameters
@@ -8,14 +8,14 @@ from fl_app.params import from_bytes, square_norm, wire_size
 from fl_app.types import Vector
 
 LARGEST = 1e36
-"""Squared norm that a model must stay below: float32 ends at 3e38, and differences square too."""
+"""Limit of a model's squared norm, so that squares of differences are below 3e38 (float32)."""
 
 
 def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
-    """Return the model (d,) of `size` d, read-only, and its squared norm.
+    """Return the read-only model (d,) with d = `size`, and its squared norm.
 
     Raises RejectionError for bytes of another length or with another header, and for a model that
-    is not finite or so long that lengths and distances would overflow.
+    is not finite or whose norm is so large that distances would overflow.
     """
     tensors = parameters.tensors
     if len(tensors) != 1:
@@ -27,7 +27,7 @@ def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
         model = from_bytes(data)
     except ValueError as error:
         raise RejectionError("model", form, f"other bytes at its start: {shown(error)}") from error
-    square = square_norm(model)  # one pass for what is nearly always sound
+    square = square_norm(model)  # one pass suffices for nearly all models
     if not square < LARGEST:
         raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
     return model, square

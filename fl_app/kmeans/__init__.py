@@ -1,1 +1,1 @@
-"""Federated k-means on arrays: clients cluster their points together."""
+"""Federated k-means on arrays: clients cluster their points jointly."""

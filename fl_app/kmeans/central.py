@@ -1,4 +1,4 @@
-"""K-means of points in one place, by scikit-learn, so that it can be repeated."""
+"""Central k-means by scikit-learn, with reproducible results."""
 
 from functools import cache
 from typing import Any
@@ -13,7 +13,7 @@ def cluster(
 ) -> Any:  # a KMeans, fitted
     """Return scikit-learn's KMeans fitted to points (p, d): the best of `n_init` starts.
 
-    In one thread: with several, sums are taken in the order in which threads come.
+    It runs in one thread, because with several threads the order of summation varies.
     """
     from sklearn.cluster import KMeans
 

@@ -1,4 +1,4 @@
-"""The server's side of federated k-means: centroids on their way, and when they are there."""
+"""The server's side of federated k-means: steps of the centroids, and convergence."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ from fl_app.kmeans.lloyd import Centroids
 
 @dataclass
 class Descent:
-    """Centroids of this round and the last (k, d) each, and how far they still move.
+    """The centroids of this round and of the last round, (k, d) each, and their movement.
 
-    `moved` is the Frobenius norm of the round's movement, None where a start began, `least`
-    the least so far, `since` the rounds since then.
+    `moved` is the Frobenius norm of the movement in this round, None in the first round of a
+    start; `least` is the smallest movement so far, and `since` the number of rounds since then.
     """
 
     current: Centroids
@@ -23,7 +23,7 @@ class Descent:
     since: int = 0
 
     def begin(self, centroids: Centroids) -> None:
-        """Start from centroids (k, d) that the clients' own gave."""
+        """Start from initial centroids (k, d)."""
         self.moved = None
         self.current = self.previous = centroids
 
@@ -35,7 +35,7 @@ class Descent:
         learning_rate: float,
         momentum: float,
     ) -> None:
-        """Step towards the weighted mean of the clients' centroids (m, k, d).
+        """Move the centroids towards the weighted mean of the clients' centroids (m, k, d).
 
         Holzer et al., 2023, algorithm 2.
         """
@@ -49,5 +49,9 @@ class Descent:
         self.least = min(self.least, self.moved)
 
     def still(self, *, tolerance: float, patience: int) -> bool:
-        """Whether a round moved by no more than `tolerance`, or `patience` by no less than ever."""
+        """Whether the centroids have converged.
+
+        That is: the smallest movement is at most `tolerance`, or there was no smaller movement
+        for `patience` rounds.
+        """
         return self.least <= tolerance or self.since >= patience

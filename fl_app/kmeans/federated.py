@@ -1,6 +1,7 @@
-"""Federated k-means on arrays alone: the algorithm without messages, for studies of it.
+"""Federated k-means on arrays, without messages, for studies of the algorithm.
 
-A run on any engine makes the same draws and, up to float32 messages, the same centroids.
+A run on any engine draws the same random numbers and gives the same centroids, up to the float32
+precision of messages.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from fl_app.rng import generator, torch_seed
 
 @dataclass(frozen=True, kw_only=True)
 class DescentSettings:
-    """The algorithm's settings, as `strategy=kmeans` has them."""
+    """Settings of the algorithm, as in `strategy=kmeans`."""
 
     k: int
     seed: int
@@ -32,7 +33,7 @@ class DescentSettings:
 
 
 def start(clients: Sequence[Points], *, k: int, seed: int, participation: float = 1.0) -> Centroids:
-    """Return k-FED's centroids (k, d) of the points (p_i, d) of all clients, or of some."""
+    """Return k-FED's centroids (k, d) of the points (p_i, d) of the sampled clients."""
     own = [
         local_centroids(clients[client], k, seed=local_seed(seed, client), client=0)
         for client in sample(len(clients), participation, seed=seed, server_round=1)
@@ -41,23 +42,23 @@ def start(clients: Sequence[Points], *, k: int, seed: int, participation: float 
 
 
 def sample(clients: int, participation: float, *, seed: int, server_round: int) -> list[int]:
-    """Return the clients of a round, as engines draw them."""
+    """Return the clients of a round, drawn as by the engines."""
     size = max(1, round(participation * clients))
     draw = generator(seed, purpose="sample all", round=server_round)
     return sorted(draw.choice(clients, size, replace=False).tolist())
 
 
 def local_seed(seed: int, client: int) -> int:
-    """Return the seed of a client's own centroids in the first round, as engines draw it."""
+    """Return the seed of a client's local centroids in the first round, as in the engines."""
     return torch_seed(seed, purpose="batches", round=1, client=client) % 2**31
 
 
 def descend(
     clients: Sequence[Points], first: Centroids, settings: DescentSettings
 ) -> Iterator[Descent]:
-    """Yield the state after each round from centroids (k, d), until it stands still.
+    """Yield the state after each round from centroids (k, d), until convergence.
 
-    Rounds count on from the first, in which k-FED ran.
+    The first yielded round is round 2; k-FED runs in round 1.
     """
     state = Descent(first, first)
     memories = [Memory() for _ in clients]

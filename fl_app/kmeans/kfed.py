@@ -1,4 +1,4 @@
-"""k-FED: k-means in one round, from the clients' own centroids."""
+"""k-FED: k-means in one round, from the clients' local centroids."""
 
 from collections.abc import Sequence
 
@@ -11,26 +11,29 @@ from fl_app.kmeans.lloyd import Centroids, Points
 from fl_app.rng import generator
 
 POOL_STARTS = 5
-"""Starts of k-means over the clients' centroids; the best is kept."""
+"""Starts of k-means on the clients' centroids; the best one is used."""
 
 FEWEST = 3
-"""Clients from which on a majority can be right about the others."""
+"""Smallest number of clients in which a majority exists that can judge the others."""
 AWAY = 2.0
-"""A client stands alone when all its centroids are this many times as far off as is usual."""
+"""A client is far away if all its centroids are farther than this multiple of the usual."""
 
 
 def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> Centroids:
-    """Return k centroids (k, d) of the clients' own, each (k', d) with its own k'.
+    """Return k centroids (k, d) from the clients' local ones, each (k', d) with its own k'.
 
-    By k-means over all of them, as Holzer et al., 2023, run k-FED. Dennis et al., ICML 2021,
-    algorithm 2, take one step from the centroids of a single client and those farthest from
-    them: right where each client sees few of the clusters, far off where each sends k. Where
-    fewer than k differ, they are repeated. A client that stands alone brings one centroid (see
-    `pooled`). Raises ValueError without any centroid.
+    Computed by k-means on all of them, as in Holzer et al., 2023. Dennis et al., ICML 2021,
+    algorithm 2, do one step from the centroids of a single client and those farthest from them.
+    This is accurate if each client has few of the clusters, and inaccurate if each sends k
+    centroids. If fewer than k are different, they are repeated. A client that is far away
+    contributes one centroid (see `pooled`). Raises ValueError without any centroid.
     """
     sent = [each for each in per_client if len(each)]
     if not sent:
-        raise ValueError(f"no client sent a centroid of {len(per_client)}; each needs points")
+        raise ValueError(
+            f"at least one of {len(per_client)} clients must send a centroid, got none; give the "
+            "clients points"
+        )
     everything, _ = pooled(sent, [np.ones(len(each)) for each in sent])
     different = np.unique(everything, axis=0)
     if len(different) <= k:
@@ -45,9 +48,9 @@ def pooled(
 ) -> tuple[Centroids, np.ndarray]:
     """Return the centroids of all clients (p, d), each client (k', d), and their counts (p,).
 
-    A client that stands alone (see `alone`) brings the mean of its centroids by their counts
-    (k',), and the sum of these: enough for a cluster that only this client has, while k centroids
-    of a liar would take up to k places.
+    A client that is far away (see `alone`) contributes only the mean of its centroids, weighted
+    by their counts (k',), and the sum of the counts. This suffices for a cluster that only this
+    client has, while k centroids of a malicious client could determine up to k clusters.
     """
     centroids, weights = list[Centroids](), list[np.ndarray]()
     for own, count, single in zip(per_client, counts, alone(per_client), strict=True):
@@ -58,14 +61,14 @@ def pooled(
 
 
 def alone(per_client: Sequence[Centroids]) -> np.ndarray:
-    """Return which clients (m,) have only centroids, each (k', d), that are far from the others'.
+    """Return which clients (m,) have only centroids, each (k', d), far from those of the others.
 
-    How far off a centroid is: its distance to the nearest centroid of another client, the
-    `ceil((m - 1) / 4)`-th smallest of these over the other clients, so that few liars who
-    agree are still alone. A client stands alone when its nearest centroid is more than AWAY
-    times as far off as usual, which is the lower median of the clients' median centroids.
-    Where the clients have few clusters in common, all are far off and nobody stands alone, and
-    likewise among fewer than three clients.
+    The remoteness of a centroid: take its distance to the nearest centroid of each other client;
+    of these m - 1 distances, it is the `ceil((m - 1) / 4)`-th smallest. Therefore a few malicious
+    clients that agree are still far away. A client is far away if the smallest remoteness of its
+    centroids is more than AWAY times the usual one, which is the lower median over the clients of
+    the median over their centroids. If clients have few clusters in common, all are remote and
+    none is far away. With fewer than three clients none is far away.
     """
     if len(per_client) < FEWEST:
         return np.zeros(len(per_client), bool)
@@ -77,7 +80,7 @@ def alone(per_client: Sequence[Centroids]) -> np.ndarray:
 
 
 def _far_off(per_client: Sequence[Centroids], client: int) -> np.ndarray:
-    """Return how far off each centroid of a client is (k',)."""
+    """Return the remoteness of each centroid of a client (k',)."""
     own = per_client[client].astype(np.float64)
     others = [each for place, each in enumerate(per_client) if place != client]
     apart = np.stack([cdist(own, each).min(axis=1) for each in others])
@@ -87,12 +90,15 @@ def _far_off(per_client: Sequence[Centroids], client: int) -> np.ndarray:
 
 
 def start_seed(seed: int, server_round: int) -> int:
-    """Return the seed by which the start that begins with a round makes its first centroids."""
+    """Return the seed of the initial centroids of a start that begins in a round."""
     return int(generator(seed, purpose="start", round=server_round).integers(2**31))
 
 
 def local_centroids(points: Points, k: int, *, seed: int, client: int) -> Centroids:
-    """Return a client's own centroids (min(k, p), d), by scikit-learn's k-means."""
+    """Return a client's local centroids by scikit-learn's k-means.
+
+    Their shape is (min(k, number of different points), d).
+    """
     count = min(k, len(np.unique(points, axis=0)))
     if not count:
         return np.empty((0, points.shape[1]))

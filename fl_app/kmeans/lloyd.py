@@ -12,20 +12,20 @@ Counts = Int[np.ndarray, " k"]
 Assigned = Int[np.ndarray, " p"]
 
 BLOCK = 65_536
-"""Points whose distances are held at a time."""
+"""Points whose distances are computed at a time."""
 COORDINATES = 262_144
-"""Coordinates that are centred at a time: few enough for the processor's cache."""
+"""Coordinates that are centred at a time, so that they fit into the processor's cache."""
 SAMPLE = 64
-"""Points whose mean is the centre that centroids are measured from."""
+"""Points whose mean is the centre for the computation of distances."""
 FEW = 8
-"""Dimensions up to which sums are taken column by column."""
+"""Up to this number of dimensions, sums are computed column by column."""
 
 
 def assign(points: Points, centroids: Centroids) -> tuple[Assigned, Float[np.ndarray, " p"]]:
     """Return each point's nearest centroid (p,), the first of equals, and squared distance (p,).
 
-    In the precision of the points, and around the mean of some of them: the error is that of
-    their spread, wherever they lie.
+    Computed in the precision of the points and around the mean of some of them, so that the error
+    depends only on their spread.
     """
     labels, squares = np.empty(len(points), int), np.empty(len(points))
     centre = _centre(points).astype(points.dtype)
@@ -45,11 +45,11 @@ def nearest_centroids(points: Points, centroids: Centroids) -> Assigned:
     """Return each point's nearest centroid (p,), the first of equals.
 
     With c' = c - o around the mean o of some of the points, `|p - c|^2` is
-    `|c'|^2 + 2 o.c' - 2 p.c'` and what does not depend on c: so the points are used as they
-    are. Found in their precision: centroids may be confused where their squared distances to
-    a point differ by less than about `eps |p| |c'|`, eps being 1e-7 in float32 and 2e-16 in
-    float64. In the plane and in float32, centroids one apart are told apart at offsets up to
-    1e6, where float32 itself steps by 0.06.
+    `|c'|^2 + 2 o.c' - 2 p.c'` plus terms that do not depend on c, so the points need no copy.
+    Computed in the precision of the points: two centroids can be confused if their squared
+    distances to a point differ by less than about `eps |p| |c'|`, with eps 1e-7 in float32 and
+    2e-16 in float64. In the plane and in float32, centroids with distance 1 are distinguished at
+    offsets up to 1e6, where the spacing of float32 is 0.06.
     """
     labels = np.empty(len(points), int)
     centre = _centre(points)
@@ -63,7 +63,7 @@ def nearest_centroids(points: Points, centroids: Centroids) -> Assigned:
 
 
 def _centre(points: Points) -> Float[np.ndarray, " d"]:
-    """Return the mean (d,) of at most SAMPLE of the points (p, d); zeros where there are none."""
+    """Return the mean (d,) of at most SAMPLE of the points (p, d); zeros if there are none."""
     some = points[:: max(1, -(-len(points) // SAMPLE))]
     total: Float[np.ndarray, " d"] = some.sum(axis=0, dtype=np.float64) / max(1, len(some))
     return total
@@ -71,17 +71,17 @@ def _centre(points: Points) -> Float[np.ndarray, " d"]:
 
 @dataclass
 class Memory:
-    """What a client did in its last round: how its points lay, and the centroids it found.
+    """The last round of a client: the assignment of its points, and the centroids it found.
 
-    `labels` (p,) at the incoming centroids; None where a centroid had no points, as its place
-    would matter too.
+    `labels` (p,) are the nearest incoming centroids. None if a centroid had no points, since then
+    the result also depends on its position.
     """
 
     labels: Assigned | None = None
     found: Centroids | None = None
 
     def lies(self, labels: Assigned) -> bool:
-        """Whether the points lie as they did."""
+        """Whether the points are assigned as in the last round."""
         return self.labels is not None and np.array_equal(labels, self.labels)
 
 
@@ -94,18 +94,17 @@ def local_update(
     labels: Assigned | None = None,
     memory: Memory | None = None,
 ) -> tuple[Centroids, Counts]:
-    """Return centroids (k, d) after up to `steps` iterations, and the counts that weigh them.
+    """Return centroids (k, d) after up to `steps` iterations, and their counts as weights.
 
-    Counts (k,) are of the points (p, d) nearest to each *incoming* centroid: DWF's weights. A
-    centroid without points stays where it is. Stops early when no centroid moves farther
-    than `tolerance`. A client with fewer points than centroids, or none, moves only those
-    that are nearest to a point. `labels` (p,) are the nearest incoming centroids, where they
-    are known already. With `memory`, kept for one client and these settings, points
-    that lie as they did in its last round are not moved again. Raises ValueError for fewer
-    than one step. Holzer et al., 2023, algorithm 1.
+    The counts (k,) are the numbers of points (p, d) nearest to each *incoming* centroid, the
+    weights of DWF. A centroid without points does not move. Stops early if no centroid moves
+    farther than `tolerance`. `labels` (p,) are the nearest incoming centroids, if already known.
+    With the `memory` of one client and the same settings, an assignment equal to that of its last
+    round returns the same centroids without a computation. Raises ValueError for fewer than one
+    step. Holzer et al., 2023, algorithm 1.
     """
     if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}; the paper's are 5")
+        raise ValueError(f"steps must be at least 1, got {steps}; use 5 as in the paper")
     memory = memory or Memory()
     k = len(centroids)
     first = labels = nearest_centroids(points, centroids) if labels is None else labels
@@ -139,7 +138,7 @@ def totals(points: Points, labels: Assigned, k: int) -> Centroids:
     if points.shape[1] <= FEW:
         columns = [np.bincount(labels, weights=column, minlength=k) for column in points.T]
         return np.stack(columns, axis=1)
-    # rows in order, as the format has them: to sort them costs scipy more than the sums
+    # rows already sorted, since scipy's sorting would take longer than the sums
     ends = np.concatenate([[0], np.bincount(labels, minlength=k).cumsum()])
     order, ones = labels.argsort(kind="stable"), np.ones(len(points))
     member = sparse.csr_array((ones, order, ends), (k, len(points)))

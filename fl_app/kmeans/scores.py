@@ -1,4 +1,4 @@
-"""How good federated centroids are: distance on each client, agreement over all of them."""
+"""Scores of federated centroids: distance on each client, agreement over all clients."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Agreement:
 def contingency(
     points: Points, labels: Int[np.ndarray, " p"], centroids: Centroids, *, classes: int
 ) -> tuple[Contingency, float]:
-    """Return how many points of each class are nearest to each centroid (k, c), and the mean
+    """Return the number of points of each class nearest to each centroid (k, c), and the mean
     squared distance of a point to its centroid."""
     nearest, squares = assign(points, centroids)
     table = np.zeros((len(centroids), classes), int)
@@ -34,13 +34,13 @@ def contingency(
 def agreement(table: Contingency) -> Agreement:
     """Return the agreement of a contingency table (k, c), summed over all clients.
 
-    Accuracy calls each cluster by its most frequent class; homogeneity and completeness are
-    those of Rosenberg and Hirschberg, EMNLP 2007, and v-measure their harmonic mean. Raises
+    Accuracy labels each cluster with its most frequent class. Homogeneity and completeness are
+    those of Rosenberg and Hirschberg, EMNLP 2007; the v-measure is their harmonic mean. Raises
     ValueError for an empty table.
     """
     total = table.sum()
     if total == 0:
-        raise ValueError("the table counts no point; evaluate on at least one client")
+        raise ValueError("the table must count points, got none; evaluate on at least one client")
     shares = table / total
     clusters, classes = shares.sum(axis=1), shares.sum(axis=0)
     both, of_classes, of_clusters = map(_entropy, (shares.ravel(), classes, clusters))

@@ -1,4 +1,4 @@
-"""How the server weighs the clients' centroids, and how far it follows them."""
+"""Weights of the clients' centroids, and the server's step towards their mean."""
 
 import numpy as np
 from jaxtyping import Float
@@ -13,14 +13,14 @@ Shares = Float[np.ndarray, "m k"]
 def aggregate(centroids: Local, weights: Shares) -> Centroids:
     """Return `sum_i w_ij c_ij / sum_i w_ij` (k, d) of centroids (m, k, d) and weights (m, k).
 
-    With counts of points as weights this is DWF; a centroid that no client has points for
-    is the plain mean. Raises ValueError for negative or infinite weights.
+    With counts of points as weights this is DWF. If no client has points for a centroid, the
+    result is the plain mean. Raises ValueError for negative weights and for NaN or infinity.
     Holzer et al., 2023, equation 3.
     """
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
             f"weights must be finite and non-negative, got {weights.min()}..{weights.max()}; "
-            "weigh by counts of points"
+            "use counts of points"
         )
     totals = weights.sum(axis=0)
     shares = np.where(totals > 0, weights, 1.0)
@@ -30,25 +30,25 @@ def aggregate(centroids: Local, weights: Shares) -> Centroids:
 
 
 def dynamic(weights: Shares) -> Shares:
-    """Return the weights (m, k) themselves: DWF, each client by its points of each cluster."""
+    """Return the weights (m, k) unchanged: DWF, by the points of each client in each cluster."""
     return weights
 
 
 def equal(weights: Shares) -> Shares:
-    """Return weights (m, k) that are all one: EWF, the plain mean of the clients."""
+    """Return weights (m, k) of one: EWF, the plain mean over the clients."""
     return np.ones_like(weights)
 
 
 def capped(weights: Shares, *, cap: float) -> Shares:
-    """Return weights (m, k), those of a client scaled down to `cap` times the median client.
+    """Return weights (m, k) in which no client has more than `cap` times the median points.
 
-    The median of the clients' points (m,) is the lower one of those that are positive: so a
-    client that claims any number of points weighs no more than that.
+    The median is the lower median of the clients' positive numbers of points (m,). Therefore a
+    client that claims any number of points has a bounded weight.
     """
     totals = weights.sum(axis=1)
     bounded = sample_weights(totals, how="capped", cap=cap)
-    kept = np.divide(bounded, totals, out=np.ones_like(totals), where=totals > 0)
-    scaled: Shares = weights * kept[:, None]
+    factors = np.divide(bounded, totals, out=np.ones_like(totals), where=totals > 0)
+    scaled: Shares = weights * factors[:, None]
     return scaled
 
 
@@ -60,9 +60,9 @@ def step(
     learning_rate: float,
     momentum: float,
 ) -> Centroids:
-    """Return `C + lr (D - C) + momentum (C - C_old)` (k, d), D being the aggregate.
+    """Return `C + lr (D - C) + momentum (C - C_old)` (k, d), where D is the aggregate.
 
-    With learning rate 1 and momentum 0 the aggregate itself. Holzer et al., 2023, equation 4.
+    With learning rate 1 and momentum 0 it is D. Holzer et al., 2023, equation 4.
     """
     moved: Centroids = (
         current + learning_rate * (aggregated - current) + momentum * (current - previous)

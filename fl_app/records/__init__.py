@@ -1,4 +1,4 @@
-"""What a run leaves behind, and how it is read again."""
+"""Writes and reads the output folder of a run."""
 
 from fl_app.records.checkpoint import Checkpoint, CheckpointError
 from fl_app.records.environment import git_commit, versions

@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all."""
+"""Atomic replacement of files."""
 
 import os
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from pathlib import Path
 
 @contextmanager
 def replacing(path: Path, *, former: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary file beside `path` to write to; it becomes `path` when the block ends.
+    """Yield a temporary file next to `path` to write to; it becomes `path` when the block ends.
 
-    The file that stood at `path` becomes `former`, where one is named, and is lost otherwise.
-    A kill or a power cut at any moment leaves the old content whole, under `path` or `former`,
-    or the new content under `path`. The temporary name is fixed, so that what a killed write
-    left is overwritten by the next.
+    The old file at `path` is renamed to `former` if given, and is lost otherwise. After a kill or
+    a power cut at any moment, either the complete old content exists, under `path` or `former`, or
+    the complete new content under `path`. The temporary name is fixed, so that the next write
+    overwrites the remains of a killed one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -29,9 +29,9 @@ def replacing(path: Path, *, former: Path | None = None) -> Iterator[Path]:
 
 
 def flush(path: Path) -> None:
-    """Wait until the content of a file is on the disk; raises OSError when the disk refuses.
+    """Wait until the content of a file is on the disk; raises OSError if the disk fails.
 
-    Where the system can, its copy in memory is dropped, so that who reads it reads the disk.
+    If the system supports it, the cached copy is dropped, so that the next read uses the disk.
     """
     with path.open("rb+") as file:
         os.fsync(file.fileno())
@@ -40,7 +40,7 @@ def flush(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut; only POSIX can open a folder."""
+    """Make the new name survive a power cut; only POSIX can open a folder."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""The state of a run in one file, and the state before it in another: each whole, or refused.
+"""Checkpoints: the last state of a run and the previous one; damaged files are rejected.
 
-A safetensors file; the JSON state is one of its tensors, since a safetensors header, the
-other place for it, ends at 100 MB. Nothing is ever unpickled.
+A checkpoint is a safetensors file. The JSON state is one of its tensors, because a safetensors
+header is limited to 100 MB. Nothing is ever unpickled.
 """
 
 import os
@@ -45,20 +45,20 @@ class CheckpointError(ValueError):
 
 
 class _UnusableError(Exception):
-    """What is wrong with a file: the end of a sentence that its name begins."""
+    """The fault of a file, as the end of a sentence that begins with the file name."""
 
 
 class _OtherVersionError(_UnusableError):
-    """A file of another version: to take an older one instead would lose what it holds."""
+    """A file of another version; using an older file instead would lose its content."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run needs to go on.
+    """Everything that a run needs to continue.
 
     `round` is the last finished round, `arrays` are numpy arrays of any shape by name, and
-    `state` is a JSON object: its keys are strings, its floats come back bit for bit. Every
-    number is finite.
+    `state` is a JSON object: its keys are strings, and its floats are restored exactly. All
+    numbers are finite.
     """
 
     round: int
@@ -68,28 +68,28 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint, the file that it was read from, and what is wrong with the newer one."""
+    """A checkpoint, the name of its file, and the fault of the newer file, if any."""
 
     checkpoint: Checkpoint
     file: str
     fault: str | None
 
     def __str__(self) -> str:
-        said = f"resuming after round {self.checkpoint.round} from {self.file}"
-        return said if self.fault is None else f"{FILE} {self.fault}: {said}"
+        text = f"resuming after round {self.checkpoint.round} from {self.file}"
+        return text if self.fault is None else f"{FILE} {self.fault}: {text}"
 
 
 def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> Path:
-    """Write `folder/checkpoint.safetensors`, read it back, and keep the former one beside it.
+    """Write `folder/checkpoint.safetensors`, verify it, and keep the previous one next to it.
 
-    Nothing is replaced before the new file is on the disk and found whole. It is read once
-    from there, in blocks: this takes no memory and makes a write a third longer (3.1 s in
-    place of 2.3 s for 1 GB). The folder holds three files meanwhile. Without `keep_former`,
-    where the former two are of another run, both are lost.
+    The new file replaces the old one only after it is on the disk and was read back once, in
+    blocks. This needs no memory and makes a write a third longer (3.1 s instead of 2.3 s for
+    1 GB). During the write the folder contains three files. Without `keep_former`, for checkpoints
+    of another run, both old files are lost.
 
-    Raises CheckpointError for a state that is not JSON, an array that is not numbers, a number
-    that is not finite or a file that does not come back as it was written, and OSError when
-    the disk refuses; all leave the former checkpoints.
+    Raises CheckpointError for a state that is not JSON, an array that is not numeric, a number
+    that is not finite or a file that differs from what was written, and OSError if the disk
+    fails. All of them leave the old checkpoints in place.
     """
     try:
         tensors = _tensors(checkpoint)
@@ -109,7 +109,7 @@ def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> 
         try:
             _verify(temporary)
         except _UnusableError as error:
-            raise CheckpointError(f"{temporary} {error}; look after the disk") from error
+            raise CheckpointError(f"{temporary} {error}; check the disk") from error
         if not keep_former:
             former.unlink(missing_ok=True)
     return path
@@ -121,14 +121,14 @@ def read(folder: Path) -> Checkpoint:
 
 
 def find(folder: Path) -> Found:
-    """Return the newest whole checkpoint in `folder`, every byte checked against its digest.
+    """Return the newest intact checkpoint in `folder`, verified by its digest.
 
-    Raises CheckpointError when there is none, with what is wrong with each file, and when the
-    newest is of another version.
+    Raises CheckpointError if there is none, with the fault of each file, and if the newest has
+    another version.
     """
     if not any((folder / name).exists() for name in (FILE, PREVIOUS)):
         raise CheckpointError(
-            f"there is no checkpoint in {folder}; give the folder of a run that made one"
+            f"there is no checkpoint in {folder}; give the folder of a run that wrote one"
         )
     faults: dict[str, str] = {}
     for name in (FILE, PREVIOUS):
@@ -137,22 +137,22 @@ def find(folder: Path) -> Found:
         except _OtherVersionError as error:
             if not faults:
                 raise CheckpointError(
-                    f"{folder / name} {error}; go on with the program that wrote it"
+                    f"{folder / name} {error}; resume with the version that wrote it"
                 ) from error
             faults[name] = str(error)
         except _UnusableError as error:
             faults[name] = str(error)
     raise CheckpointError(
-        f"no checkpoint in {folder} is whole: "
+        f"no checkpoint in {folder} is intact: "
         + ", ".join(f"{name} {fault}" for name, fault in faults.items())
-        + "; restore one from a copy or start the run anew"
+        + "; restore one from a copy or start a new run"
     )
 
 
 def set_aside(folder: Path) -> bool:
-    """Rename the current checkpoint, found damaged; return whether there is one.
+    """Rename the damaged current checkpoint; return whether it exists.
 
-    Otherwise the next write would replace the previous one, which is whole, with it.
+    Otherwise the next write would replace the intact previous checkpoint with it.
     """
     if not (folder / FILE).exists():
         return False
@@ -163,7 +163,7 @@ def set_aside(folder: Path) -> bool:
 def _tensors(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     tensors = {name: contiguous(name, array) for name, array in checkpoint.arrays.items()}
     if not tensors.keys().isdisjoint({STATE, METADATA}):
-        raise ValueError(f"the names {STATE!r} and {METADATA!r} are taken; rename that array")
+        raise ValueError(f"the names {STATE!r} and {METADATA!r} are reserved; rename that array")
     return tensors | {STATE: np.frombuffer(encode(checkpoint.state), np.uint8)}
 
 
@@ -177,7 +177,7 @@ def _read_file(path: Path) -> Checkpoint:
 
 
 def _verify(path: Path) -> None:
-    """Read one file block by block; raises _UnusableError unless it is a whole checkpoint."""
+    """Read one file block by block; raises _UnusableError unless it is an intact checkpoint."""
     with _opened(path) as (file, metadata, stored):
         parts = partial(blocks_of, file)
         _check_digest(metadata, _digest(metadata.get("round", ""), stored, parts))
@@ -185,9 +185,9 @@ def _verify(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[BinaryIO, dict[str, str], dict[str, Stored]]]:
-    """Yield the open file, its metadata and where its tensors lie; raises _UnusableError.
+    """Yield the open file, its metadata and the positions of its tensors; raises _UnusableError.
 
-    What the block raises over the content becomes that error too.
+    Errors that the block raises about the content become this error too.
     """
     try:
         metadata, stored = header(path)
@@ -208,22 +208,22 @@ def _check_format(metadata: Mapping[str, str]) -> None:
     found, version = metadata.get("format"), metadata.get("version", "none")
     if found != FORMAT:
         raise _UnusableError(
-            "is a safetensors file but no checkpoint of fl-app "
+            "is a safetensors file but not a checkpoint of fl-app "
             f"(format {found!r}, expected {FORMAT!r})"
         )
     if version.isdecimal() and version != str(VERSION):
         raise _OtherVersionError(f"has version {version}, this program reads version {VERSION}")
     if version != str(VERSION):
-        raise ValueError(f"its version is {version!r}, which is no number")
+        raise ValueError(f"its version is {version!r}, which is not a number")
 
 
 def _unreadable(path: Path, error: Exception) -> str:
-    """Tell a checkpoint of ours that was cut short or damaged from a file of another kind."""
+    """Return whether a file is a damaged checkpoint of fl-app or another file, as a sentence."""
     with path.open("rb") as file:
         ours = FORMAT.encode() in file.read(HEAD)
     if ours:
         return f"is truncated or damaged ({error})"
-    return f"is no checkpoint of fl-app ({error})"
+    return f"is not a checkpoint of fl-app ({error})"
 
 
 def _check_digest(metadata: Mapping[str, str], found: str) -> None:
@@ -236,7 +236,7 @@ def _digest(
 ) -> str:
     """Return the SHA-256 of the round and of every tensor: name, dtype, shape and bytes.
 
-    `parts` gives the flat parts of one. Raises ValueError for a number that is not finite.
+    `parts` yields the flat parts of a tensor. Raises ValueError for a number that is not finite.
     """
     digest = sha256(round.encode())
     for name in sorted(tensors):

@@ -1,4 +1,4 @@
-"""What the run was made with: versions of the libraries and the commit of the code."""
+"""The environment of a run: versions of the libraries and the commit of the code."""
 
 import platform
 import subprocess
@@ -26,15 +26,15 @@ GIT_TIMEOUT_S = 10
 
 
 def versions() -> dict[str, str | None]:
-    """Return the version of Python and of every library that decides numbers; None: not there."""
+    """Return the versions of Python and of the libraries that affect results; None: missing."""
     return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
 
 
 def git_commit(folder: Path = Path(fl_app.__file__).parent) -> str:
-    """Return the commit that `folder` is at, with `-dirty` when tracked files differ from it.
+    """Return the commit of `folder`, with `-dirty` if tracked files differ from it.
 
-    Empty outside a repository, before its first commit, without git, and in a repository
-    that does not track `folder`: a virtual environment inside someone else's project.
+    Empty outside a repository, before its first commit, without git, and in a repository that
+    does not track `folder`, such as a virtual environment inside another project.
     """
     if not _git(folder, "ls-files", "--", "."):
         return ""
@@ -49,7 +49,7 @@ def _version(name: str) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """Return what git prints, or nothing when it fails."""
+    """Return the output of git, empty if it fails."""
     try:
         done = subprocess.run(
             ["git", *arguments],

@@ -1,4 +1,4 @@
-"""The rounds of a run, one JSON object a line."""
+"""The records of the rounds, one JSON object per line."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ FIELDS = (
     "bytes",
     "time",
 )
-"""Every record has all of these; what does not apply is null."""
+"""Every record has all of these fields; a field that does not apply is null."""
 
 
 class History:
     """The records of the rounds so far, in memory (`rounds`) and in `folder/rounds.jsonl`.
 
-    `rounds` are those that a resumed run has behind it. The file is brought to exactly them
-    first: rounds that the lost run wrote after its last checkpoint are about to be replayed.
+    `rounds` are the completed rounds of a resumed run. The file is first rewritten with exactly
+    these, because rounds after the last checkpoint are replayed.
     """
 
     def __init__(self, folder: Path, rounds: Sequence[Mapping[str, Any]] | None = None) -> None:
@@ -51,26 +51,26 @@ class History:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add the record of one round, in memory and on disk.
 
-        Raises ValueError when a field is absent and TypeError for a value that is not JSON;
-        neither changes the history.
+        Raises ValueError for a missing field and TypeError for a value that is not JSON; then the
+        history is unchanged.
         """
         absent = [name for name in FIELDS if name not in record]
         if absent:
             raise ValueError(
-                f"the record of round {record.get('round')} lacks {', '.join(absent)}; "
-                "give null for what does not apply"
+                f"the record of round {record.get('round')} must contain {', '.join(absent)}; "
+                "give null for a field that does not apply"
             )
-        kept = plain(record)
+        converted = plain(record)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(kept))
-        self.rounds.append(kept)
+            file.write(_line(converted))
+        self.rounds.append(converted)
 
 
 def read_rounds(folder: Path) -> list[dict[str, Any]]:
-    """Return the records in `folder/rounds.jsonl`; a last line cut short by a kill is left out.
+    """Return the records in `folder/rounds.jsonl`, without an incomplete last line after a kill.
 
-    Raises FileNotFoundError when there is no such file, and ValueError naming the line that
-    is not a record.
+    Raises FileNotFoundError if there is no such file, and ValueError with the number of a line
+    that is not a record.
     """
     text = (folder / FILE).read_text(encoding="utf-8")
     *lines, _cut = text.split("\n")
@@ -82,12 +82,12 @@ def _record(line: str, path: Path, number: int) -> dict[str, Any]:
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"line {number} of {path} is not JSON ({error.msg}); remove it, or resume the run "
-            "from its checkpoint, which writes the file anew"
+            f"line {number} of {path} must be JSON ({error.msg}); remove it, or resume the run "
+            "from its checkpoint, which rewrites the file"
         ) from error
     if not isinstance(record, dict):
         raise ValueError(
-            f"line {number} of {path} is {line[:40]!r}, not the record of a round; remove it"
+            f"line {number} of {path} must be the record of a round, got {line[:40]!r}; remove it"
         )
     return record
 

@@ -1,4 +1,4 @@
-"""The JSON state of a checkpoint: what is written is what is read, or it is refused."""
+"""The JSON state of a checkpoint, which is either restored exactly or rejected."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,27 +9,27 @@ from typing import Any
 def encode(state: Mapping[str, Any]) -> bytes:
     """Return `state` as strict JSON.
 
-    Raises ValueError for a key that is not a string, for a number that is not finite, naming
-    where it stands, and for what JSON has no word for.
+    Raises ValueError for a key that is not a string, for a number that is not finite (with its
+    path), and for a value that JSON cannot represent.
     """
     for mapping in _mappings(state):
         strange = [key for key in mapping if not isinstance(key, str)]
         if strange:
-            # json.dumps would turn 3 into "3" silently, and the resumed run would look for 3.
+            # json.dumps would silently turn 3 into "3", and the resumed run would look for 3.
             raise ValueError(
-                f"key {strange[0]!r} of the state is not a string; convert the keys with str"
+                f"keys of the state must be strings, got {strange[0]!r}; convert them with str"
             )
     try:
         return json.dumps(state, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         _must_be_finite(state)
         raise ValueError(
-            f"the state is not JSON: {error}; put arrays into `arrays` and convert the rest"
+            f"the state must be JSON: {error}; put arrays into `arrays` and convert the rest"
         ) from error
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """Return the state that `encode` was given; raises ValueError for what it never writes."""
+    """Return the state that `encode` was given; raises ValueError for other input."""
     state: dict[str, Any] = json.loads(data, parse_constant=_refuse)
     return state
 
@@ -52,7 +52,7 @@ def _must_be_finite(state: Mapping[str, Any]) -> None:
     for path, value in _numbers(state, ""):
         if not isfinite(value):
             raise ValueError(
-                f"{path} of the state must be finite, got {value}; store null for what is not known"
+                f"{path} of the state must be finite, got {value}; store null for an unknown value"
             )
 
 

@@ -1,4 +1,4 @@
-"""The trained models, one file with the tensors under their names."""
+"""The trained models, as one file with named tensors."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ FILE = "models.safetensors"
 
 @dataclass(frozen=True)
 class StateForm:
-    """What the state dict of a network holds beside the vector that travels.
+    """How to build the state dict of a network from a transmitted vector.
 
-    `sources` maps each of its names to a piece of the layout or to one of `constants`: frozen
-    parameters and buffers that no client changes.
+    `sources` maps each name of the state dict to a part of the layout or to one of `constants`:
+    frozen parameters and buffers that no client changes.
     """
 
     sources: Mapping[str, str]
@@ -31,14 +31,14 @@ class StateForm:
 
     @classmethod
     def of(cls, flat: FlatModule) -> "StateForm":
-        """Return the form of a network; raises ValueError for a state that no file can hold."""
+        """Return the form of a network; raises ValueError for a dtype that no file can store."""
         sources = flat.sources()
         saved = set(sources.values()) & flat.constants.keys()
         constants = {name: contiguous(name, _array(flat.constants[name])) for name in saved}
         return cls(sources, constants)
 
     def state(self, model: Vector, layout: Layout) -> dict[str, np.ndarray]:
-        """Return the state dict of `model` (d,), as arrays that share the memory of constants."""
+        """Return the state dict of `model` (d,); its arrays share memory with the constants."""
         tensors = dict(self.constants) | dict(_pieces(model, layout))
         return {name: tensors[source] for name, source in self.sources.items()}
 
@@ -49,8 +49,8 @@ def write_models(
     """Write models (k, d) as `community_<row>/<tensor name>`, ready for `load_state_dict`.
 
     With a `form` the tensors are those of the network's state dict, else those of the layout.
-    A model that is not finite is written as it is, and logged as an error. Raises OSError when
-    the disk refuses; the former file stays then.
+    A model that is not finite is written unchanged and logged as an error. Raises OSError if the
+    disk fails; then the old file remains.
     """
     tensors = {}
     for row, model in enumerate(models):
@@ -80,7 +80,7 @@ def _pieces(model: Vector, layout: Layout) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    """Return a tensor as an array; float32 holds exactly what floats NumPy does not know."""
+    """Return a tensor as an array; float types unknown to NumPy become float32, without loss."""
     known = (torch.float16, torch.float32, torch.float64)
     plain = tensor.detach().cpu()
     other = plain.is_floating_point() and plain.dtype not in known

@@ -1,4 +1,4 @@
-"""What numpy and Python hold, as strict JSON has it."""
+"""Conversion of numpy and Python values to strict JSON."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 def plain(value: Any) -> Any:
     """Return `value` as JSON values: numpy becomes Python, keys become strings, NaN becomes None.
 
-    Raises TypeError for anything JSON has no word for.
+    Raises TypeError for a value that JSON cannot represent.
     """
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
@@ -24,7 +24,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     raise TypeError(
-        f"a record holds numbers, text, lists and mappings, got {value!r} "
+        f"a record must contain numbers, text, lists and mappings, got {value!r} "
         f"({type(value).__name__}); convert it first"
     )
 

@@ -1,4 +1,4 @@
-"""What was clustered: the form of a point, and points that can be drawn."""
+"""The clustered points: their shape, and points for a figure."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ FILE = "points.safetensors"
 
 @dataclass(frozen=True)
 class Drawn:
-    """Shape (C, H, W) of a point, and points (p, 2) of a simulation in the plane, else none."""
+    """Shape (C, H, W) of a point, and points (p, 2) if a simulation has them in the plane."""
 
     shape: tuple[int, ...]
     points: np.ndarray | None
@@ -31,9 +31,9 @@ def write_points(folder: Path, shape: tuple[int, ...], points: np.ndarray | None
 
 
 def read_points(folder: Path) -> Drawn | None:
-    """Return what `write_points` was given, None where the run clustered no points.
+    """Return what `write_points` was given, None if the run clustered no points.
 
-    Raises ValueError for a file that is none.
+    Raises ValueError for a file with other content.
     """
     path = folder / FILE
     if not path.exists():
@@ -42,4 +42,4 @@ def read_points(folder: Path) -> Drawn | None:
         tensors = load_file(path)
         return Drawn(tuple(tensors["shape"].tolist()), tensors.get("points"))
     except (SafetensorError, KeyError) as error:
-        raise ValueError(f"{path} holds no points ({error}); delete it") from error
+        raise ValueError(f"{path} must contain points ({error}); delete it") from error

@@ -1,4 +1,4 @@
-"""Everything a run leaves behind, written as it goes."""
+"""Writes the output folder of a run while the run proceeds."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from logging import getLogger
@@ -23,15 +23,14 @@ from fl_app.types import Labels, Matrix, Vectors
 log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
-"""Says from which checkpoint the run goes on: the process at the terminal may be another."""
+"""Names the checkpoint from which the run continues, for the process at the terminal."""
 
 
 class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 
-    `identity` is what the summary says of the configuration: strategy, engine and seed;
-    `track` makes the tracker that is told of the rounds too, and `form` says what a saved model
-    holds beside the vector that travels.
+    `identity` has the strategy, engine and seed for the summary. `track` builds the tracker that
+    receives the rounds too. `form` describes the state dict of a saved model.
     """
 
     def __init__(
@@ -53,40 +52,40 @@ class Recorder:
         self.form = form
         self._checkpoints = folder / CHECKPOINTS
         self._written: int | None = None
-        self._ours = resume  # whether the checkpoints that stand there are of this run
+        self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None
         folder.mkdir(parents=True, exist_ok=True)
         if self._saved is None:
             (folder / "config.yaml").write_text(config_yaml)
-        behind = self._saved.state["history"] if self._saved else []
-        self.history = History(folder, behind)
-        run = Tracked(folder, len(behind), identity, yaml.safe_load(config_yaml) or {})
+        done = self._saved.state["history"] if self._saved else []
+        self.history = History(folder, done)
+        run = Tracked(folder, len(done), identity, yaml.safe_load(config_yaml) or {})
         self.tracking = Tracking(lambda: track(run))
 
     def _resume(self) -> Checkpoint:
-        """Return the newest whole checkpoint and say which it is; raises CheckpointError."""
+        """Return the newest intact checkpoint and record its name; raises CheckpointError."""
         found = checkpoints.find(self._checkpoints)
         if found.fault is None:
             self._written = found.checkpoint.round
         elif checkpoints.set_aside(self._checkpoints):
-            log.warning("%s %s; it is kept as %s", FILE, found.fault, DAMAGED)
+            log.warning("%s %s; it was renamed to %s", FILE, found.fault, DAMAGED)
         with replacing(self.folder / RESUMED) as temporary:
             temporary.write_text(f"{found}\n", encoding="utf-8")
         return found.checkpoint
 
     def restored(self) -> Checkpoint | None:
-        """Hand over the checkpoint to go on from, once; None for a fresh run."""
-        saved, self._saved = self._saved, None  # it may be as large as all the clients' updates
+        """Return the checkpoint of a resumed run, only once; None for a new run."""
+        saved, self._saved = self._saved, None  # frees memory: it can contain all updates
         return saved
 
     def round(self, record: dict[str, Any]) -> None:
-        """Append the record of a finished round to rounds.jsonl, then tell the tracker."""
+        """Append the record of a finished round to rounds.jsonl, then send it to the tracker."""
         self.history.append(record)
         self.tracking.round(self.history.rounds[-1])
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether the matrix of some round is kept already."""
+        """Whether any snapshot exists."""
         return any((self.folder / SNAPSHOTS).glob("*"))
 
     def snapshot(
@@ -98,7 +97,7 @@ class Recorder:
         groups: Labels,
         distance: Matrix | None,
     ) -> None:
-        """Keep the similarity matrix of a round for the figures."""
+        """Write the similarity matrix of a round for the figures."""
         write_snapshot(
             self.folder,
             round=server_round,
@@ -111,10 +110,10 @@ class Recorder:
         self.tracking.matrix(server_round, similarity, labels)
 
     def checkpoint(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
-        """Write the whole server state and the history so far, whole or not at all.
+        """Write the server state and the history so far as one checkpoint.
 
-        One that cannot be written, or must not, is logged as an error and costs no run. The
-        round is that of the history: an interrupt may come before the loop has counted it.
+        A checkpoint that cannot be written is logged as an error, and the run continues. The
+        round is that of the history, since an interrupt can come before the loop has counted it.
         """
         rounds = self.history.rounds
         done = rounds[-1]["round"] if rounds else 0
@@ -125,7 +124,9 @@ class Recorder:
             checkpoints.write(self._checkpoints, saved, keep_former=self._ours)
         except (CheckpointError, OSError) as error:
             log.error(
-                "no checkpoint of round %d, the run goes on and the last ones stay: %s", done, error
+                "no checkpoint of round %d; the run continues, old checkpoints remain: %s",
+                done,
+                error,
             )
             return
         self._written, self._ours = done, True
@@ -143,7 +144,7 @@ class Recorder:
         """Write models.safetensors and summary.json, and end the tracking."""
         try:
             write_models(self.folder, models, layout, self.form)
-        except (OSError, ValueError) as error:  # the summary is still wanted
+        except (OSError, ValueError) as error:  # the summary must still be written
             log.error("models.safetensors could not be written: %s", error)
         summarise(
             self.folder,
@@ -167,7 +168,7 @@ def summarise(
     assignment: Mapping[int, int],
     removed: Sequence[int] = (),
 ) -> None:
-    """Write summary.json from the records of the rounds that a run got through."""
+    """Write summary.json from the records of the completed rounds."""
     summary = build_summary(
         status=status,
         **identity,
@@ -186,7 +187,7 @@ def summarise(
 
 
 def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the last accuracy measured, and the one at the clustering round."""
+    """Return the last measured accuracy, and the one at the clustering round."""
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     clustered = [r for r in rounds if any(e["kind"] == "clustered" for e in r["events"])]
     before = clustered[0]["accuracy"] if clustered else None
@@ -200,16 +201,16 @@ def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _communities(
     rounds: Sequence[Mapping[str, Any]], assignment: Mapping[int, int]
 ) -> dict[str, Any]:
-    """Return the communities that were trained; all null when none were."""
+    """Return the trained communities; all fields are null if there are none."""
     found = next((r["communities"] for r in reversed(rounds) if r["communities"]), None)
     if not assignment or found is None:
         return dict.fromkeys(
             ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"), None
         )
     sizes = np.bincount(list(assignment.values())).tolist()
-    kept = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
+    measures = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
     named = {str(client): row for client, row in sorted(assignment.items())}
-    return {"count": found["count"], "sizes": sizes} | kept | {"assignment": named}
+    return {"count": found["count"], "sizes": sizes} | measures | {"assignment": named}
 
 
 def _time(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The similarity among the clients at chosen rounds, for figures and notebooks."""
+"""The similarity matrix of the clients at chosen rounds, for figures and notebooks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +17,10 @@ FOLDER = "snapshots"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the server saw after `round`.
+    """The communities and the matrix after `round`.
 
     `ids` (n,) sorted client ids, `similarity` (n, n), `labels` (n,) communities and `groups`
-    (n,) planted groups, -1 where unknown; `distance` (n, n) where similarity comes from one.
+    (n,) planted groups, -1 if unknown; `distance` (n, n) if the similarity comes from distances.
     """
 
     round: int
@@ -32,7 +32,7 @@ class Snapshot:
 
 
 def spread(rounds: int, count: int) -> set[int]:
-    """Return at most `count` rounds evenly spread over a run, its last among them."""
+    """Return at most `count` rounds evenly spread over a run, including the last one."""
     return set(np.linspace(rounds, 1, min(count, rounds)).round().astype(int).tolist())
 
 
@@ -48,7 +48,7 @@ def write_snapshot(
 ) -> Path:
     """Write `folder/snapshots/round_<round>.safetensors`, the similarity (n, n) as float32.
 
-    Raises ValueError when the shapes are not (n,), (n, n), (n,), (n,).
+    Raises ValueError if the shapes are not (n,), (n, n), (n,), (n,).
     """
     n = len(ids)
     shapes = (ids.shape, similarity.shape, labels.shape, groups.shape)
@@ -72,9 +72,9 @@ def write_snapshot(
 
 
 def read_snapshots(folder: Path) -> list[Snapshot]:
-    """Return the snapshots of a run by round; none when it made none.
+    """Return the snapshots of a run in order of rounds.
 
-    Raises ValueError naming the file that is not a snapshot.
+    Raises ValueError with the name of a file that is not a snapshot.
     """
     paths = (folder / FOLDER).glob("round_*.safetensors")
     return sorted((_read(path) for path in paths), key=lambda snapshot: snapshot.round)
@@ -84,4 +84,4 @@ def _read(path: Path) -> Snapshot:
     try:
         return Snapshot(int(path.stem.removeprefix("round_")), **load_file(path))
     except (SafetensorError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is no snapshot ({error}); delete it") from error
+        raise ValueError(f"{path} must be a snapshot ({error}); delete it") from error

@@ -1,4 +1,4 @@
-"""summary.json: the stable contract of what a run found."""
+"""summary.json: the results of a run in a stable format."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ SECTIONS = {
     "communities": ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"),
     "time": ("total_s", "training_s", "server_s"),
 }
-"""The fields of each section, in the order of the contract."""
+"""The fields of each section, in the order of the file."""
 
 
 def build_summary(
@@ -34,13 +34,12 @@ def build_summary(
     communities: Section | None,
     time: Section,
 ) -> dict[str, Any]:
-    """Return the summary of a run with the versions and the commit of the code filled in.
+    """Return the summary of a run, including the versions and the commit of the code.
 
-    A section that is None applies to nothing: all of its fields become None, so that
-    `summary["communities"]["count"]` can always be asked. NaN becomes None too.
+    If a section is None, all of its fields become None, so that
+    `summary["communities"]["count"]` always exists. NaN becomes None too.
 
-    Raises ValueError for an unknown status, and for a section that lacks a field of the
-    contract or has one that the contract does not know.
+    Raises ValueError for an unknown status, and for a section with missing or unknown fields.
     """
     if status not in get_args(Status):
         raise ValueError(f"status must be one of {', '.join(get_args(Status))}, got {status!r}")
@@ -59,7 +58,7 @@ def build_summary(
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
-    """Write `folder/summary.json`, whole or not at all."""
+    """Write `folder/summary.json` atomically."""
     path = folder / FILE
     with replacing(path) as temporary:
         temporary.write_text(dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -67,7 +66,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of a run, or None when the run has not got that far."""
+    """Return the summary of a run, or None if the run has not written it yet."""
     path = folder / FILE
     if not path.is_file():
         return None
@@ -85,6 +84,6 @@ def _section(name: str, section: Section | None) -> dict[str, Any]:
         raise ValueError(
             f"summary section {name!r} must have exactly {', '.join(fields)}; absent: "
             f"{', '.join(absent) or 'none'}, unknown: {', '.join(unknown) or 'none'}; "
-            "give None for what does not apply"
+            "give None for a field that does not apply"
         )
     return {field: section[field] for field in fields}

@@ -1,8 +1,8 @@
-"""Arrays into a safetensors file and back, streamed from and to the memory they lie in.
+"""Writes arrays to a safetensors file and reads them, without copies in memory.
 
-The library's own writer goes through a second temporary file under a random name, which a
-killed write would leave behind at full size. Its reader checks the header here, but it maps
-the file: a disk that cannot read a page would end the process, where a read raises OSError.
+The library's writer uses a second temporary file with a random name, which would remain at full
+size after a killed write. Its reader is used here only to check the header, because it maps the
+file into memory: a page that the disk cannot read would end the process instead of an OSError.
 """
 
 import json
@@ -29,16 +29,16 @@ CODES = {
     "bool": "BOOL",
     "complex64": "C64",
 }
-"""numpy's names of the dtypes that both sides know, in safetensors' words."""
+"""Maps numpy's names of the common dtypes to those of safetensors."""
 
 ALIGNMENT = 8
 BLOCK = 2**20
-"""Bytes at a time: short enough to stay in the processor's cache between two looks at them."""
+"""Bytes per block: small enough to stay in the processor's cache between two passes."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor lies in a file: its dtype and shape, its first byte and how many."""
+    """The position of a tensor in a file: dtype, shape, first byte and number of bytes."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -47,14 +47,14 @@ class Stored:
 
 
 def contiguous(name: str, array: np.ndarray) -> np.ndarray:
-    """Return `array` as little-endian C-contiguous memory, itself where it already is.
+    """Return `array` as little-endian C-contiguous memory, without a copy if it already is.
 
-    Raises ValueError for a dtype that is neither number nor boolean.
+    Raises ValueError for a dtype that is neither numeric nor boolean.
     """
     if array.dtype.name not in CODES:
         raise ValueError(
-            f"array {name!r} has dtype {array.dtype}; a tensor file holds numbers and booleans, "
-            "put text into the state"
+            f"array {name!r} must be of numbers or booleans, got dtype {array.dtype}; put text "
+            "into the state"
         )
     # asarray and not ascontiguousarray, which would turn a scalar array into one of shape (1,)
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
@@ -67,7 +67,7 @@ def raw(array: np.ndarray) -> memoryview:
 
 def save(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write contiguous arrays and text metadata to `path` in safetensors format."""
-    # Widest first, so that every tensor starts at a multiple of its item size.
+    # Largest item size first, so that every tensor starts at a multiple of its item size.
     names = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
@@ -88,10 +88,10 @@ def save(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, s
 
 
 def header(path: Path) -> tuple[dict[str, str], dict[str, Stored]]:
-    """Return the text metadata of a safetensors file, and where each of its tensors lies.
+    """Return the text metadata of a safetensors file, and the position of each of its tensors.
 
-    Raises SafetensorError for a file that is none or was cut short, and ValueError for a
-    dtype that numpy does not know.
+    Raises SafetensorError for a truncated file or another format, and ValueError for a dtype that
+    numpy does not know.
     """
     with safe_open(path, framework="np"):  # checks that the tensors fill the file exactly
         pass
@@ -105,14 +105,14 @@ def header(path: Path) -> tuple[dict[str, str], dict[str, Stored]]:
 def _stored(name: str, entry: Mapping[str, Any], offset: int) -> Stored:
     known = {code: dtype for dtype, code in CODES.items()}
     if entry["dtype"] not in known:
-        raise ValueError(f"tensor {name!r} has dtype {entry['dtype']}, which numpy does not know")
+        raise ValueError(f"tensor {name!r} must have a dtype of numpy, got {entry['dtype']}")
     start, end = entry["data_offsets"]
     dtype = np.dtype(known[entry["dtype"]]).newbyteorder("<")
     return Stored(dtype, tuple(entry["shape"]), offset + start, end - start)
 
 
 def load(file: BinaryIO, stored: Stored) -> np.ndarray:
-    """Return a tensor of an open file; raises ValueError where the file ends before it."""
+    """Return a tensor of an open file; raises ValueError if the file ends too early."""
     array = np.empty(stored.shape, stored.dtype)
     file.seek(stored.start)
     if file.readinto(raw(array)) < stored.size:  # type: ignore[attr-defined]
@@ -128,7 +128,7 @@ def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def blocks_of(file: BinaryIO, stored: Stored) -> Iterator[np.ndarray]:
-    """Yield the same parts of a tensor in an open file; raises ValueError where it ends early."""
+    """Yield the same parts of a tensor in an open file; raises ValueError if it ends too early."""
     file.seek(stored.start)
     for start in range(0, stored.size, BLOCK):
         wanted = min(BLOCK, stored.size - start)

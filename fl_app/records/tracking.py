@@ -1,8 +1,8 @@
-"""The run in a tool that others look into: scalars of every round, images of the matrices.
+"""Sends the scalars of every round and images of the matrices to TensorBoard or MLflow.
 
-rounds.jsonl has everything in any case; a tracker that fails, or takes too long, is dropped and
-the run goes on. It works in a thread of its own: an interrupt within its queues or locks would
-hold the end of the run.
+rounds.jsonl has all data in any case. A tracker that fails or takes too long is no longer used,
+and the run continues. A tracker runs in a separate thread, because an interrupt within its queues
+or locks could block the end of the run.
 """
 
 import math
@@ -26,16 +26,16 @@ T = TypeVar("T")
 Pixels = UInt8[np.ndarray, "h w 3"]
 LEAST_PIXELS, MOST_PIXELS = 256, 1024
 OF_CLIENTS = ("clients", "moved", "failed", "rejected")
-"""Parts of a record with an entry per client: too many for scalars."""
+"""Parts of a record with an entry per client, which are too many for scalars."""
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 500
 BUILT_S, CALLED_S, CLOSED_S = 120.0, 30.0, 10.0
-"""How long a tracker may take to start (MLflow makes a database), for a call, and to end."""
+"""Time limits to start a tracker (MLflow creates a database), for a call, and to close it."""
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """The run that is tracked: its folder, the rounds it has behind it, and its settings."""
+    """The tracked run: its folder, the number of completed rounds, and its settings."""
 
     folder: Path
     done: int
@@ -44,15 +44,15 @@ class Tracked:
 
 
 class Tracker(ABC):
-    """A tool that keeps numbers and images by round."""
+    """A tool that stores numbers and images by round."""
 
     @abstractmethod
     def scalars(self, server_round: int, values: Mapping[str, float]) -> None:
-        """Keep the numbers of a round by name."""
+        """Store the numbers of a round by name."""
 
     @abstractmethod
     def image(self, server_round: int, name: str, pixels: Pixels) -> None:
-        """Keep an image (h, w, 3) of a round."""
+        """Store an image (h, w, 3) of a round."""
 
     @abstractmethod
     def close(self, status: str) -> None:
@@ -60,23 +60,23 @@ class Tracker(ABC):
 
 
 class NoTracker(Tracker):
-    """Keeps nothing."""
+    """Stores nothing."""
 
     def __init__(self, run: Tracked) -> None:
         pass
 
     def scalars(self, server_round: int, values: Mapping[str, float]) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def image(self, server_round: int, name: str, pixels: Pixels) -> None:
-        """Keep nothing."""
+        """Store nothing."""
 
     def close(self, status: str) -> None:
         """Do nothing."""
 
 
 class TensorBoard(Tracker):
-    """Event files in the run's `tensorboard/`; a resumed run takes back what it replays."""
+    """Event files in the run's `tensorboard/`; a resumed run replaces the replayed rounds."""
 
     def __init__(self, run: Tracked, *, flush_s: PositiveInt = 30) -> None:
         from tensorboardX import SummaryWriter
@@ -88,7 +88,7 @@ class TensorBoard(Tracker):
         )
 
     def scalars(self, server_round: int, values: Mapping[str, float]) -> None:
-        """Add each to the curve of its name."""
+        """Add each number to the curve of its name."""
         for name, value in values.items():
             self.writer.add_scalar(name, value, server_round)
 
@@ -97,14 +97,14 @@ class TensorBoard(Tracker):
         self.writer.add_image(name, pixels, server_round, dataformats="HWC")
 
     def close(self, status: str) -> None:
-        """Write what is left."""
+        """Write the remaining data."""
         self.writer.close()
 
 
 class Mlflow(Tracker):
-    """A run of MLflow, in the store at `uri`, by default `mlruns` beside the run's folder.
+    """A run of MLflow, in the store at `uri`, by default `mlflow.db` next to the run's folder.
 
-    The experiment is named `experiment`, by default as the run's own. Needs the extra mlflow.
+    The name of the experiment is `experiment`, by default that of the run. Needs the extra mlflow.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Mlflow(Tracker):
         try:
             from mlflow import MlflowClient
         except ImportError as error:
-            raise ImportError("MLflow is not installed; pip install 'fl-app[mlflow]'") from error
+            raise ImportError("MLflow must be installed: pip install 'fl-app[mlflow]'") from error
         store = uri or f"sqlite:///{run.folder.parent.resolve() / 'mlflow.db'}"
         self.client = MlflowClient(tracking_uri=store)
         name = experiment or str(run.settings.get("experiment_name", "fl-app"))
@@ -134,7 +134,7 @@ class Mlflow(Tracker):
         return created
 
     def _describe(self, run: Tracked) -> None:
-        """Keep the settings as parameters."""
+        """Store the settings as parameters."""
         from mlflow.entities import Param
 
         settings = list(_leaves({**run.settings, **run.identity}))
@@ -144,7 +144,7 @@ class Mlflow(Tracker):
             self.client.log_batch(self.run_id, params=some)
 
     def scalars(self, server_round: int, values: Mapping[str, float]) -> None:
-        """Keep each as a metric, the round as its step."""
+        """Store each number as a metric, with the round as its step."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -152,7 +152,7 @@ class Mlflow(Tracker):
         self.client.log_batch(self.run_id, metrics=metrics)
 
     def image(self, server_round: int, name: str, pixels: Pixels) -> None:
-        """Keep the image with the round as its step."""
+        """Store the image with the round as its step."""
         self.client.log_image(self.run_id, pixels, key=name, step=server_round)
 
     def close(self, status: str) -> None:
@@ -162,7 +162,7 @@ class Mlflow(Tracker):
 
 
 class Tracking:
-    """Tells a tracker of the rounds, until it fails: that is logged once and costs no run."""
+    """Sends the rounds to a tracker until it fails; a failure is logged once."""
 
     def __init__(self, build: Callable[[], Tracker]) -> None:
         self._aside = Aside("tracker")
@@ -170,11 +170,11 @@ class Tracking:
         self._tracker = self._attempt(build, BUILT_S)
 
     def round(self, record: Mapping[str, Any]) -> None:
-        """Pass on the numbers of a round's record."""
+        """Send the numbers of a round's record."""
         self._tell(lambda tracker: tracker.scalars(int(record["round"]), scalars(record)))
 
     def matrix(self, server_round: int, similarity: Matrix, labels: Labels) -> None:
-        """Pass on the similarity (n, n), ordered by community (n,), as an image."""
+        """Send the similarity (n, n), ordered by community (n,), as an image."""
         self._tell(
             lambda tracker: tracker.image(server_round, "similarity", pixels(similarity, labels))
         )
@@ -192,15 +192,15 @@ class Tracking:
     def _attempt(self, call: Callable[[], T], limit_s: float) -> T | None:
         try:
             return self._aside.call(call, limit_s)
-        except Exception as error:  # whatever a tool of others may raise
+        except Exception as error:  # an external tool can raise anything
             why = f"no answer in {limit_s:g} s" if isinstance(error, TimeoutError) else error
-            log.warning("tracking stops, the run goes on (rounds.jsonl has it all): %s", why)
+            log.warning("tracking stops, the run continues (rounds.jsonl has all data): %s", why)
             self._tracker = None
             return None
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers of a record by their path, and how many replies were missing."""
+    """Return the finite numbers of a record by path, and the numbers of missing replies."""
     shown = {name: value for name, value in record.items() if name != "round"}
     found = {
         name: float(value)
@@ -223,8 +223,8 @@ def _leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
 def pixels(similarity: Matrix, labels: Labels) -> Pixels:
     """Return similarity (n, n), ordered by community (n,), as colours (h, w, 3).
 
-    The scale is the middle 98 % of what stands off the diagonal. Few clients are enlarged to
-    some 256 pixels; of more than 1,024 every so many are shown.
+    The scale is the middle 98 % of the off-diagonal values. The image of few clients is enlarged to
+    about 256 pixels; of more than 1,024 clients, a regular subset is shown.
     """
     n = len(labels)
     order = np.argsort(labels, kind="stable")[:: math.ceil(n / MOST_PIXELS) or 1]

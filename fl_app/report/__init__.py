@@ -1,4 +1,4 @@
-"""Figures of a run, made from the folder it left behind and from nothing else."""
+"""Figures of a run, made only from the files in its output folder."""
 
 from fl_app.report.figures import write_figures
 from fl_app.report.run import Run, first_right_round, read_run

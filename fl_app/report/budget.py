@@ -1,4 +1,4 @@
-"""What clients have spent of their privacy, round by round."""
+"""The privacy budget that clients have spent, by round."""
 
 from matplotlib.figure import Figure
 
@@ -7,7 +7,7 @@ from fl_app.report.style import BLUE, ORANGE, RED, mark_changes, new_figure
 
 
 def privacy(run: Run) -> Figure | None:
-    """Draw the epsilon spent by the client that spent most and by all on average, and the noise."""
+    """Draw the maximum and mean of the clients' spent epsilon, the clip bound and the noise."""
     rounds, most = series(run.rounds, "privacy", "epsilon", "max")
     if not rounds:
         return None

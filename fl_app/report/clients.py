@@ -1,4 +1,4 @@
-"""Every client's accuracy over the rounds, and how well its community fits."""
+"""The accuracy of every client over the rounds, and the validity of the communities."""
 
 from collections import defaultdict
 
@@ -44,7 +44,7 @@ def _lines(run: Run) -> dict[str, tuple[list[int], list[float]]]:
 
 
 def validity(run: Run) -> Figure | None:
-    """Draw the number of communities and the Dunn index by which they are found anew."""
+    """Draw the number of communities and the Dunn index that triggers a new clustering."""
     rounds, dunn = series(run.rounds, "notes", "dunn")
     if not rounds:
         return None
@@ -55,7 +55,7 @@ def validity(run: Run) -> Figure | None:
     panels[0].yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_ylabel("communities")
     panels[1].plot(rounds, dunn, color=ORANGE, marker="o", markersize=3)
-    panels[1].axhline(1, color=RED, linestyle=":", label="below 1: found anew")
+    panels[1].axhline(1, color=RED, linestyle=":", label="below 1: cluster again")
     panels[1].set_ylim(0, 1.5 * max(*dunn, 1.0))  # room for the legend
     panels[1].set_ylabel("Dunn index")
     for axes in panels:

@@ -1,4 +1,4 @@
-"""Federated k-means: how it went, where the centroids went, and what they look like."""
+"""Figures of federated k-means: convergence, paths of the centroids, centroids as images."""
 
 import math
 from collections import defaultdict
@@ -12,21 +12,21 @@ from fl_app.report.run import Run, series
 from fl_app.report.style import BLUE, GREEN, ORANGE, PINK, colours, new_figure, percent
 
 AGREEMENT = (
-    ("accuracy", "accuracy, clusters called by majority", BLUE, "-"),
+    ("accuracy", "accuracy, majority class per cluster", BLUE, "-"),
     ("v_measure", "v-measure", GREEN, "--"),
     ("homogeneity", "homogeneity", ORANGE, "-."),
     ("completeness", "completeness", PINK, ":"),
 )
 GRID = 400
-"""Points on a side at which the regions are worked out."""
+"""Points per axis at which the regions are computed."""
 MARGIN = 0.05
 MOST_PICTURES = 100
 
 
 def clustering(run: Run) -> Figure | None:
-    """Draw how far the centroids move, how near the points are, and agreement with classes."""
+    """Draw the movement of the centroids, the distance of the points, agreement with classes."""
     movement = series(run.rounds, "notes", "movement")
-    # the distance that clients report is to the centroids that came in: none before a start
+    # clients report the distance to the received centroids, so the first round has none
     distance = series([r for r in run.rounds if r["round"] in movement[0]], "train_loss")
     if not movement[0] or run.clustered is None:
         return None
@@ -51,7 +51,7 @@ def clustering(run: Run) -> Figure | None:
 
 
 def paths(run: Run) -> Figure | None:
-    """Draw points in the plane, the way of each centroid among them and its region at the end."""
+    """Draw points in the plane, the path of each centroid and its region at the end."""
     found = run.clustered
     if found is None or found.final.shape[1] != 2:
         return None
@@ -81,7 +81,7 @@ def paths(run: Run) -> Figure | None:
 
 
 def _ways(run: Run, final: np.ndarray) -> list[np.ndarray]:
-    """Return the centroids (k, 2) of each round of the start that was kept."""
+    """Return the centroids (k, 2) of each round of the start that gave the final ones."""
     starts: dict[int, list[np.ndarray]] = defaultdict(list)
     for record in run.rounds:
         notes = record["notes"] or {}
@@ -109,7 +109,7 @@ def _nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 
 
 def centroids(run: Run) -> Figure | None:
-    """Draw each centroid as the picture it is, where points are images."""
+    """Draw each centroid as an image, if the points are images."""
     found = run.clustered
     if found is None or min(found.shape[1:]) < 2:
         return None

@@ -62,13 +62,13 @@ def accuracy(run: Run) -> Figure | None:
 
 
 def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[int]) -> None:
-    """Write the accuracy at the clustering round and at the end beside their points."""
+    """Label the points at the clustering round and at the end with their accuracy."""
     mark(axes, clustered, "clustering")
     points = [(rounds[-1], mean[-1], "end", (9, -4), "left")]
     before = [i for i, number in enumerate(rounds) if clustered and number <= clustered[0]]
     if before and before[-1] != len(rounds) - 1:
         i = before[-1]
-        late = 2 * rounds[i] > rounds[0] + rounds[-1]  # to the side where there is room
+        late = 2 * rounds[i] > rounds[0] + rounds[-1]  # the label goes to the side with room
         offset, side = ((-7, -18), "right") if late else ((7, -18), "left")
         points.append((rounds[i], mean[i], "before", offset, side))
     for x, y, name, offset, side in points:
@@ -119,10 +119,10 @@ def _count_panel(run: Run, axes: Axes, rounds: list[int], count: list[float]) ->
 
 
 def _mark_communities(run: Run, panels: list[Axes]) -> None:
-    """Mark the clustering and the round from which the communities are right for good."""
+    """Mark the clustering and the round from which the communities are always right."""
     clustered, right = clustering_rounds(run.rounds), first_right_round(run.rounds)
     span = max(len(run.rounds), 1)
-    # Two texts closer than this would run into each other: one line tells both then.
+    # Two texts closer than this would overlap, so they are joined into one.
     close = right is not None and bool(clustered) and abs(right - clustered[0]) < 0.3 * span
     for number, axes in enumerate(panels):
         first = number == 0
@@ -134,7 +134,7 @@ def _mark_communities(run: Run, panels: list[Axes]) -> None:
 
 
 def stabilisation(run: Run) -> Figure | None:
-    """Draw the training loss, and the criterion by which the run is called stable."""
+    """Draw the training loss and the stability criterion."""
     rounds, loss = series(run.rounds, "train_loss")
     steps, criterion = series(run.rounds, "stability")
     if not rounds:
@@ -147,9 +147,9 @@ def stabilisation(run: Run) -> Figure | None:
         mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
         mark_changes(axes, changes(run.rounds))
     if steps:
-        panels[1].plot(steps, criterion, color=ORANGE, label="fall in shares of the first loss")
+        panels[1].plot(steps, criterion, color=ORANGE, label="fall of the loss / first loss")
         strategy = run.config.get("strategy") or {}
-        if strategy.get("cluster_round") == "auto":  # with a fixed round it decides nothing
+        if strategy.get("cluster_round") == "auto":  # else the tolerance has no effect
             tolerance = strategy["stability_tolerance"]
             text = f"tolerance {tolerance:g}"
             panels[1].axhline(tolerance, color=RED, linestyle=":", label=text)

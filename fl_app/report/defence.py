@@ -1,4 +1,4 @@
-"""How a method stands an attack: alpha_cross and its splits, loyal accuracy, detection."""
+"""Figures of a run under attack: alpha_cross and splits, loyal accuracy, detection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +23,12 @@ BENIGN = {
     "largest": "the largest community",
     "root": "communities accurate on the server's own data",
 }
-SPLITS = {True: (GREEN, "split off: all malicious"), False: (RED, "split off: some loyal"),
+SPLITS = {True: (GREEN, "split off: only malicious"), False: (RED, "split off: some loyal"),
           None: (GREY, "split")}  # fmt: skip
 
 
 def splits(run: Run) -> Figure | None:
-    """Draw the largest cross similarity of each cluster, and what was split off when.
+    """Draw the largest cross similarity of each cluster, and each split with its outcome.
 
     Sattler et al., ICASSP 2020, figure 2.
     """
@@ -54,7 +54,7 @@ def splits(run: Run) -> Figure | None:
 
 
 def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
-    """Mark every split, and count those of each kind in the legend."""
+    """Mark every split, and show the number of splits of each kind in the legend."""
     places: dict[bool | None, list[int]] = {}
     for record in run.rounds:
         for event in record["events"]:
@@ -68,13 +68,13 @@ def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
 
 
 def benign_rule(config: Mapping[str, Any]) -> str:
-    """Return in words by which rule the server took communities for loyal."""
+    """Return in words which communities the server assumes to be loyal."""
     rule = (config.get("graph") or {}).get("benign", "largest")
     return BENIGN[rule]
 
 
 def defence(run: Run) -> Figure | None:
-    """Draw the accuracy of the loyal clients, and how well the malicious were told apart."""
+    """Draw the accuracy of the loyal clients, and recall and precision of the detection."""
     rounds, loyal = series(run.rounds, "attack", "loyal_accuracy")
     caught = series(run.rounds, "attack", "recall")
     if not caught[0]:
@@ -85,11 +85,11 @@ def defence(run: Run) -> Figure | None:
     if success[0]:
         panels[0].plot(*success, color=RED, linestyle="--", label="success of the attack")
     panels[0].set_ylabel("accuracy")
-    panels[1].plot(*caught, color=GREEN, label="recall: malicious told apart")
+    panels[1].plot(*caught, color=GREEN, label="recall of malicious clients")
     precision = series(run.rounds, "attack", "precision")
     panels[1].plot(*precision, color=ORANGE, linestyle="--", label="precision")
     panels[1].set_ylabel("detection")
-    panels[1].set_title(f"taken for loyal: {benign_rule(run.config)}", loc="left", fontsize="small")
+    panels[1].set_title(f"assumed loyal: {benign_rule(run.config)}", loc="left", fontsize="small")
     for axes in panels:
         percent(axes)
         mark_changes(axes, changes(run.rounds))

@@ -1,4 +1,4 @@
-"""All figures of a run, as PNG for the screen and PDF for the paper."""
+"""All figures of a run, as PNG for screens and PDF for papers."""
 
 from pathlib import Path
 
@@ -22,14 +22,14 @@ FIGURES = (
     accuracy, clients, communities, validity, similarity, similarities, graph, migration,
     stabilisation, splits, defence, privacy, clustering, paths, centroids,
 )  # fmt: skip
-"""Each takes a run and returns its figure, or None where the run has no data for it."""
+"""Each takes a run and returns its figure, or None if the run has no data for it."""
 
 
 def write_figures(folder: Path) -> list[Path]:
     """Write the figures of the run in `folder` under figures/; return their paths.
 
-    A figure whose data the run has not written is not made. Raises ValueError for records
-    that cannot be read and, once all others are written, an ExceptionGroup of those that failed.
+    Figures without data are skipped. Raises ValueError for records that cannot be read. Raises
+    an ExceptionGroup if figures failed, after all others were written.
     """
     run = read_run(folder)
     written: list[Path] = []
@@ -39,7 +39,7 @@ def write_figures(folder: Path) -> list[Path]:
             try:
                 figure = make(run)
                 written += _save(figure, folder / FOLDER, make.__name__) if figure else []
-            except Exception as error:  # one figure must not cost the others
+            except Exception as error:  # one failed figure must not prevent the others
                 error.add_note(f"while drawing the figure {make.__name__}")
                 failed.append(error)
     if failed:
@@ -48,7 +48,7 @@ def write_figures(folder: Path) -> list[Path]:
 
 
 def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write PNG and PDF; the same records give the same bytes, hence no date in the PDF."""
+    """Write PNG and PDF, without a date in the PDF so that equal records give equal bytes."""
     folder.mkdir(exist_ok=True)
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
     figure.savefig(png)

@@ -1,4 +1,4 @@
-"""How far apart the clients are, inside and across groups, with and without normalisation."""
+"""Distances between clients within and across groups, raw and as normalised similarities."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +12,7 @@ BINS = 30
 
 
 def similarities(run: Run) -> Figure | None:
-    """Draw the distances of the last snapshot's pairs, and the similarities made of them."""
+    """Draw the pairwise distances of the last snapshot and the similarities computed from them."""
     snapshot = next((s for s in reversed(run.snapshots) if _made_of_distances(s)), None)
     if snapshot is None or len(snapshot.ids) < 3:
         return None
@@ -25,7 +25,7 @@ def similarities(run: Run) -> Figure | None:
     top, bottom = figure.subplots(2, 1)
     what = "planted group" if planted else "community found"
     _bars(top, snapshot.distance[pairs], same, what)
-    top.set_xlabel("distance of two clients' last models")
+    top.set_xlabel("distance between two clients' last models")
     top.legend()
     _bars(bottom, snapshot.similarity[pairs], same, what)
     bottom.set_xlabel("similarity, normalised and raised to the exponent")
@@ -34,7 +34,7 @@ def similarities(run: Run) -> Figure | None:
 
 
 def _made_of_distances(snapshot: Snapshot) -> bool:
-    """Whether the similarities are more than distances with the other sign."""
+    """Whether the similarities come from distances and are not just the negative distances."""
     distance = snapshot.distance
     return distance is not None and not np.array_equal(snapshot.similarity, -distance)
 

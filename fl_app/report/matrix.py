@@ -1,4 +1,4 @@
-"""The similarity among the clients, ordered by community, at each snapshot."""
+"""The similarity matrix of the clients, ordered by community, at each snapshot."""
 
 import math
 
@@ -23,7 +23,7 @@ def similarity(run: Run) -> Figure | None:
     shown = _spread([s for s in _meant(run) if len(s.ids) > 1])
     if not shown:
         return None
-    # Four make a square, not three and a leftover.
+    # Four panels fill a square of two by two.
     columns = 2 if len(shown) == COLUMNS + 1 else min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
     size = (columns * PANEL_INCHES + 1.2, rows * (PANEL_INCHES + 0.3) + 0.4)
@@ -44,14 +44,14 @@ def similarity(run: Run) -> Figure | None:
 
 
 def _meant(run: Run) -> list[Snapshot]:
-    """Return the snapshots at the clustering and the rounds named, else all of them."""
+    """Return the snapshots at the clustering and at the configured rounds, else all."""
     named = (run.config.get("records") or {}).get("snapshot_rounds") or []
     chosen = {*named, *clustering_rounds(run.rounds)}
     return [s for s in run.snapshots if s.round in chosen] or run.snapshots
 
 
 def _spread(snapshots: list[Snapshot]) -> list[Snapshot]:
-    """Return at most six of the snapshots, the first and the last among them."""
+    """Return at most MOST_PANELS of the snapshots, including the first and the last."""
     if len(snapshots) <= MOST_PANELS:
         return snapshots
     chosen = np.linspace(0, len(snapshots) - 1, MOST_PANELS).round().astype(int)
@@ -59,7 +59,7 @@ def _spread(snapshots: list[Snapshot]) -> list[Snapshot]:
 
 
 def _limits(snapshots: list[Snapshot]) -> tuple[float, float]:
-    """Return one scale for all: the middle 98 % of what stands off the diagonals."""
+    """Return one scale for all: the middle 98 % of the off-diagonal values."""
     off = [s.similarity[~np.eye(len(s.ids), dtype=bool)] for s in snapshots]
     low, high = np.percentile(np.concatenate(off), [1, 99])
     return float(low), float(high)
@@ -88,7 +88,7 @@ def _panel(axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: 
 
 
 def _strip(axes: Axes, groups: np.ndarray, count: int) -> None:
-    """Draw the planted group of each row to the left of the matrix; none known is white."""
+    """Draw the planted group of each row to the left of the matrix; unknown is white."""
     strip = axes.inset_axes((-0.06, 0.0, 0.04, 1.0))
     shown = np.ma.masked_less(groups, 0)[:, None]
     strip.imshow(

@@ -1,4 +1,4 @@
-"""Who moved between communities, from round to round: an alluvial picture."""
+"""An alluvial diagram: clients that move between communities from round to round."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from fl_app.report.style import colours, ink
 
 MOST_ROUNDS = 12
 BAR = 0.12
-"""Half the width of a bar, where rounds are 1 apart."""
+"""Half the width of a bar; neighbouring rounds have distance 1."""
 GAP = 0.03
 """Free space between the bars of a round, as a share of all clients."""
 
@@ -23,7 +23,7 @@ Bars = dict[int, tuple[float, float]]
 
 
 def migration(run: Run) -> Figure | None:
-    """Draw a bar per community and round, and a band for the clients that go on together."""
+    """Draw a bar per community and round, and a band for clients with the same move."""
     found = memberships(run.rounds)
     if len(found) < 2 or not moves(found):
         return None
@@ -42,22 +42,21 @@ def migration(run: Run) -> Figure | None:
     axes.set(xlabel="round", yticks=[], xlim=(-0.4, len(rounds) - 0.6))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    axes.set_title("clients by community; bands are clients that go on together")
+    axes.set_title("clients by community; a band is a set of clients with the same move")
     return figure
 
 
 def moves(found: Mapping[int, Mapping[int, int]]) -> bool:
-    """Whether any client ever left a community for another."""
+    """Whether any client ever moved to another community."""
     stages = list(found.values())
     return any(a[client] != b[client] for a, b in pairwise(stages) for client in a)
 
 
 def chosen(found: Mapping[int, Mapping[int, int]]) -> list[int]:
-    """Return at most MOST_ROUNDS rounds: those after which something changed come first."""
+    """Return the first and last round and those with a change: at most MOST_ROUNDS of them."""
     rounds = list(found)
     changed = [b for a, b in pairwise(rounds) if found[a] != found[b]]
-    kept = [rounds[0], *changed, rounds[-1]]
-    unique = sorted(set(kept))
+    unique = sorted({rounds[0], *changed, rounds[-1]})
     places = np.linspace(0, len(unique) - 1, min(MOST_ROUNDS, len(unique))).round().astype(int)
     return [unique[place] for place in places]
 
@@ -78,7 +77,7 @@ def _bands(
     bars: tuple[Bars, Bars],
     shade: Mapping[int, str],
 ) -> None:
-    """Draw who goes from which bar to which, in the colour of where they come from."""
+    """Draw the moves between two rounds as bands, in the colour of the old community."""
     before, after = members
     flows = Counter((before[client], after[client]) for client in before if client in after)
     left = {name: low for name, (low, _) in bars[0].items()}

@@ -1,4 +1,4 @@
-"""The clients as a graph, drawn by how alike their updates are."""
+"""The clients as a graph, laid out by the similarity of their updates."""
 
 from collections.abc import Sequence
 
@@ -15,9 +15,9 @@ from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
 NEIGHBOURS = 5
 NAMED_CLIENTS = 150
 MOST_CLIENTS = 500
-"""More dots than these are no picture; the page of the run draws several as one."""
+"""Above this number, single dots cannot be seen; the report then draws several as one."""
 GAP = 0.6
-"""Free space around a disc, in units in which a client takes an area of pi."""
+"""Free space around a disc, in units in which a client has an area of pi."""
 LONGEST_LEGEND = 10
 
 
@@ -35,7 +35,7 @@ def graph(run: Run) -> Figure | None:
         lines = places[edges[same == within]]
         axes.add_collection(LineCollection(list(lines), colors=colour, linewidths=0.5, zorder=1))
     _clients(axes, snapshot, places)
-    axes.set_title(f"round {snapshot.round}: each client with its {NEIGHBOURS} most alike")
+    axes.set_title(f"round {snapshot.round}: each client and its {NEIGHBOURS} most similar clients")
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.margins(0.06)
@@ -44,7 +44,7 @@ def graph(run: Run) -> Figure | None:
 
 
 def strong_edges(similarity: np.ndarray) -> np.ndarray:
-    """Return the pairs (m, 2), i < j, in which one is among the most alike of the other."""
+    """Return the pairs (m, 2), i < j, in which one is among the other's most similar clients."""
     n = len(similarity)
     others = similarity.astype(float).copy()
     np.fill_diagonal(others, -np.inf)
@@ -62,11 +62,11 @@ def _chosen(run: Run) -> Snapshot | None:
 
 
 def spread_out(count: int, edges: np.ndarray, kinds: Sequence[int] | None = None) -> np.ndarray:
-    """Return (count, 2) places: springs along the strong edges (m, 2), from a fixed start.
+    """Return (count, 2) places: a spring layout along the strong edges (m, 2), fixed seed.
 
-    Parts without an edge between them would repel each other out of sight, so each is laid
-    out on a disc whose area goes with its clients, and the discs are set in rows. With
-    `kinds`, the parts are those of one kind instead, whatever edges join them.
+    Components without an edge between them would repel each other without limit. Therefore each
+    is laid out on its own disc, whose area is proportional to its clients, and the discs form
+    rows. With `kinds`, each kind has a disc instead, independent of the edges.
     """
     network: nx.Graph[int] = nx.Graph()
     network.add_nodes_from(range(count))
@@ -87,7 +87,7 @@ def spread_out(count: int, edges: np.ndarray, kinds: Sequence[int] | None = None
 
 
 def _centres(radii: list[float]) -> list[tuple[float, float]]:
-    """Return the centre of each disc, set in rows of about the same width; largest first."""
+    """Return the centre of each disc, in rows of about the same width, largest disc first."""
     width = 2.4 * sum((radius + GAP) ** 2 for radius in radii) ** 0.5
     x = y = 0.0
     height = 2 * (radii[0] + GAP)

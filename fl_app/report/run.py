@@ -1,4 +1,4 @@
-"""What the figures know of a run: the files in its folder, whole or interrupted."""
+"""Reads the output folder of a run, completed or interrupted, for the figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from fl_app.records.snapshot import Snapshot, read_snapshots
 
 Record = Mapping[str, Any]
 CHANGES = ("joined", "left", "drifted")
-"""Kinds of events that a schedule brings about."""
+"""Kinds of events that a schedule causes."""
 
 
 @dataclass(frozen=True)
 class Clustered:
-    """What federated k-means found: centroids (k, d) of points of a shape (C, H, W).
+    """The result of federated k-means: centroids (k, d) of points with shape (C, H, W).
 
-    points: (p, 2) of a simulation in the plane, else none.
+    points: (p, 2) in a simulation with points in the plane, else None.
     """
 
     final: np.ndarray
@@ -33,12 +33,12 @@ class Clustered:
 
 @dataclass(frozen=True)
 class Run:
-    """A run read back.
+    """The files of a run.
 
     rounds: the records, in order.
-    snapshots: the similarity matrices, by round.
-    config: the resolved configuration, empty if the run left none.
-    clustered: centroids, where points were clustered and not clients.
+    snapshots: the similarity matrices, in order of rounds.
+    config: the resolved configuration, empty if the folder has none.
+    clustered: the centroids, if points and not clients were clustered; else None.
     """
 
     rounds: list[dict[str, Any]]
@@ -48,7 +48,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run in a folder; whatever it has not (yet) written is empty."""
+    """Return the run in a folder; a part that it has not written yet is empty."""
     config = folder / "config.yaml"
     loaded = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else None
     rounds = read_rounds(folder) if (folder / FILE).exists() else []
@@ -64,9 +64,9 @@ def _clustered(folder: Path) -> Clustered | None:
 
 
 def first_right_round(records: Sequence[Record]) -> int | None:
-    """Return the round from which the communities are the planted groups for good, else None.
+    """Return the round from which the communities always equal the planted groups, else None.
 
-    Rounds without communities neither confirm nor end a right series.
+    Rounds without communities are ignored.
     """
     first = None
     for record in records:
@@ -90,7 +90,7 @@ def clustering_rounds(records: Sequence[Record]) -> list[int]:
 
 
 def changes(records: Sequence[Record]) -> dict[str, list[int]]:
-    """Return the rounds in which clients joined, left or drifted, by what happened."""
+    """Return the rounds in which clients joined, left or drifted, by kind of event."""
     found: dict[str, list[int]] = {}
     for record in records:
         for event in record["events"]:
@@ -100,7 +100,7 @@ def changes(records: Sequence[Record]) -> dict[str, list[int]]:
 
 
 def planted_count(run: Run) -> int | None:
-    """Return the number of planted groups, None where the run does not tell it."""
+    """Return the number of planted groups, None if it cannot be read from the run."""
     for record in run.rounds:
         found = record["communities"]
         if found and found["right"]:
@@ -110,9 +110,9 @@ def planted_count(run: Run) -> int | None:
 
 
 def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:
-    """Return the named community of every client seen, by round, from who moved when.
+    """Return the named community of every known client, by round, from the recorded moves.
 
-    Rounds without communities are left out.
+    Rounds without communities are omitted.
     """
     now: dict[int, int] = {}
     found = {}
@@ -120,14 +120,14 @@ def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:
         moved = (record["communities"] or {}).get("moved")
         if moved is None:
             continue
-        if moved:  # else the same mapping stands for many rounds: memory, with many clients
+        if moved:  # else rounds share one mapping, which saves memory with many clients
             now = now | {int(client): int(names[1]) for client, names in moved.items()}
         found[int(record["round"])] = now
     return found
 
 
 def series(records: Sequence[Record], *path: str) -> tuple[list[int], list[float]]:
-    """Return rounds and values of a field, leaving out the rounds in which it is null."""
+    """Return rounds and values of a field, without the rounds in which it is null."""
     rounds, values = [], []
     for record in records:
         value: Any = record

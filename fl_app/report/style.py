@@ -1,4 +1,4 @@
-"""One look for all figures: safe for the colour-blind, readable in print."""
+"""The common style of all figures: suitable for colour-blind readers and for print."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ BLUE, ORANGE, GREEN, RED, PINK, SKY = (
 )
 GREY = "#666666"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#F0E442", "#000000")
-"""Okabe and Ito's colours, the most alike far apart."""
+"""The colours of Okabe and Ito, ordered so that similar colours are far apart."""
 MARKERS = "osD^vP*X<>"
 CHANGE_MARKERS = {"joined": "^", "left": "v", "drifted": "D"}
 SETTINGS = {
@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure, list[Axes]]:
-    """Return a figure of panels one above the other over the same rounds; sizes in inches."""
+    """Return a figure with stacked panels that share the axis of rounds; sizes in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = figure.subplots(rows, 1, sharex=True, squeeze=False)
     panels: list[Axes] = list(grid[:, 0])
@@ -53,14 +53,14 @@ def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure,
 
 
 def colours(count: int) -> list[str]:
-    """Return a colour for each of `count` things, told apart as well as can be."""
+    """Return `count` colours that differ as much as possible."""
     if count <= len(PALETTE):
         return list(PALETTE[:count])
     return [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0, 1, count))]
 
 
 def ink(colour: str) -> str:
-    """Return black or white, whichever is read better on `colour`."""
+    """Return black or white, whichever is more readable on `colour`."""
     luminance = np.dot(to_rgb(colour), (0.299, 0.587, 0.114))
     return "black" if luminance > 0.5 else "white"
 
@@ -71,13 +71,13 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def percent(axes: Axes) -> None:
-    """Show shares in [0, 1] as percentages, all the way."""
+    """Show the whole range [0, 1] as percentages."""
     axes.set_ylim(-0.02, 1.04)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
 def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) -> None:
-    """Draw a dashed line at each of the rounds, the first with a text above the panel."""
+    """Draw a dashed line at each of the rounds, with a text above the first line."""
     above = blended_transform_factory(axes.transData, axes.transAxes)
     for number in rounds:
         axes.axvline(number, color=colour, linestyle=(0, (4, 3)), linewidth=1.2, zorder=1)
@@ -86,9 +86,9 @@ def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) ->
 
 
 def mark_changes(axes: Axes, changes: Mapping[str, Sequence[int]]) -> None:
-    """Draw a small sign at the foot of the panel where clients joined, left or drifted.
+    """Draw a marker at the bottom of the panel where clients joined, left or drifted.
 
-    One kind above the other, since several may happen in one round.
+    Each kind has its own height, since several kinds can happen in one round.
     """
     foot = blended_transform_factory(axes.transData, axes.transAxes)
     for place, (kind, rounds) in enumerate(changes.items()):

@@ -1,4 +1,4 @@
-"""The end of a sweep: what was varied, what came out, over the seeds."""
+"""Writes the results of a sweep when it has ended: tables, curves and a page."""
 
 import shlex
 import sys
@@ -20,12 +20,12 @@ from fl_app.report.style import SETTINGS
 
 
 class WriteTable(Callback):
-    """Hydra's callback that writes tables, curves and the page when a sweep has ended.
+    """Hydra callback that writes tables, curves and the page when a sweep has ended.
 
-    As `fl-app compare` does, and `table.md` and `table.png` beside it. `page` is a further file
-    for the table, such as a page of the documentation; `title` and `text` stand above it,
-    `columns` beside what was measured, such as a paper's own numbers. `measures` names what is
-    shown; null: the usual ones that have values.
+    It writes the files of `fl-app compare`, `table.md` and `table.png`. `page` is a further file
+    for the table, such as a page of the documentation. The page begins with `title` and `text`;
+    `columns` are further columns, such as the numbers of a paper. `measures` names the measures
+    to show; null: the usual ones that have values.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class WriteTable(Callback):
 
 
 def _settings(folder: Path, common: Mapping[str, str]) -> str:
-    """Return the overrides of a run, but for those that it has in common with the others."""
+    """Return the overrides of a run, except those that all runs have in common."""
     given = yaml.safe_load((folder / "overrides.yaml").read_text(encoding="utf-8"))
     own = [each for each in map(str, given) if not each.startswith(UNVARIED)]
     return " ".join(f"`{each}`" for each in own if each.partition("=")[0] not in common)
 
 
 def _command() -> str:
-    """Return the command line as anyone would give it, without the folders of this machine."""
+    """Return the command line without the folders of this machine."""
     given = [a for a in sys.argv[1:] if not a.startswith(("hydra.sweep.dir=", "hydra.run.dir="))]
     shown = ["data.root=<data>" if a.startswith("data.root=") else a for a in given]
     return shlex.join(["scripts/run", *shown]).replace("'data.root=<data>'", "data.root=<data>")

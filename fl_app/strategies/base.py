@@ -1,4 +1,4 @@
-"""What every strategy shares: Flower's methods, on collaborators that do one thing each."""
+"""The base class of all strategies: Flower's methods, delegated to single-purpose objects."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -26,28 +26,27 @@ from fl_app.types import Vectors
 
 
 class CommunityStrategy(Strategy, ABC):
-    """A Flower Strategy over communities of clients, each with a model of its own.
+    """A Flower Strategy over communities of clients, each with its own model.
 
-    A method keeps what must survive a crash in `state` and nowhere else, and appends to
-    `events` what happens in a round. `name` is what a summary calls it, where that is not the
-    name of the class.
+    A method stores everything that must survive a crash in `state`, and appends the events of a
+    round to `events`. `name` is its name in a summary; None: the name of the class.
     """
 
     name: str | None = None
     model_kind: ClassVar[str] = "network"
     """What the entries of a model are; the client's learner must have the same."""
     screens_direction = False
-    """Whether the norm of a model does not bound how far it may move: see `Cohort`."""
+    """Whether only the layout's direction is screened; see `Cohort`."""
     clusters_points = False
-    """Whether data points are clustered and not clients, so that figures show points."""
+    """Whether the method clusters data points instead of clients; figures then show points."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
-    """Settings of every method by name: set as attributes where its constructor takes none."""
+    """Settings of every method by name, set as attributes unless the constructor has them."""
     graph_use: ClassVar[Any] = None
-    """What of the settings of the graph has an effect: a `GraphUse`; None: nobody knows."""
+    """Which settings of the graph have an effect: a `GraphUse`; None: unknown."""
     clips_updates = True
-    """Whether `engine.clip_update` holds: not where a far model is a community by itself."""
+    """Whether `engine.clip_update` applies; False if a far model is a community by itself."""
     simulation_only = False
-    """Whether the server needs what only a simulation has."""
+    """Whether the server needs data that only a simulation has."""
 
     def __init__(
         self,
@@ -76,17 +75,17 @@ class CommunityStrategy(Strategy, ABC):
 
     @abstractmethod
     def view(self, server_round: int) -> View | None:
-        """Return the communities as this strategy sees them after `server_round`."""
+        """Return the communities after `server_round`, None if there are none to show."""
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
-        """Return models (m, d), and which of them each client receives."""
+        """Return models (m, d), and the rows that each client receives."""
         now = self.state.communities
         return now.models, [now.rows_for(client) for client in client_ids]
 
     def outcome(self, server_round: int) -> Outcome:
-        """Return what this strategy has come to; a method adds what only it can tell.
+        """Return the outcome of a round; a method adds its own values.
 
-        Of round 0, where nothing is to be seen yet, there is no view.
+        Round 0, before the first round, has no view.
         """
         if self._viewed is None or self._viewed[0] != server_round:
             self._viewed = server_round, self.view(server_round) if server_round else None
@@ -110,19 +109,19 @@ class CommunityStrategy(Strategy, ABC):
         )
 
     def initialize_parameters(self, client_manager: ClientManager) -> Parameters:
-        """Return the initial model: the server's own, so that every engine starts alike."""
+        """Return the server's initial model, so that all engines start from the same model."""
         return encode(self.context.initial)
 
     def evaluate(
         self, server_round: int, parameters: Parameters
     ) -> tuple[float, dict[str, Scalar]] | None:
-        """Return None: no data on the server."""
+        """Return None, since the server has no data."""
         return None
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; each receives what `attribute` says."""
+        """Sample from all clients; each receives the models of `attribute`."""
         present = list(roster(client_manager).proxies())
         cohort = self.sampler.draw(server_round, present, "all")
         return self.instruct(server_round, cohort, client_manager)
@@ -136,7 +135,7 @@ class CommunityStrategy(Strategy, ABC):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Begin a round: send each client of the cohort its model, or several to choose from.
 
-        `task` is what clients are asked for beside training, by name.
+        `task` has further settings for the clients by name.
         """
         self.events, self._viewed = [], None
         self.rejections.begin(server_round)
@@ -148,16 +147,16 @@ class CommunityStrategy(Strategy, ABC):
         return self.cohort.ask(models, offers, roster(client_manager), config)
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
-        """Return the trusted replies; the others are rejected, named and counted.
+        """Return the valid replies; record the others as rejected.
 
-        Raises TooFewRepliesError before anything learnt is touched.
+        Raises TooFewRepliesError before the state changes.
         """
         answers, models = self.cohort.receive(results, failures)
         if len(answers) < self.context.min_success:
             raise TooFewRepliesError(
-                f"round {server_round} brought {len(answers)} valid replies of "
-                f"{len(self.cohort.asked)} asked, engine.min_success is "
-                f"{self.context.min_success}; rejected: {self.rejections.by_client or 'none'}"
+                f"round {server_round} must have at least engine.min_success="
+                f"{self.context.min_success} valid replies, got {len(answers)} of "
+                f"{len(self.cohort.asked)}; rejected: {self.rejections.by_client or 'none'}"
             )
         samples = np.array([answer.samples for answer in answers], float)
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
@@ -166,9 +165,9 @@ class CommunityStrategy(Strategy, ABC):
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
-        """Send every client its model, or several to a client that is to choose, and the global.
+        """Send every client its model, or several to choose from, and the global model.
 
-        The loop decides after which rounds.
+        The loop decides after which rounds clients evaluate.
         """
         known, context = roster(client_manager), self.context
         client_ids = draw_at_most(
@@ -184,6 +183,6 @@ class CommunityStrategy(Strategy, ABC):
     def aggregate_evaluate(
         self, server_round: int, results: EvaluateReplies, failures: EvaluateFailures
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Keep each client's accuracy; of several models the least own training loss wins."""
+        """Store each client's accuracy; of several models, that with its least training loss."""
         self.evaluation.receive(results, failures)
         return None, self.evaluation.scores.metrics

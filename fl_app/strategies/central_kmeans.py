@@ -1,4 +1,4 @@
-"""Central k-means: what all points in one place would give, to compare with."""
+"""Central k-means on the points of all clients, as a reference."""
 
 from dataclasses import dataclass, replace
 
@@ -19,18 +19,18 @@ from fl_app.types import PositiveInt
 
 @dataclass(kw_only=True)
 class CentralState(MethodState):
-    """What central k-means must keep."""
+    """The state of central k-means in a checkpoint."""
 
     done: bool = False
-    """Whether the one round is over."""
+    """Whether the single round is complete."""
 
 
 class CentralKMeans(CentroidStrategy):
     """Scikit-learn's k-means on the union of all clients' points, in one round.
 
-    No client is asked but for its score: only a simulation has the points on the server. The
-    best of `n_init` k-means++ starts is kept, each of up to `max_iter` iterations. Raises
-    ValueError where the context has no union.
+    Clients only evaluate; a simulation has their points on the server. The best of `n_init`
+    k-means++ starts is used, each with at most `max_iter` iterations. Raises ValueError if the
+    context has no union.
     """
 
     simulation_only = True
@@ -42,20 +42,20 @@ class CentralKMeans(CentroidStrategy):
     ) -> None:
         super().__init__(context, participation=1.0)
         if context.union is None:
-            raise ValueError("central k-means needs all points in one place; run a simulation")
+            raise ValueError("central k-means needs all points on the server; run a simulation")
         self.union = context.union
         self.n_init, self.max_iter = n_init, max_iter
         self.state = CentralState(communities=Communities.of(context.initial))
 
     def outcome(self, server_round: int) -> Outcome:
-        """Add whether the one round is over, and what was measured of clusters and classes."""
+        """Add whether the single round is complete, and the scores of the clusters."""
         notes, done = self.evaluation.scores.agreement, self.state.done
         return replace(super().outcome(server_round), notes=notes, finished=done)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Ask nobody."""
+        """Ask no client to train."""
         return self.instruct(server_round, [], client_manager)
 
     def aggregate_fit(

@@ -1,4 +1,4 @@
-"""What federated k-means and its central counterpart share: centroids as the only model."""
+"""Common base of federated and central k-means: centroids are the only model."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Participation
 
 MOST_CLASSES = 100_000
-"""Classes that a client may count at most."""
+"""Largest number of classes in a client's table."""
 
 
 @dataclass
 class Scored:
-    """What one client says of the centroids it received: table (k, c), distance, points."""
+    """A client's score of the received centroids: table (k, c), distance, number of points."""
 
     client_id: int
     table: Contingency
@@ -36,9 +36,9 @@ class Scored:
 
 
 class CentroidStrategy(CommunityStrategy):
-    """Centroids of data points as the only model, and how clients score them.
+    """Centroids of data points as the only model, and their scores by the clients.
 
-    The layout is that of `network=centroids`: k centroids, then the counts that weigh them.
+    The layout is that of `network=centroids`: k centroids, then their counts of points.
     """
 
     model_kind = "centroids"
@@ -53,7 +53,7 @@ class CentroidStrategy(CommunityStrategy):
         self.evaluation.check = self._check_score
 
     def publish(self, centroids: Centroids) -> Parameters:
-        """Make centroids (k, d) the model that clients receive."""
+        """Set the model that clients receive to centroids (k, d)."""
         flat = np.concatenate([centroids.ravel(), np.zeros(self.k)]).astype(np.float32)
         self.state.communities.models[0] = flat
         return encode(flat)
@@ -64,9 +64,9 @@ class CentroidStrategy(CommunityStrategy):
         results: EvaluateReplies,
         failures: EvaluateFailures,
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Sum the clients' tables: classes are called by the majority of all their points.
+        """Sum the clients' tables: each cluster gets the majority class of all its points.
 
-        Accuracy of a client is under that one map; without classes there is only a distance.
+        The accuracy of each client uses this map. Without classes there is only a distance.
         """
         super().aggregate_evaluate(server_round, results, failures)
         scored, scores = self._agreeing(), self.evaluation.scores
@@ -76,7 +76,7 @@ class CentroidStrategy(CommunityStrategy):
         return None, scores.metrics
 
     def _agree(self, scored: Sequence[Scored], scores: Scores) -> None:
-        """Set agreement and accuracy of the scores to what all clients report together."""
+        """Set agreement and accuracy from the tables of all clients."""
         points = np.array([each.points for each in scored], float)
         weights = sample_weights(points, how="capped", cap=self.context.sample_cap)
         distances = np.array([each.distance for each in scored])
@@ -84,8 +84,8 @@ class CentroidStrategy(CommunityStrategy):
         most = FAR * usual if usual > 0 else np.inf
         distance = float(np.average(np.minimum(distances, most), weights=weights))
         scores.agreement = {"distance": distance}
-        kept = weights / points
-        tables = [(each.table * k).astype(int) for each, k in zip(scored, kept, strict=True)]
+        factors = weights / points
+        tables = [(each.table * f).astype(int) for each, f in zip(scored, factors, strict=True)]
         table = np.sum(tables, axis=0)
         if table.shape[1] > 1:
             scores.agreement |= vars(agreement(table))
@@ -96,19 +96,19 @@ class CentroidStrategy(CommunityStrategy):
             }
 
     def _check_score(self, answer: EvaluationAnswer) -> None:
-        """Refuse a table that does not fit; a client without points has nothing to say."""
+        """Reject a table that breaks a rule; ignore a client without points."""
         if answer.samples:
             self._scored(answer)
 
     def _scored(self, answer: EvaluationAnswer) -> Scored:
-        """Return the table (k, c) of a client; raises RejectionError where it does not fit."""
+        """Return the score of a client; raises RejectionError if a value breaks a rule."""
         points, packed = answer.samples, answer.table
         if points > answer.introduced:
             raise RejectionError("num_examples", f"at most {answer.introduced}", str(points))
         if not packed or len(packed) % (8 * self.k) or len(packed) > 8 * self.k * MOST_CLASSES:
             raise RejectionError("table", f"{self.k} rows of 64-bit integers", shown(packed))
         table = np.frombuffer(packed, np.int64).reshape(self.k, -1)
-        # entries are bounded before they are summed: no sum of them can wrap
+        # entries are bounded before the sum, so that it cannot overflow
         if (table < 0).any() or (table > points).any() or table.sum(dtype=float) != points:
             raise RejectionError("table", f"counts with the sum {points}", "others")
         if answer.loss < 0:
@@ -116,19 +116,19 @@ class CentroidStrategy(CommunityStrategy):
         return Scored(answer.client_id, table, answer.loss, points)
 
     def _agreeing(self) -> list[Scored]:
-        """Return what those counted whose tables have as many classes as most tables have."""
+        """Return the scores whose tables have the most frequent number of classes."""
         scored = [
             self._scored(answer) for answer in self.evaluation.scores.answers if answer.samples
         ]
         widths = Counter(each.table.shape[1] for each in scored).most_common(1)
         for each in scored:
             if each.table.shape[1] != widths[0][0]:
-                rule = f"of {widths[0][0]} classes, as most are"
+                rule = f"of {widths[0][0]} classes, as most tables are"
                 error = RejectionError("table", rule, str(each.table.shape[1]))
                 self.evaluation.reject(each.client_id, error)
                 self.evaluation.scores.remove(each.client_id)
         return [each for each in scored if each.table.shape[1] == widths[0][0]]
 
     def view(self, server_round: int) -> View | None:
-        """Return None: points are clustered here, not clients."""
+        """Return None, since points are clustered and not clients."""
         return None

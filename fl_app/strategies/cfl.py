@@ -1,7 +1,8 @@
 """CFL: recursive bipartition by the cosine similarity of updates, also against Byzantine clients.
 
 Sattler et al., ICASSP 2020, "On the Byzantine robustness of clustered federated learning",
-algorithm 1; the gate on norms is that of Sattler et al., IEEE TNNLS 2021, equations 17 and 18.
+algorithm 1; the conditions on norms are those of Sattler et al., IEEE TNNLS 2021, equations 17
+and 18.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,28 +35,28 @@ Decay = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(kw_only=True)
 class CflState(MethodState):
-    """What CFL must keep."""
+    """The state of CFL in a checkpoint."""
 
     graph: ClientGraph
-    """The latest update of each client, and the similarity among them."""
+    """The latest update of each client, and their similarities."""
     due: set[int] = field(default_factory=set)
-    """The clusters of which all clients are asked in the next round, since a cut is due."""
+    """The clusters whose clients must all train in the next round, since a split is due."""
 
 
 class Cfl(CommunityStrategy):
-    """Splits a cluster when even its nearest parts disagree: alpha_cross < `alpha_threshold`.
+    """Splits a cluster if its most similar clients across the two parts disagree.
 
-    After a round the clients of each cluster with an update of the last `max_age` rounds are
-    cut in two so that the largest similarity across the cut is least; nothing is filled in
-    for the others, who stay with the larger part. `mode=clusters` trains both parts on, each
-    from the cluster's new model; `mode=byzantine` keeps only the larger part and removes the
-    rest from training. A client that belongs nowhere yet takes the model of least loss.
-    A cluster is cut only after a round in which all of its clients were asked to train: where
-    those sampled call for a cut, all are asked in the next round.
-    The threshold of round t is `alpha_threshold * alpha_decay^(t - 1)`; `mean_below` and
-    `norm_above`, where given, allow a split only while the mean update of the cluster is
-    shorter than the one and its longest update longer than the other; `gap_above` only where
-    the mean similarity inside the parts exceeds the mean across them by more.
+    After a round, the clients of each cluster with an update from the last `max_age` rounds are
+    split in two so that alpha_cross, the largest similarity across the parts, is minimal. The
+    split is made if alpha_cross < `alpha_threshold * alpha_decay^(t - 1)` in round t. Clients
+    without such an update stay in the larger part. `mode=clusters` continues to train both parts,
+    each from the mean of its own replies; `mode=byzantine` trains only the larger part and removes
+    the others from training. A client without a cluster chooses the model with the least loss.
+    A cluster is split only after a round in which all of its clients were asked to train: if the
+    sampled clients indicate a split, all are asked in the next round.
+    `mean_below` and `norm_above`, if given, allow a split only if the norm of the cluster's mean
+    update is below the first and its largest norm is above the second. `gap_above` allows it only
+    if the mean similarity within the parts exceeds the mean across them by more than this value.
     """
 
     state: CflState
@@ -91,7 +92,7 @@ class Cfl(CommunityStrategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample inside each cluster, or ask all of it if a cut is due; sample the unassigned."""
+        """Sample in each cluster, or select all of it if a split is due; sample the unassigned."""
         present = [c for c in roster(client_manager).proxies() if c not in self.state.removed]
         members = self.state.communities.members
         pool = [c for c in present if c not in members]
@@ -112,7 +113,7 @@ class Cfl(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Bipartition every cluster, then average inside what remains of each."""
+        """Bipartition every cluster, then average in each remaining cluster."""
         replies = self.receive(server_round, results, failures)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)
@@ -132,7 +133,7 @@ class Cfl(CommunityStrategy):
             self.state.graph.put(client, model[part] - start[part], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
-        """Cut a cluster in two where its fresh updates call for it."""
+        """Split a cluster if its recent updates meet the conditions."""
         among, ids = self._fresh(server_round, row)
         if len(ids) < 2:
             return
@@ -160,7 +161,7 @@ class Cfl(CommunityStrategy):
         self.events.append(Event("clustered", what, parted))
 
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, Labels]:
-        """Return rows (m,) of a cluster's fresh updates in the graph, and their clients (m,)."""
+        """Return the graph rows (m,) of a cluster's recent updates, and their clients (m,)."""
         vectors, members = self.state.graph.vectors, self.state.communities.members
         young = vectors.fresh(server_round, self.max_age)
         ids = vectors.ids_of(young)
@@ -168,7 +169,7 @@ class Cfl(CommunityStrategy):
         return young[mine], ids[mine]
 
     def _unsettled(self, among: Labels) -> bool:
-        """Whether a cluster stands still as a whole while some of its clients do not."""
+        """Whether the mean update of a cluster is short while some of its updates are long."""
         norms = self.state.graph.vectors.norms(among)
         if self.norm_above is not None and norms.max() <= self.norm_above:
             return False
@@ -177,28 +178,28 @@ class Cfl(CommunityStrategy):
         return norm_of_mean(self.state.graph.matrix(), norms, among) < self.mean_below
 
     def _parted(self, among: Labels, labels: Labels) -> bool:
-        """Whether clients of one part are more alike, by more than the gap, than of two."""
+        """Whether the mean similarity within the parts exceeds that across by `gap_above`."""
         if self.gap_above is None:
             return True
         inside, across = mean_similarities(self.state.graph.matrix(), labels, among)
         return inside - across > self.gap_above
 
     def _of_members(self, replies: Replies) -> Replies:
-        """Return the replies that count, each in the cluster that its client is in now."""
+        """Return the replies of cluster members, each in the current cluster of its client."""
         members = self.state.communities.members
         rows = [members.get(client, -1) for client in replies.client_ids.tolist()]
-        kept = np.array(rows) >= 0
+        valid = np.array(rows) >= 0
         return Replies(
-            replies.client_ids[kept],
-            replies.models[kept],
-            np.array(rows)[kept],
-            replies.samples[kept],
-            replies.losses[kept],
-            replies.weights[kept],
+            replies.client_ids[valid],
+            replies.models[valid],
+            np.array(rows)[valid],
+            replies.samples[valid],
+            replies.losses[valid],
+            replies.weights[valid],
         )
 
     def outcome(self, server_round: int) -> Outcome:
-        """Add the largest cross similarity of every cluster that could have been split.
+        """Add alpha_cross of every cluster that could have been split.
 
         The phase is `federated` until the first split.
         """
@@ -208,7 +209,7 @@ class Cfl(CommunityStrategy):
         return replace(super().outcome(server_round), phase=phase, notes=notes)
 
     def view(self, server_round: int) -> View | None:
-        """Return the clusters, with the removed as one more."""
+        """Return the clusters; the removed clients are an additional cluster."""
         members = self.state.communities.members
         rest = dict.fromkeys(self.state.removed, len(self.state.communities.models))
         rows = dict(sorted((members | rest).items()))

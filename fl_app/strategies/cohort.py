@@ -1,4 +1,4 @@
-"""The clients that are asked to train in a round, and those whose answers are trusted."""
+"""The clients that are asked to train in a round, and their valid replies."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,14 +17,14 @@ from fl_app.strategies.roster import Roster
 from fl_app.types import Vector, Vectors, Weights
 
 Rows = Sequence[int]
-"""Rows of the models that one client receives; of several it takes the best."""
+"""Rows of the models that one client receives; it chooses the best of several."""
 FitReplies = list[tuple[ClientProxy, FitRes]]
 FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 Check = Callable[[Vector, int], None]
 
 
 class Cohort:
-    """Holds the questions of a round, and the answers' models side by side.
+    """Stores the questions of a round, and the models of its valid answers in one array.
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, those longer than `clip_update` times are shortened to it; None: none. With
@@ -33,9 +33,9 @@ class Cohort:
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
     on, that the method cannot use.
 
-    `odd_updates` has the norms of odd updates, in usual ones, by client id (see
-    ingress/screen.py); `metrics` has further numbers that a client sent beside its model, by
-    client id, and `training_s` is the time that all clients together trained.
+    `odd_updates` has the norms of odd updates as multiples of the usual norm, by client id (see
+    ingress/screen.py). `metrics` has further numbers that clients sent with their models, by
+    client id. `training_s` is the sum of the training times of all clients.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Cohort:
         self._rejections = rejections
         self._screened = layout.direction if screens_direction else slice(None)
         self._sent = np.empty((0, self.size), np.float32)
-        # one buffer for all rounds: fresh pages for every cohort cost more than the copy
+        # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
         self._norms, self._received = np.empty(0), dict[int, float]()
 
@@ -74,7 +74,7 @@ class Cohort:
         known: Roster,
         config: Mapping[str, Scalar],
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Return the messages: each client trains on from a model of its rows of (m, d)."""
+        """Return the messages: each client trains one of the models (m, d) in its rows."""
         self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
         self.odd_updates, self._received = {}, {}
         encoded: dict[Rows, Parameters] = {}
@@ -83,7 +83,7 @@ class Cohort:
             rows = tuple(offered)
             if rows not in encoded:
                 encoded[rows] = encode(*(models[row] for row in rows))
-            proxy = known.proxy(client_id)  # one that has left since fails, by name
+            proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             self.asked[proxy.cid] = FitQuestion(client_id, rows, known.samples(client_id))
             instructions.append((proxy, FitIns(encoded[rows], dict(config))))
         return instructions
@@ -91,7 +91,7 @@ class Cohort:
     def receive(
         self, results: FitReplies, failures: FitFailures
     ) -> tuple[list[FitAnswer], Vectors]:
-        """Return the trusted answers (n), sorted by client, and their models (n, d).
+        """Return the n valid answers, sorted by client, and their models (n, d).
 
         The models are valid until the next round.
         """
@@ -111,7 +111,7 @@ class Cohort:
         return answers, models
 
     def _screen(self, answers: Sequence[FitAnswer], norms: Weights) -> np.ndarray:
-        """Return which updates (n,) are too long, and reject them."""
+        """Return which updates (n,) are too long; record them as rejected."""
         few = len(answers) < screen.FEWEST
         if self.largest_update is None or (few and self.screens_direction):
             return np.zeros(len(answers), bool)
@@ -124,7 +124,7 @@ class Cohort:
         return long
 
     def _bound(self, answers: Sequence[FitAnswer], models: Vectors, norms: Weights) -> None:
-        """Shorten long updates of models (n, d) in place; note the odd ones, in usual norms."""
+        """Shorten long updates of models (n, d) in place; record the odd updates."""
         received = self._received_by(answers)
         usual = screen.usual_norms(norms, received)
         for row in np.flatnonzero(screen.odd(norms, usual)).tolist():
@@ -137,7 +137,7 @@ class Cohort:
             models[row] = screen.shortened(models[row], start, norm=float(limits[row]))
 
     def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
-        """Return the norm of what is screened of the model that each client received (n,)."""
+        """Return the norm of the screened part of the model that each client received (n,)."""
         return np.array([self._norm_sent(answer.row) for answer in answers])
 
     def _norm_sent(self, row: int) -> float:
@@ -146,7 +146,7 @@ class Cohort:
         return self._received[row]
 
     def _norm(self, answer: FitAnswer) -> float:
-        """Return the norm of what is screened of an update."""
+        """Return the norm of the screened part of an update."""
         model, square = answer.model[self._screened], answer.square
         if self.screens_direction:
             square = square_norm(model)
@@ -161,7 +161,7 @@ class Cohort:
             nonlocal count
             answer = read_fit(reply, question, self.size)
             self.check(answer.model, answer.samples)
-            # at once, while the check has the model in the cache
+            # done here because the model is still in the cache after the check
             self._room[count], self._norms[count] = answer.model, self._norm(answer)
             count += 1
             return answer

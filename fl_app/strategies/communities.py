@@ -1,4 +1,4 @@
-"""Community discovery during training: communities of the clients' last models, every round.
+"""Community discovery during training: communities of the clients' last models in every round.
 
 Bettinelli et al., IEEE Big Data 2024, "Discovering communities with clustered federated
 learning", algorithm 1.
@@ -39,14 +39,14 @@ from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Ve
 
 @dataclass(kw_only=True)
 class DiscoveryState(MethodState):
-    """What community discovery must keep."""
+    """The state of community discovery in a checkpoint."""
 
     global_model: Vector
     """The plain mean of the community models (d,)."""
     graph: ClientGraph
-    """The last model of each client, and the distances among them."""
+    """The last model of each client, and their distances."""
     samples: dict[int, float] = field(default_factory=dict)
-    """The training samples of each client, as its last reply said."""
+    """The training samples of each client, from its last reply."""
     round: int = 0
     """The last round in which communities were found."""
 
@@ -54,11 +54,11 @@ class DiscoveryState(MethodState):
 class CommunityDiscovery(CommunityStrategy):
     """Louvain on normalised similarities of the last models, after every round.
 
-    A community's model is the mean of its members' last models, by `weighting` equally or
-    by samples; the global model is the plain mean of the community models. `attribution`
-    says what a client receives: `avg` its community's model; `1nn` the one nearest to its
-    last model; `wnn` the mean of the `neighbours` nearest, weighted by softmax(-beta *
-    distance). Newcomers, and clients not heard of for `max_age` rounds, get the global model.
+    A community's model is the mean of its members' last models with weights by `weighting`; the
+    global model is the plain mean of the community models. `attribution` selects what a client
+    receives: `avg` its community's model; `1nn` the community model nearest to its last model;
+    `wnn` the mean of the `neighbours` nearest ones with weights softmax(-beta * distance).
+    Newcomers, and clients without a model from the last `max_age` rounds, get the global model.
     """
 
     name = "communities"
@@ -98,11 +98,11 @@ class CommunityDiscovery(CommunityStrategy):
         self._found: tuple[int, Labels, Labels] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
-        """Refuse a model that no distance can be measured from."""
+        """Raise ValueError for a model without a finite distance to itself."""
         check_distance(self.between, model, self.context.layout)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
-        """Return community models, the global one and mixtures (m, d), and each client's row."""
+        """Return community models, global model and mixtures (m, d), and each client's row."""
         if self._look() is None:
             return self.state.global_model[None, :], [(0,)] * len(client_ids)
         models, members = self.state.communities.models, self.state.communities.members
@@ -123,7 +123,7 @@ class CommunityDiscovery(CommunityStrategy):
         return np.concatenate(stock), rows
 
     def _weights(self, client_ids: Sequence[int]) -> Between:
-        """Return how much of each community's model (k) each of some members receives (n, k)."""
+        """Return the weights of the k community models for each of n members (n, k)."""
         models, vectors = self.state.communities.models, self.state.graph.vectors
         rows = np.array([self.state.communities.members[client] for client in client_ids])
         if self.attribution != "avg":
@@ -141,7 +141,7 @@ class CommunityDiscovery(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Keep the models, find the communities, and average inside and over them."""
+        """Store the models, find the communities, and average within and over them."""
         replies = self.receive(server_round, results, failures)
         everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
         put_models(self.state.graph, server_round, replies, odd, everything)
@@ -152,7 +152,7 @@ class CommunityDiscovery(CommunityStrategy):
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _look(self) -> tuple[Labels, Labels] | None:
-        """Return rows (m,) and communities (m,) of the last round, found again after a restart."""
+        """Return rows (m,) and communities (m,) of the last round, recomputed after a restart."""
         now = self.state.round
         if now and (self._found is None or self._found[0] != now):
             among = self.state.graph.vectors.fresh(now, self.max_age)
@@ -182,7 +182,7 @@ class CommunityDiscovery(CommunityStrategy):
         self.aggregator.step = float(np.linalg.norm(now - before)) / length if length else None
 
     def view(self, server_round: int) -> View | None:
-        """Return the communities that were found after this round."""
+        """Return the communities found in this round."""
         found = self._look()
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""One model for each community out of its clients' replies."""
+"""Aggregates the replies of each community to one model."""
 
 from logging import getLogger
 
@@ -12,11 +12,11 @@ log = getLogger(__name__)
 
 
 class CommunityAggregator:
-    """Applies `rule` inside each community, and notes how far the models moved.
+    """Applies `rule` in each community, and measures the movement of the models.
 
-    `dominance` has the clients that hold more than half of the weight of their community in
-    this round, each with its share. `step` is the norm of the movement of the models over the
-    norm of the models, None: not measured.
+    `dominance` has the clients with more than half of the weight of their community in this
+    round, each with its share. `step` is the norm of the movement of the models divided by the
+    norm of the models; None: not measured.
     """
 
     def __init__(self, rule: Rule) -> None:
@@ -26,7 +26,7 @@ class CommunityAggregator:
         self._warned: set[int] = set()
 
     def begin(self) -> None:
-        """Forget the round before."""
+        """Clear the values of the last round."""
         self.dominance, self.step = {}, None
 
     def update(self, models: Vectors, replies: Replies) -> None:
@@ -37,19 +37,19 @@ class CommunityAggregator:
             alone = len(mine) == len(replies.starts)
             received = replies.models if alone else replies.models[mine]
             model = self.aggregate(replies.client_ids[mine], received, replies.weights[mine])
-            np.subtract(model, models[row], out=models[row])  # in place: fresh pages cost more
+            np.subtract(model, models[row], out=models[row])  # in place: new pages are slow
             moved += float(np.linalg.norm(models[row]))
             length += float(np.linalg.norm(model))
             models[row] = model
         self.step = moved / length if length else None
 
     def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
-        """Return the model (d,) of one community of clients (n,) from theirs (n, d)."""
+        """Return the model (d,) of one community from the models (n, d) of its clients (n,)."""
         self.watch(client_ids, weights)
         return self.rule(models, weights)
 
     def watch(self, client_ids: Labels, weights: Weights) -> None:
-        """Note the client of a community (n,) that holds more than half of its weight (n,)."""
+        """Record the client of a community (n,) that has more than half of its weight (n,)."""
         found = dominant(weights)
         if found is not None:
             self._note_dominant(int(client_ids[found[0]]), found[1])
@@ -58,8 +58,8 @@ class CommunityAggregator:
         self.dominance[client] = max(share, self.dominance.get(client, 0.0))
         if client not in self._warned:
             log.warning(
-                "client %d holds %.0f %% of the weight of its community; "
-                "strategy.weighting=uniform or a lower engine.sample_cap bound it",
+                "client %d has %.0f %% of the weight of its community; "
+                "use strategy.weighting=uniform or a lower engine.sample_cap to limit it",
                 client, 100 * share,
             )  # fmt: skip
             self._warned.add(client)

@@ -1,4 +1,4 @@
-"""DCFL: communities that are found anew whenever the old ones no longer fit.
+"""DCFL: clients are clustered again whenever the communities no longer fit.
 
 Augello et al., PerCom Workshops 2023, "DCFL: dynamic clustered federated learning under
 differential privacy settings", algorithm 1.
@@ -34,29 +34,29 @@ Damping = Annotated[float, Field(ge=0.5, lt=1)]
 
 @dataclass(kw_only=True)
 class DcflState(MethodState):
-    """What DCFL must keep."""
+    """The state of DCFL in a checkpoint."""
 
     global_model: Vector
-    """The mean of the latest models of all clients that count (d,)."""
+    """The mean or median of the latest models of all clients with a recent update (d,)."""
     before: Vectors
-    """Where each community's members started from on average (k, d)."""
+    """The mean of the models from which each community's members started (k, d)."""
     graph: ClientGraph
     """The last update vector of each client, its start and its end, and their distances."""
     dunn: float | None = None
-    """The Dunn index of the communities before the last round; None: not finite, or there were
-    no communities."""
+    """The Dunn index of the communities before the last round; None if it is not finite or there
+    were no communities."""
 
 
 class Dcfl(CommunityStrategy):
-    """Affinity propagation on the distances of update vectors, when the Dunn index says so.
+    """Affinity propagation on the distances of update vectors, triggered by the Dunn index.
 
-    An update vector goes from the model a client received to the one it returned; the latest
-    of each client counts for `max_age` rounds (the paper leaves partial participation open).
-    Communities are found anew while there is one alone or the index of the present ones is
-    below 1. A community's model is the plain mean (`rule`: or the median) of its members'
-    latest models, the global model that of all. A newcomer trains the global model first, then
-    joins the community whose last step lies nearest to its own, and then trains that one's.
-    `distance` takes parts of the paper's own, for its ablation.
+    An update vector goes from the model that a client received to the one it returned; the latest
+    one of each client is used for `max_age` rounds (the paper does not define partial
+    participation). Clients are clustered again if there is only one community or the Dunn index
+    is below 1. A community's model is the plain mean or, by `rule`, the median of its members'
+    latest models; the global model is that of all clients. A newcomer first trains the global
+    model. Then it is assigned to the community whose last step is nearest to its own, and trains
+    that community's model. `distance` selects parts of the paper's distance, for an ablation.
     """
 
     state: DcflState
@@ -87,7 +87,7 @@ class Dcfl(CommunityStrategy):
         self.looked = False
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
-        """Return community models and the global one (k + 1, d), and each client's row."""
+        """Return community models and the global model (k + 1, d), and each client's row."""
         models, members = self.state.communities.models, self.state.communities.members
         stock = np.concatenate([models, self.state.global_model[None, :]])
         return stock, [(members.get(client, len(models)),) for client in client_ids]
@@ -98,7 +98,7 @@ class Dcfl(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Keep the update vectors, find communities where the old ones fail, average inside."""
+        """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results, failures)
         self._remember(server_round, replies, sent)
@@ -117,15 +117,15 @@ class Dcfl(CommunityStrategy):
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
 
     def _average(self, among: Labels, ids: Labels, labels: Labels) -> None:
-        """Set the models of the communities, where they came from, and the global model."""
+        """Set the community models, their mean starts, and the global model."""
         vectors, size = self.state.graph.vectors, self.context.layout.size
         groups = groups_of(labels, among)
-        alike = [np.ones(len(group)) for group in groups]
-        self.state.before = vectors.combine(_plain_mean, groups, alike, slice(0, size))
+        equal = [np.ones(len(group)) for group in groups]
+        self.state.before = vectors.combine(_plain_mean, groups, equal, slice(0, size))
         models = vectors.combine(
             self.aggregator.rule,
             [*groups, among],
-            [*alike, np.ones(len(among))],
+            [*equal, np.ones(len(among))],
             slice(size, 2 * size),
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
@@ -133,7 +133,7 @@ class Dcfl(CommunityStrategy):
         self.state.global_model = models[-1]
 
     def _labels(self, among: Labels, ids: Labels) -> Labels:
-        """Return the communities (m,) of this round: the old ones while they fit."""
+        """Return the communities (m,) of this round: the old ones if they still fit."""
         members = self.state.communities.members
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
@@ -145,7 +145,7 @@ class Dcfl(CommunityStrategy):
         return self._cluster(among)
 
     def _joined(self, labels: Labels, among: Labels) -> Labels:
-        """Give each newcomer the community whose last step is nearest to its own."""
+        """Assign each newcomer to the community whose last step is nearest to its own."""
         new = labels < 0
         if new.any():
             vectors, part = self.state.graph.vectors, self.context.layout.direction
@@ -157,7 +157,7 @@ class Dcfl(CommunityStrategy):
             )
             labels = labels.copy()
             labels[new] = nearness.argmin(axis=1)
-        # a community whose members are all too old is gone: rows have no holes
+        # renumber without gaps: a community can have no member with a recent update
         return np.unique(labels, return_inverse=True)[1]
 
     def _cluster(self, among: Labels) -> Labels:
@@ -171,7 +171,7 @@ class Dcfl(CommunityStrategy):
         return labels
 
     def outcome(self, server_round: int) -> Outcome:
-        """Add the Dunn index of the communities as they were before this round."""
+        """Add the Dunn index of the communities before this round."""
         return replace(super().outcome(server_round), notes={"dunn": self.state.dunn})
 
     def view(self, server_round: int) -> View | None:

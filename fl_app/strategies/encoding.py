@@ -1,4 +1,4 @@
-"""How models travel: one flat float32 array each."""
+"""Encoding of models for messages: one flat float32 array each."""
 
 from flwr.common import Parameters
 

@@ -20,20 +20,20 @@ class SingleModel(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Replace the model by the aggregate of the valid replies."""
+        """Replace the model with the aggregate of the valid replies."""
         replies = self.receive(server_round, results, failures)
         self.aggregator.update(self.state.communities.models, replies)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def view(self, server_round: int) -> View | None:
-        """Return None: there are no communities."""
+        """Return None, since there are no communities."""
         return None
 
 
 class FedAvg(SingleModel):
     """Federated averaging: the mean of the clients' models weighted by their samples.
 
-    `weighting=capped` bounds what a client may claim, which the paper does not.
+    `weighting=capped` limits the weight of a client; the paper has no limit.
     """
 
     def __init__(

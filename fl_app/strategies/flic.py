@@ -1,4 +1,4 @@
-"""FLIC: plain FedAvg while the similarity graph fills, then one model per community.
+"""FLIC: FedAvg while the server builds the similarity graph, then one model per community.
 
 Espinoza Castellon et al., IJCNN 2022, "Federated learning with incremental clustering for
 heterogeneous data", algorithm 1.
@@ -28,23 +28,23 @@ Tolerance = Annotated[float, Field(gt=0, lt=1)]
 
 @dataclass(kw_only=True)
 class FlicState(TwoPhaseState):
-    """What FLIC must keep."""
+    """The state of FLIC in a checkpoint."""
 
     graph: ClientGraph
-    """The latest update of each client, and the similarity among them."""
+    """The latest update of each client, and their similarities."""
     losses: list[float] = field(default_factory=list)
-    """The usual training loss of each round before the clustering."""
+    """The lower median of the training losses of each round before the clustering."""
 
 
 class Flic(TwoPhase):
     """Louvain on `1 + cos` of the clients' latest updates, after round `cluster_round`.
 
-    With `auto` as soon as the training loss averaged over `stability_window` rounds fell by
-    less than `stability_tolerance` of the first round's loss against the window before: the
-    paper says "once stable" and leaves the test open. docs/results/auto_cluster_round.md has
-    the curves that chose the defaults. Updates of rounds below `ignore_before` are left out
-    of the graph. The paper assigns clients never sampled only after training; here they are
-    assigned whenever accuracy is measured.
+    `auto` means the first round in which the mean training loss over `stability_window` rounds is
+    less than `stability_tolerance` times the first loss below the mean over the window before.
+    The paper says "once stable" without a criterion; docs/results/auto_cluster_round.md has the
+    curves for the choice of these values. Updates of rounds before `ignore_before` are not added
+    to the graph. The paper assigns clients that were never sampled only after training; here they
+    are assigned at every evaluation.
     """
 
     state: FlicState
@@ -74,7 +74,7 @@ class Flic(TwoPhase):
         self.state = FlicState(communities=Communities.of(context.initial), graph=graph)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Keep each client's update: the model it received minus the one it returned."""
+        """Store each client's update: the model it received minus the one it returned."""
         self.state.losses.append(replies.usual_loss)
         if server_round < self.ignore_before:
             return
@@ -84,7 +84,7 @@ class Flic(TwoPhase):
             self.state.graph.put(int(client_id), before[part] - model[part], server_round)
 
     def is_due(self, server_round: int) -> bool:
-        """After `cluster_round`, or, with `auto`, once the loss stands still."""
+        """Whether `cluster_round` is reached, or with `auto`, whether the loss is stable."""
         if self.cluster_round != "auto":
             return server_round >= self.cluster_round and len(self.state.graph) > 0
         fall = self._loss_fall()
@@ -95,7 +95,7 @@ class Flic(TwoPhase):
         return self.state.graph.vectors.client_ids, self.state.graph.labels()
 
     def view(self, server_round: int) -> View | None:
-        """Return the communities, or, before clustering, those that Louvain would find now."""
+        """Return the communities, or before the clustering those that Louvain would find now."""
         every, at = self.context.look_ahead_every, self.state.clustered_at
         graph = self.state.graph
         if at is None and (every == 0 or server_round % every or not len(graph)):

@@ -1,4 +1,4 @@
-"""What methods share in their use of the graph of clients."""
+"""Functions that methods share for the graph of clients."""
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
@@ -21,22 +21,22 @@ from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Labels, Vector
 
 MOST_WHOLE = 5000
-"""Clients up to which the whole matrix is shown at the clustering, whatever is clustered on."""
+"""Up to this number of clients, the records have the whole matrix at the clustering."""
 
 MODULARITY = ("backend", "resolution", "neighbours")
 VECTORS = ("sketch_dim",)
 SKETCHABLE = ("cosine", "euclidean")
-"""Distances that are nearly the same among sketches."""
+"""Distances that sketches approximate well."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphUse:
-    """Which settings of the graph a method has a use for: all others are refused by name.
+    """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `ahead`: there are rounds before the
-    communities, in which the records look ahead. `vectors`: why the vectors themselves are
-    needed, so that sketches will not do; `option` names the option that decides it, which is
-    so unless its value is one of SKETCHABLE.
+    `modularity`: communities are found by modularity. `ahead`: in rounds before the clustering,
+    the records can contain the communities that would be found. `vectors`: why the method needs
+    whole vectors and cannot use sketches; if `option` is given, this holds only if the value of
+    that option is not one of SKETCHABLE.
     """
 
     modularity: bool = False
@@ -45,17 +45,17 @@ class GraphUse:
     option: str | None = None
 
     def why_not(self, setting: str, options: Mapping[str, Any]) -> str | None:
-        """Return why a setting has no effect with these options of the method; None: it has."""
+        """Return why a setting has no effect with these options; None: it has an effect."""
         if setting in MODULARITY and not self.modularity:
-            return "which finds no communities by modularity"
+            return "which does not find communities by modularity"
         if setting == "look_ahead_every" and not self.ahead:
-            return "whose records never look ahead"
+            return "which has no rounds before the clustering to record"
         if setting in VECTORS:
             return self.why_no_sketch(options)
         return None
 
     def why_no_sketch(self, options: Mapping[str, Any]) -> str | None:
-        """Return why sketches will not do with these options of the method; None: they will."""
+        """Return why sketches do not work with these options of the method; None: they do."""
         free = self.option is not None and options.get(self.option) in SKETCHABLE
         return None if free else self.vectors
 
@@ -66,7 +66,7 @@ class GraphUse:
         given: Mapping[str, Any],
         defaults: Mapping[str, Any],
     ) -> list[str]:
-        """Return a sentence for each setting that is not its default and has no effect."""
+        """Return a sentence for each setting that differs from its default without effect."""
         found = []
         for name, value in given.items():
             why = self.why_not(name, options)
@@ -80,15 +80,15 @@ class GraphUse:
         if why and given["store"] == "sketch":
             found.append(
                 f"graph.store must be auto, exact or disk with strategy {method}, {why}, "
-                "got sketch; give auto, which goes to disk beyond graph.memory_gb"
+                "got sketch; use auto, which uses the disk beyond graph.memory_gb"
             )
         return found
 
 
 def distance_named(name: str) -> Distance:
-    """Return a distance of models by its name, or by the dotted path of a function of one's own.
+    """Return a distance of models by its name, or by the dotted path of the user's function.
 
-    Raises ValueError for a path that leads to no function.
+    Raises ValueError for a path that cannot be imported.
     """
     if name in DISTANCES:
         return DISTANCES[name]
@@ -102,7 +102,7 @@ def distance_named(name: str) -> Distance:
 
 
 def _importable(name: str) -> str:
-    if name in DISTANCES:  # a method names those that it allows beside the paths
+    if name in DISTANCES:  # a method lists the names that it allows separately
         raise ValueError("the dotted path of a function that can be imported")
     distance_named(name)
     return name
@@ -127,7 +127,7 @@ def graph_of(
     length: int,
     whole: bool = False,
 ) -> ClientGraph:
-    """Return an empty graph of vectors (length,); `whole` says that these are read back."""
+    """Return an empty graph of vectors (length,); `whole`: the vectors themselves are read."""
     backend = context.vector_backend(length=length, whole=whole)
     return ClientGraph(measure, detection, ClientVectors(backend))
 
@@ -137,7 +137,7 @@ def graph_of_models(
 ) -> ClientGraph:
     """Return an empty graph of models, or of their updates, by the name of a distance.
 
-    `averaged` says that means of the models are read from it: it then holds the whole models.
+    `averaged`: means of the models are computed from it, so it stores whole models.
     """
     layout = context.layout
     measure = model_measure(distance, layout, distance_named(distance))
@@ -147,23 +147,23 @@ def graph_of_models(
 
 
 def needed(layout: Layout, distance: str, *, averaged: bool = False) -> slice:
-    """Return the part of a model that its distance looks at: all, for a function of one's own."""
+    """Return the part of a model that its distance uses: all of it for a user's function."""
     return layout.direction if distance in DISTANCES and not averaged else slice(0, layout.size)
 
 
 def put_models(
     graph: ClientGraph, server_round: int, replies: Replies, odd: Container[int], part: slice
 ) -> None:
-    """Store the models of a round, and which clients' updates were odd."""
+    """Store the models of a round, and mark the clients with odd updates."""
     for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
         graph.put(client_id, model[part], server_round, odd=client_id in odd)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:
-    """Raise ValueError for a model (d,) whose distance to itself is no finite number.
+    """Raise ValueError for a model (d,) whose distance to itself is not finite.
 
-    The distances named here are finite for every model that is; one of a user's own may
-    not be, or raise.
+    The distances of fl-app are finite for every finite model; a user's function may return other
+    values or raise.
     """
     row = model[None, :]
     to_itself = float(between(row, row, layout)[0, 0])
@@ -179,9 +179,9 @@ def view_of(
     *,
     clustered: bool,
 ) -> View:
-    """Return the view of communities (n,) of clients (n,) that the graph knows.
+    """Return the view of communities (n,) of clients (n,) in the graph.
 
-    Matrices (n, n) of more than `sparse_above` clients are shown at the clustering alone, and of
+    With more than `sparse_above` clients it has matrices (n, n) only at the clustering, and with
     more than MOST_WHOLE never.
     """
     n = len(client_ids)

@@ -28,19 +28,18 @@ from fl_app.types import Labels, Participation, PositiveInt
 
 @dataclass(kw_only=True)
 class HierarchicalState(TwoPhaseState):
-    """What hierarchical clustering must keep."""
+    """The state of hierarchical clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The updates of the round that clusters, and the distances among them."""
+    """The updates of the clustering round, and their distances."""
 
 
 class Hierarchical(TwoPhase):
     """Agglomerative clustering of all clients' updates in round `cluster_round`.
 
-    In that round every client trains, whatever the participation, so that every one is
-    known. Communities are merged while two are nearer than `threshold` by the `distance` of
-    updates and the `linkage`; their models then start from the global one (the paper trains
-    each on from the model of that round).
+    In that round all clients train, independent of the participation. Communities are merged
+    while two of them are nearer than `threshold` by the `distance` of updates and the `linkage`.
+    Their models then start from the new global model (in the paper, from the model of that round).
     """
 
     state: HierarchicalState
@@ -72,14 +71,14 @@ class Hierarchical(TwoPhase):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample as usual; all clients train in the round that clusters them."""
+        """Sample as usual; select all clients in the clustering round."""
         if self.state.clustered_at is None and self.is_due(server_round):
             present = list(roster(client_manager).proxies())
             return self.instruct(server_round, present, client_manager)
         return super().configure_fit(server_round, parameters, client_manager)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Keep the updates of the round that clusters."""
+        """Store the updates of the clustering round."""
         if not self.is_due(server_round):
             return
         before = self.state.communities.models[0][self.part]
@@ -87,7 +86,7 @@ class Hierarchical(TwoPhase):
             self.state.graph.put(client, before - model[self.part], server_round)
 
     def is_due(self, server_round: int) -> bool:
-        """After `cluster_round`."""
+        """Whether `cluster_round` is reached."""
         return server_round >= self.cluster_round
 
     def find(self) -> tuple[Labels, Labels]:
@@ -95,7 +94,7 @@ class Hierarchical(TwoPhase):
         return self.state.graph.vectors.client_ids, self.state.graph.labels()
 
     def view(self, server_round: int) -> View | None:
-        """Return the communities once there are some."""
+        """Return the communities, None before the clustering."""
         at = self.state.clustered_at
         if at is None:
             return None

@@ -1,4 +1,4 @@
-"""IFCA: several models, and every client takes the one that suits its own data best.
+"""IFCA: several models; every client trains the one with the least loss on its data.
 
 Ghosh et al., NeurIPS 2020, "An efficient framework for clustered federated learning",
 algorithm 1.
@@ -24,10 +24,10 @@ from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
 @dataclass
 class Trial:
-    """What training from one set of first models came to."""
+    """The result of training from one set of initial models."""
 
     loss: float
-    """The usual training loss in the last round of the trial."""
+    """The lower median of the training losses in the last round of the trial."""
     models: Vectors
     """The models after that round (k, d)."""
     choices: dict[int, int]
@@ -36,24 +36,24 @@ class Trial:
 
 @dataclass(kw_only=True)
 class IfcaState(MethodState):
-    """What IFCA must keep."""
+    """The state of IFCA in a checkpoint."""
 
     choices: dict[int, int] = field(default_factory=dict)
     """The model that each client chose when it last trained."""
     tried: list[Trial] = field(default_factory=list)
-    """The trials that are over, while more are to come."""
+    """The completed trials, empty after the last one."""
 
 
 class Ifca(CommunityStrategy):
-    """`communities` models; a sampled client receives all, trains the best and says which.
+    """`communities` models; a sampled client receives all and trains the one with least loss.
 
-    `average=models`: a model becomes the mean of those trained from it, by samples (the
-    paper's option II), or with `rule=median` their median. `average=gradients`: it moves by
-    the sum of its clients' updates over the number of all clients that replied (option I, of
-    which one gradient step is the case E = 1 with one batch). A model that nobody chose stays
-    as it is. With `restarts` the first (restarts + 1) * trial_rounds rounds try that many sets
-    of first models one after another, and training goes on from the set with the least
-    training loss in its last trial round.
+    `average=models`: a model becomes the mean of the models trained from it, weighted by
+    `weighting` (option II of the paper), or with `rule=median` their median. `average=gradients`:
+    a model moves by the sum of its clients' updates divided by the number of all replies
+    (option I; a single gradient step is the case of one epoch with one batch). A model that no
+    client chose does not change. With `restarts`, the first (restarts + 1) * trial_rounds rounds
+    try restarts + 1 sets of initial models one after another; training continues from the set with
+    the least training loss in its last trial round.
     """
 
     state: IfcaState
@@ -82,7 +82,7 @@ class Ifca(CommunityStrategy):
         fresh, initial = self.context.fresh, self.context.initial
         numbers = range(trial * self.count, (trial + 1) * self.count)
         if fresh is None:
-            raise ValueError("IFCA needs ServerContext.fresh to draw its first models; give one")
+            raise ValueError("ServerContext.fresh must be given for IFCA, got None; give one")
         return np.stack([initial if number == 0 else fresh(number) for number in numbers])
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
@@ -95,7 +95,7 @@ class Ifca(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Average what was trained from each model; after a trial, start anew or take the best."""
+        """Average the replies of each model; after a trial, restart or select the best trial."""
         replies = self.receive(server_round, results, failures)
         chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.choices.update(chosen)
@@ -123,17 +123,17 @@ class Ifca(CommunityStrategy):
             return
         losses = [each.loss for each in self.state.tried]
         best = int(np.argmin(losses))
-        kept = self.state.tried[best]
-        self.state.communities, self.state.choices = Communities(kept.models), kept.choices
+        chosen = self.state.tried[best]
+        self.state.communities, self.state.choices = Communities(chosen.models), chosen.choices
         self.state.tried = []
-        self.events.append(Event("restarted", f"first models {best} of losses {losses}"))
+        self.events.append(Event("restarted", f"initial models {best}; training losses {losses}"))
 
     def outcome(self, server_round: int) -> Outcome:
-        """Call the phase `clustered`: there are several models from the start."""
+        """Set the phase to `clustered`, since there are several models from the start."""
         return replace(super().outcome(server_round), phase=CLUSTERED)
 
     def view(self, server_round: int) -> View | None:
-        """Return the models that the clients chose when they last trained."""
+        """Return the model choices of the clients, each from its last training."""
         if not self.state.choices:
             return None
         ids = sorted(self.state.choices)

@@ -1,4 +1,4 @@
-"""Federated k-means: clients cluster their data points together, not their models.
+"""Federated k-means: clients jointly cluster their data points.
 
 Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 2.
 """
@@ -34,13 +34,13 @@ Weigh = Callable[[rules.Shares], rules.Shares]
 CAPPED = "capped"
 WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
 ROUNDING = 1e-6
-"""Relative error of a count that travels as float32."""
+"""Relative error of a count that is sent as float32."""
 PATHS = 2
-"""Dimensions up to which a round's centroids are kept in the records: what can be drawn."""
+"""Up to this dimension, the records contain the centroids of each round, for a figure."""
 
 
 def _function(weighting: str) -> Weigh:
-    """Return the function that a weighting names; raises ValueError where there is none."""
+    """Return the function of a weighting by its name; raises ValueError if there is none."""
     rule = (
         f"one of {CAPPED}, {', '.join(WEIGHTINGS)}, or the dotted name of a function of the counts"
     )
@@ -66,46 +66,46 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 @dataclass
 class Best:
-    """The start whose clients' points were nearest to their centroids, and what it scored."""
+    """The start with the smallest mean distance, and its scores."""
 
     distance: float
     """The mean distance of a point to its centroid."""
     centroids: Centroids
-    """Where the start came to (k, d)."""
+    """The final centroids of the start (k, d)."""
     agreement: dict[str, Any] = field(default_factory=dict)
-    """What was measured of clusters and classes, by name."""
+    """Scores of clusters and classes, by name."""
     accuracy: dict[int, float] = field(default_factory=dict)
-    """The accuracy of each client that was measured."""
+    """The accuracy of each measured client."""
 
 
 @dataclass(kw_only=True)
 class KMeansState(MethodState):
-    """What federated k-means must keep."""
+    """The state of federated k-means in a checkpoint."""
 
     descent: Descent
-    """The centroids of this round and the last, and how far they still move."""
+    """The centroids of this round and of the last round, and their movement."""
     begun: int = 1
-    """The round in which the present start began."""
+    """The round in which the current start began."""
     number: int = 1
-    """The number of the present start."""
+    """The number of the current start."""
     over: bool = False
-    """Whether the present start has come to its end."""
+    """Whether the current start has ended."""
     best: Best | None = None
-    """The best start so far; None: none has been scored."""
+    """The best start so far; None: no start has been scored."""
 
 
 class KMeans(CentroidStrategy):
-    """Clients take `steps` of Lloyd's algorithm, the server a step towards their mean.
+    """Clients run `steps` iterations of Lloyd's algorithm; the server moves towards their mean.
 
-    `weighting=dynamic` weighs a client's centroid by its points nearest to the one that came
-    in (DWF), `capped` likewise, a client at most `engine.sample_cap` times the median client, and
-    `equal` does not (EWF); another name is that of a function of the counts (m, k).
-    `init=kfed` and `kmeans++` take the first round to ask all clients for centroids of their
-    own; `random` starts from those of the network. A start ends after a round that moved the
-    centroids by no more than `tolerance`, or `patience` rounds that moved them no less than
-    any before. With `n_init` above 1, that many starts share the rounds, one after another;
-    after each, all clients score its centroids (the paper's RequestScore) and the best are
-    kept. `only_start` ends after the first round: with `init=kfed` that is k-FED.
+    `weighting=dynamic` weights a client's centroid by its points nearest to the incoming centroid
+    (DWF); `capped` does the same, but limits a client to `engine.sample_cap` times the median
+    client; `equal` uses equal weights (EWF); another name is a function of the counts (m, k).
+    With `init=kfed` and `kmeans++`, all clients send local centroids in the first round of a
+    start; `random` starts from those of the network. A start ends when the smallest movement of
+    the centroids is at most `tolerance`, or after `patience` rounds without a smaller movement.
+    With `n_init` above 1, that many starts share the rounds, one after another; after each start
+    all clients score its centroids (RequestScore in the paper), and the best centroids are used.
+    `only_start` ends the run after the first round; with `init=kfed` this is k-FED.
     """
 
     state: KMeansState
@@ -139,9 +139,9 @@ class KMeans(CentroidStrategy):
         )
 
     def outcome(self, server_round: int) -> Outcome:
-        """Add the movement of the round, and what was measured of clusters and classes.
+        """Add the movement of the round, and the scores of clusters and classes.
 
-        Clients are asked for their scores at the end of each start.
+        Clients evaluate at the end of each start.
         """
         descent, measured = self.state.descent, self.evaluation.scores.agreement
         notes = {"movement": descent.moved, "start": self.state.number, **measured}
@@ -151,18 +151,18 @@ class KMeans(CentroidStrategy):
         return replace(found, notes=notes, measures=self.state.over, finished=self._finished())
 
     def _finished(self) -> bool:
-        """Whether the last start has come to its end, and not only to the end of the rounds."""
+        """Whether the last start has ended by convergence or `only_start`."""
         ended = self.only_start or self._still()
         return self.state.over and self.state.number == self.n_init and ended
 
     def _asks(self, server_round: int) -> bool:
-        """Whether this is the round in which clients give centroids of their own."""
+        """Whether the clients send local centroids in this round."""
         return self.init != "random" and server_round == self.state.begun
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients; all are asked in the round that starts, but by k-FED alone."""
+        """Sample from all clients; select all in the first round of a start, except for k-FED."""
         if self.state.over and self.state.number < self.n_init:
             self._begin(server_round)
         present = list(roster(client_manager).proxies())
@@ -178,7 +178,7 @@ class KMeans(CentroidStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Start from the clients' own centroids, or step towards the mean of their moved ones."""
+        """Start from the clients' local centroids, or move towards the mean of their replies."""
         replies = self.receive(server_round, results, failures)
         centroids, counts = self._centroids(replies.models)
         if self._asks(server_round):
@@ -192,7 +192,7 @@ class KMeans(CentroidStrategy):
         return self.publish(self.state.descent.current), {"train_loss": replies.loss}
 
     def _check_counts(self, model: Vector, samples: int) -> None:
-        """Raise ValueError for counts that are no numbers of points, or of more than there are."""
+        """Raise RejectionError for negative counts, or a sum above the number of samples."""
         counts = model[self.k * self.length :].astype(np.float64)
         if (counts < 0).any():
             raise RejectionError("counts of points", "at least 0", f"{counts.min():g}")
@@ -207,7 +207,10 @@ class KMeans(CentroidStrategy):
         return centroids, models[:, size:].astype(np.float64)
 
     def _first(self, centroids: np.ndarray, counts: np.ndarray) -> Centroids:
-        """Return the first centroids (k, d) from the clients' own; those there are without any."""
+        """Return the initial centroids (k, d) from the clients' local ones.
+
+        If no client has points, these are the current centroids.
+        """
         if not counts.any():
             return self.state.descent.current
         own = [c[n > 0] for c, n in zip(centroids, counts, strict=True) if n.any()]
@@ -222,7 +225,7 @@ class KMeans(CentroidStrategy):
         return found
 
     def _ends(self, server_round: int) -> bool:
-        """Whether this start is over: still, out of its share of the rounds, or k-FED's one."""
+        """Whether this start ends: converged, its share of the rounds used, or `only_start`."""
         last = self.context.rounds * self.state.number // self.n_init
         return self._still() or server_round >= last or self.only_start
 
@@ -245,7 +248,7 @@ class KMeans(CentroidStrategy):
         results: EvaluateReplies,
         failures: EvaluateFailures,
     ) -> tuple[float | None, dict[str, Scalar]]:
-        """Score the centroids; at the end of a start, keep the best ones so far."""
+        """Score the centroids; at the end of a start, store the best ones so far."""
         found = super().aggregate_evaluate(server_round, results, failures)
         state, scores = self.state, self.evaluation.scores
         if not state.over or self.n_init == 1:

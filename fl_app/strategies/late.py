@@ -1,6 +1,6 @@
 """Late clustering: FedAvg, then the communities of the clients' models, once.
 
-The reference of Bettinelli et al., IEEE Big Data 2024, for discovering during training.
+The reference method in Bettinelli et al., IEEE Big Data 2024, for discovery during training.
 """
 
 from dataclasses import dataclass
@@ -31,16 +31,16 @@ from fl_app.types import Labels, Participation, PositiveInt, Vector
 
 @dataclass(kw_only=True)
 class LateState(TwoPhaseState):
-    """What late clustering must keep."""
+    """The state of late clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The last model of each client up to the clustering, and the distances among them."""
+    """The last model of each client up to the clustering, and their distances."""
     round: int = 0
     """The last round whose models are in `graph`."""
 
 
 class Late(TwoPhase):
-    """As FLIC, with the similarity of community discovery: of last models, not of updates."""
+    """Like FLIC, but with the similarity of community discovery, of last models."""
 
     state: LateState
     graph_use = GraphUse(
@@ -76,16 +76,16 @@ class Late(TwoPhase):
         self._found: tuple[int, Labels, Labels] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
-        """Refuse a model that no distance can be measured from."""
+        """Raise ValueError for a model without a finite distance to itself."""
         check_distance(self.between, model, self.context.layout)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Keep each client's last model."""
+        """Store each client's last model."""
         self.state.round = server_round
         put_models(self.state.graph, server_round, replies, self.cohort.odd_updates, self.part)
 
     def is_due(self, server_round: int) -> bool:
-        """After `cluster_round`."""
+        """Whether `cluster_round` is reached."""
         return server_round >= self.cluster_round
 
     def find(self) -> tuple[Labels, Labels]:
@@ -98,7 +98,7 @@ class Late(TwoPhase):
         return self._found[1:]
 
     def view(self, server_round: int) -> View | None:
-        """Return the communities, or, before clustering, those that would be found now."""
+        """Return the communities, or before the clustering those that would be found now."""
         every, at = self.context.look_ahead_every, self.state.clustered_at
         unseen = at is None and (every == 0 or server_round % every)
         if unseen or not len(self.state.graph.vectors):

@@ -1,4 +1,4 @@
-"""How good the models are for the clients: which are sent to whom, and what comes back."""
+"""The evaluation of models by the clients: requests and scores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,41 +24,41 @@ Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
 PREFIX = "evaluation: "
-"""Begins the reason of a rejection in an evaluation."""
+"""Prefix of the reason of a rejected evaluation."""
 
 
 @dataclass
 class Scores:
-    """What clients answered in one evaluation, each by client id."""
+    """The scores of one evaluation by client id."""
 
     accuracy: dict[int, float] = field(default_factory=dict)
-    """Of the model that the client uses."""
+    """The accuracy of the model that the client uses."""
     global_accuracy: dict[int, float] = field(default_factory=dict)
     """Of the global model."""
     attack_success: dict[int, float] = field(default_factory=dict)
     """How often the model answered as the attack wants it to."""
     assigned: dict[int, int] = field(default_factory=dict)
-    """The row of the model that a client chose, where it had a choice."""
+    """The row of the model that a client chose, if it had a choice."""
     answers: list[EvaluationAnswer] = field(default_factory=list)
     """All answers."""
     agreement: dict[str, Any] = field(default_factory=dict)
-    """What all answers together tell, by name; for methods that cluster points."""
+    """Scores over all answers by name, for methods that cluster points."""
 
     @property
     def metrics(self) -> dict[str, Scalar]:
-        """What Flower reports of an evaluation."""
+        """The metrics of an evaluation for Flower."""
         values = list(self.accuracy.values())
         return {"accuracy": float(np.mean(values))} if values else {}
 
     def remove(self, client_id: int) -> None:
-        """Forget all that a client answered."""
+        """Remove all answers of a client."""
         self.answers = [each for each in self.answers if each.client_id != client_id]
         for by_client in (self.accuracy, self.global_accuracy, self.attack_success, self.assigned):
             by_client.pop(client_id, None)
 
 
 class ModelEvaluation:
-    """The evaluation of a round: its questions, and the scores of the clients that answer.
+    """The evaluation of a round: its questions, and the scores of the clients.
 
     `check` may raise ValueError for an answer that the method cannot use.
     """
@@ -71,7 +71,7 @@ class ModelEvaluation:
         self._choosing: set[int] = set()
 
     def begin(self) -> None:
-        """Forget the evaluation before."""
+        """Clear the last evaluation."""
         self.scores, self._asked, self._choosing = Scores(), {}, set()
 
     def ask(
@@ -82,7 +82,7 @@ class ModelEvaluation:
         known: Roster,
         global_model: Vector | None,
     ) -> Instructions:
-        """Return the messages: each client scores the models (m, d) of its rows and the global."""
+        """Return the messages: each client scores models (m, d) of its rows and the global one."""
         self.begin()
         encoded = {
             row: encode(models[row]) for row in sorted({r for _, rows in offers for r in rows})
@@ -91,7 +91,7 @@ class ModelEvaluation:
             encoded[GLOBAL] = encode(global_model)
         instructions: Instructions = []
         for client_id, rows in offers:
-            proxy = known.proxy(client_id)  # one that has left since fails, by name
+            proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             choose = len(rows) > 1
             if choose:
                 self._choosing.add(client_id)
@@ -103,13 +103,13 @@ class ModelEvaluation:
         return instructions
 
     def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
-        """Make `scores` what the trusted replies say."""
+        """Set `scores` from the valid replies."""
         self._rejections.add_failed(failures, PREFIX)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
         self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
 
     def reject(self, client: int | str, error: RejectionError) -> None:
-        """Note that an answer of a client is not used."""
+        """Record that an answer of a client is rejected."""
         self._rejections.add(client, f"{PREFIX}{error}")
 
     def _read(self, reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
@@ -123,12 +123,12 @@ class ModelEvaluation:
         self.reject(self._named(key[0]), error)
 
     def _named(self, cid: str) -> int | str:
-        """Return the client behind a node, or the node where it was not asked."""
+        """Return the client of a node, or the node itself if it was not asked."""
         clients = (each.client_id for (node, _), each in self._asked.items() if node == cid)
         return next(clients, f"node {cid}")
 
     def _scores(self, answers: list[EvaluationAnswer]) -> Scores:
-        """Of several models of a client that with the least loss on its training data wins."""
+        """Return the scores; each client uses its model with the least training loss."""
         best: dict[int, EvaluationAnswer] = {}
         of_global = {e.client_id: e.accuracy for e in answers if e.community == GLOBAL}
         for each in sorted(answers, key=_by_client_and_loss):
@@ -148,7 +148,7 @@ class ModelEvaluation:
 
 
 def community(reply: EvaluateRes) -> int:
-    """Return the question that an evaluation answers, as `ClientMessenger` notes it."""
+    """Return the community of a reply, which `ClientMessenger` copies from the request."""
     try:
         found = trusted(_community, reply)
     except RejectionError:

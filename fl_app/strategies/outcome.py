@@ -1,4 +1,4 @@
-"""What a strategy has come to after a round: what loop, records and privacy budget read."""
+"""The outcome of a strategy after a round, for the loop, the records and the privacy budget."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from fl_app.strategies.model_evaluation import Scores
 from fl_app.types import Labels, Matrix, Vector, Vectors
 
 FEDERATED, CLUSTERED = "federated", "clustered"
-"""Phases: one model for all clients, or one for each community."""
+"""Phases: one model for all clients, or one per community."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The communities as the server sees them after a round, for records and figures.
+    """The communities after a round, for records and figures.
 
-    `labels` (n,) of `client_ids` (n,); `similarity` (n, n) that they were found in, and
-    `distance` (n, n) where it is not just `2 - similarity`.
+    `labels` (n,) of `client_ids` (n,); the `similarity` (n, n) in which they were found, and the
+    `distance` (n, n) if it is not just `2 - similarity`.
     """
 
     client_ids: Labels
@@ -28,7 +28,7 @@ class View:
 
     @property
     def affinity(self) -> Matrix | None:
-        """The similarity of the clients (n, n), or where there is none -distance."""
+        """The similarity of the clients (n, n), or -distance if there is none."""
         if self.similarity is None and self.distance is not None:
             return -self.distance
         return self.similarity
@@ -36,7 +36,7 @@ class View:
 
 @dataclass
 class Event:
-    """Something that happened once and belongs in the records; `clients` it happened to."""
+    """An event of a round for the records, with the affected `clients`."""
 
     kind: str
     detail: str
@@ -45,46 +45,46 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a strategy has come to after a round; its parts are valid until the next round."""
+    """The outcome of a strategy after a round; its parts are valid until the next round."""
 
     models: Vectors
     """The models of the communities (k, d)."""
     members: Mapping[int, int]
     """The row of the model of each client that belongs to a community."""
     global_model: Vector | None
-    """The model (d,) of all clients beside those of the communities, where there is one."""
+    """The model (d,) of all clients in addition to the community models, if there is one."""
     removed: Mapping[int, int]
-    """The clients that train no more, each with the round in which it was removed."""
+    """The clients removed from training, each with the round of its removal."""
     phase: str
     """FEDERATED or CLUSTERED."""
     view: View | None
-    """The communities, or those that would be found now; None: nothing to show."""
+    """The communities, or those that would be found now; None: there are none to show."""
     events: Sequence[Event]
-    """What happened in this round."""
+    """The events of this round."""
     cohort: Sequence[int]
     """The clients that were asked to train."""
     rejected: Mapping[int | str, str]
-    """The clients whose replies were not used, and why."""
+    """The clients whose replies were rejected, with the reasons."""
     dominance: Mapping[int, float]
-    """The clients that hold more than half of the weight of their community: their shares."""
+    """The clients with more than half of the weight of their community, with their shares."""
     odd_updates: Mapping[int, float]
-    """The clients whose update was far longer or shorter than usual: its norm in usual ones."""
+    """The clients with an odd update, with its norm as a multiple of the usual norm."""
     metrics: Mapping[int, Mapping[str, float]]
-    """Numbers by name that clients sent beside their models."""
+    """Numbers by name that clients sent with their models."""
     training_s: float
-    """Seconds that all clients together trained."""
+    """Sum of the training times of all clients in seconds."""
     scores: Scores
-    """What the clients measured; empty where they were not asked."""
+    """The scores of the clients; empty if they did not evaluate."""
     step: float | None
     """Norm of the movement of the models over the norm of the models; None: not measured."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Further values of the round for the records, JSON all of them."""
+    """Further JSON values of the round for the records."""
     stability: float | None = None
-    """How far training still moves, where the method measures it."""
+    """The stability criterion, if the method has one."""
     measures: bool = False
-    """Whether the clients should be asked for their accuracy after this round in any case."""
+    """Whether the clients must evaluate after this round in any case."""
     finished: bool = False
-    """Whether further rounds would change nothing."""
+    """Whether further rounds would have no effect."""
 
     @property
     def assignment(self) -> dict[int, int]:
@@ -94,9 +94,9 @@ class Outcome:
         return {**self.members, **self.scores.assigned}
 
     def suspects(self, benign: Callable[[Vectors, Labels], set[int]]) -> set[int]:
-        """Return the clients outside of the communities that `benign` names, and the removed.
+        """Return the clients outside of the benign communities, and the removed clients.
 
-        `benign` gives rows of the models (k, d) from these and the communities' sizes (k,).
+        `benign` returns rows of models (k, d), from these and the sizes (k,) of the communities.
         """
         if not self.members:
             return set(self.removed)

@@ -1,4 +1,4 @@
-"""The trusted replies of a round, and the failures beside them."""
+"""The valid replies of a round, and its failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from fl_app.ingress.fits import FitAnswer
 from fl_app.types import Labels, Vectors, Weights
 
 FAR = 100.0
-"""Multiple of the usual loss beyond which a loss says no more."""
+"""Larger losses are limited to this multiple of the usual loss."""
 
 
 @dataclass(frozen=True)
 class Replies:
     """The valid replies of a round, sorted by client id.
 
-    `models` (n, d) as returned, valid until the next round; `starts` (n,) row of the model
-    each client received; `samples` (n,) training samples; `losses` (n,) mean training loss;
-    `weights` (n,) by which the clients enter a mean, from their samples.
+    `models` (n, d) are valid until the next round; `starts` (n,) row of the model that each client
+    trained; `samples` (n,) training samples; `losses` (n,) mean training loss; `weights` (n,)
+    weights of the clients in a mean.
     """
 
     client_ids: Labels
@@ -31,7 +31,7 @@ class Replies:
 
     @classmethod
     def of(cls, answers: Sequence[FitAnswer], models: Vectors, weights: Weights) -> "Replies":
-        """Return the replies of these answers, whose models (n, d) were copied."""
+        """Return the replies of these answers, with copies of their models (n, d)."""
         return cls(
             client_ids=np.array([each.client_id for each in answers], int),
             models=models,
@@ -43,9 +43,9 @@ class Replies:
 
     @property
     def loss(self) -> float:
-        """Training loss over the cohort, each client by its weight.
+        """Weighted mean of the training losses of the cohort.
 
-        A loss counts as FAR times the usual one at most: a liar's does not hide the others'.
+        Losses are limited to FAR times the usual loss, so that a wrong report has little effect.
         """
         usual = self.usual_loss
         most = FAR * usual if usual > 0 else np.inf
@@ -53,16 +53,16 @@ class Replies:
 
     @property
     def usual_loss(self) -> float:
-        """The lower median of the losses: a minority of clients cannot move it far."""
+        """The lower median of the losses, which a minority of clients cannot change much."""
         return lower_median(self.losses)
 
 
 class TooFewRepliesError(RuntimeError):
-    """A round brought fewer valid replies than `engine.min_success`."""
+    """A round has fewer valid replies than `engine.min_success`."""
 
 
 class LostRepliesError(TooFewRepliesError):
-    """Too few valid replies, and some of those that lack are of clients that were lost."""
+    """Too few valid replies, and some clients were lost."""
 
 
 class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results and failures)
@@ -75,15 +75,15 @@ class ClientFailure(Exception):  # noqa: N818  (Flower's name for it: results an
 
 
 class LostClient(ClientFailure):
-    """A client whose node is gone, or did not answer in time: it may come back."""
+    """A client whose node is gone or did not answer in time; it may come back."""
 
 
 class RejectedReply(ClientFailure):
-    """A reply so malformed that it could not be handed to the strategy."""
+    """A malformed reply, which the strategy cannot receive."""
 
 
 def too_few(error: TooFewRepliesError, failures: Sequence[ClientFailure]) -> TooFewRepliesError:
-    """Return the error with the names of those who failed; of its own kind where some were lost."""
+    """Return the error with the failures; a LostRepliesError if some clients were lost."""
     named = "; ".join(str(failure) for failure in failures) or "none"
     lost = any(isinstance(failure, LostClient) for failure in failures)
     kind = LostRepliesError if lost else TooFewRepliesError

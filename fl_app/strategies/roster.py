@@ -1,7 +1,7 @@
-"""The clients as the strategies know them: by a stable client id, not by Flower's node id.
+"""The clients by a stable client id instead of Flower's node id.
 
-A node id is random per simulation run; the client id is the partition id in simulation and
-the configured one in deployment. It is asked for once per node, in one batched message.
+A node id is random in each simulation. The client id is the partition id in a simulation and the
+configured id in a deployment. Each node sends it in its introduction.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ log = getLogger(__name__)
 
 
 class Roster(SimpleClientManager):
-    """Flower's client manager, with the identity of each node beside its proxy."""
+    """Flower's client manager, with the identity of each node.
+
+    A doubted node must introduce itself again before it is used.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,12 +29,12 @@ class Roster(SimpleClientManager):
         self._holders: dict[int, ClientProxy] = {}
         self._doubted: set[str] = set()
         self.absent: frozenset[int] = frozenset()
-        # another object whenever a node comes, goes or says who it is: `_sorted` is then of old
+        # replaced whenever nodes change; then `_sorted` is outdated
         self._present = object()
         self._sorted: tuple[object, dict[int, ClientProxy]] = object(), {}
 
     def register(self, client: ClientProxy) -> bool:
-        """Take up a node; Flower does so from a thread of its own."""
+        """Add a node; Flower calls this in a separate thread."""
         new = super().register(client)
         if client.cid in self._identities:
             self._doubted.add(client.cid)
@@ -39,23 +42,23 @@ class Roster(SimpleClientManager):
         return new
 
     def unregister(self, client: ClientProxy) -> None:
-        """Drop a node that is gone."""
+        """Remove a node that is gone."""
         super().unregister(client)
         self._present = object()
 
     def doubt(self, client: ClientProxy) -> None:
-        """Leave a node out until it says again who it is: it did not answer."""
+        """Exclude a node that did not answer until it introduces itself again."""
         if client.cid in self._identities:
             self._doubted.add(client.cid)
             self._present = object()
 
     def strangers(self) -> list[ClientProxy]:
-        """Return the connected nodes that have to say who they are, for the first time or again."""
+        """Return the connected nodes that must introduce themselves, also again if doubted."""
         known = self._identities.keys() - self._doubted
         return [proxy for cid, proxy in list(self.all().items()) if cid not in known]
 
     def introduce(self, proxy: ClientProxy, identity: Identity) -> bool:
-        """Note who a node is; return False for a client id that another live node holds."""
+        """Store the identity of a node; return False if another live node has this client id."""
         holder = self._holders.get(identity.client_id)
         if holder is not None and holder.cid != proxy.cid and holder.cid in self.clients:
             return False
@@ -72,10 +75,10 @@ class Roster(SimpleClientManager):
     def proxies(self) -> Mapping[int, ClientProxy]:
         """Return the connected clients by client id, in the order of the ids.
 
-        Without those that are `absent`, by a schedule of who joins, leaves and is away.
+        Clients in `absent` are excluded.
         """
-        present, (seen, connected) = self._present, self._sorted
-        if seen is not present:  # sorting a hundred thousand takes half a second
+        present, (known, connected) = self._present, self._sorted
+        if known is not present:  # sorting a hundred thousand takes half a second
             nodes = [(self.client_id(proxy), proxy) for proxy in list(self.clients.values())]
             nodes.sort(key=itemgetter(0))
             doubted = self._doubted.copy()
@@ -91,34 +94,34 @@ class Roster(SimpleClientManager):
         return -1 if identity is None else identity.client_id
 
     def proxy(self, client_id: int) -> ClientProxy:
-        """Return the node that last said it is this client, whether it is still there or not."""
+        """Return the last node that introduced itself as this client, connected or not."""
         return self._holders[client_id]
 
     def samples(self, client_id: int) -> int:
-        """Return how many training samples a client said it has."""
+        """Return the number of training samples in a client's introduction."""
         return self._identities[self._holders[client_id].cid].samples
 
     def lost(self, clients: int) -> list[int]:
-        """Return which of so many clients should be there by the schedule and are not connected."""
+        """Return which of `clients` clients are neither connected nor absent by the schedule."""
         present = self.proxies().keys()
         if len(present) + len(self.absent) >= clients:
             return []
         return sorted(set(range(clients)) - present - self.absent)
 
     def malicious(self) -> set[int]:
-        """Return the clients that attack, as a simulation knows them: for metrics alone."""
+        """Return the malicious clients of a simulation; used only for metrics."""
         return {who.client_id for who in self._identities.values() if who.malicious}
 
     def groups(self) -> dict[int, int]:
-        """Return the planted group of every client that said one: for metrics alone."""
+        """Return the planted group of every client that sent one; used only for metrics."""
         return {who.client_id: who.group for who in self._identities.values() if who.group >= 0}
 
 
 def roster(client_manager: ClientManager) -> Roster:
-    """Return the client manager as the roster that our loop hands in."""
+    """Return the client manager as the Roster of `RoundLoop`; raises TypeError for another."""
     if not isinstance(client_manager, Roster):
         raise TypeError(
-            f"expected a Roster, got {type(client_manager).__name__}; "
-            "return ServerAppComponents(server=RoundLoop(...)) so that clients are known by id"
+            f"the client manager must be a Roster, got {type(client_manager).__name__}; "
+            "return ServerAppComponents(server=RoundLoop(...))"
         )
     return client_manager

@@ -1,4 +1,4 @@
-"""Which clients train and which are measured in a round, drawn by keyed generators."""
+"""Samples the clients that train or evaluate in a round, by keyed generators."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class CohortSampler:
 def draw_at_most(
     most: int | None, client_ids: Sequence[int], *, seed: int, server_round: int
 ) -> list[int]:
-    """Return `most` of the client ids to be measured, drawn anew each round; None: all."""
+    """Return `most` client ids for an evaluation, with a new draw each round; None: all."""
     if most is None or len(client_ids) <= most:
         return list(client_ids)
     draw = generator(seed, purpose="sample evaluation", round=server_round)

@@ -1,4 +1,4 @@
-"""What every strategy receives from the wiring."""
+"""The arguments that every strategy receives."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
 
 RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
-"""Aggregation rules by the name that a configuration gives them."""
+"""Aggregation rules by their name in the configuration."""
 
 
 def largest(models: Vectors, sizes: Labels) -> set[int]:
@@ -22,13 +22,13 @@ def largest(models: Vectors, sizes: Labels) -> set[int]:
 
 
 def in_memory(*, length: int, whole: bool) -> VectorBackend:
-    """Return a backend that is exact, whatever lies there."""
+    """Return an exact backend in memory."""
     return InMemory()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerContext:
-    """What the wiring hands to every strategy; `initial` is the first model (d,)."""
+    """The arguments that every strategy receives; `initial` is the first model (d,)."""
 
     seed: int
     rounds: int
@@ -38,18 +38,18 @@ class ServerContext:
     evaluate_every: int
     evaluate_at_most: int | None = None
     largest_update: float | None = None
-    """Times the usual norm of a round's updates beyond which an update is rejected; None: off."""
+    """Updates above this multiple of the usual norm are rejected; None: off."""
     clip_update: float | None = None
-    """Times the usual norm of a round's updates to which longer ones are shortened; None: off."""
+    """Updates above this multiple of the usual norm are shortened; None: off."""
     sample_cap: float = inf
-    """Times the median of a round's samples that a client may weigh, with weighting=capped."""
+    """Largest weight of a client as a multiple of the median samples, with weighting=capped."""
     detection: CommunityDetection = field(default_factory=CommunityDetection)
     vector_backend: Callable[..., VectorBackend] = in_memory
-    """Makes an empty backend for vectors of `length` numbers that are read back if `whole`."""
+    """Creates an empty backend for vectors (length,); `whole`: the vectors themselves are read."""
     look_ahead_every: int = 1
     benign: Callable[[Vectors, Labels], set[int]] = largest
-    """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""
+    """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None
-    """Draws first models beyond `initial`, by number: for methods that start from several."""
+    """Draws further initial models by number, for methods that start from several."""
     union: Callable[[], np.ndarray] | None = None
-    """Brings all clients' training points (p, d) together, where a simulation has them."""
+    """Returns the training points (p, d) of all clients, in a simulation."""

@@ -1,4 +1,4 @@
-"""The state of a method: one dataclass that one function saves and one function loads."""
+"""The state of a method: one dataclass, with a function to save and one to load it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -21,7 +21,7 @@ import numpy as np
 from fl_app.types import Vector, Vectors
 
 PLAIN = (int, str, bool, NoneType)
-"""Types that JSON holds as they are: a dict of as many as there are clients takes a shortcut."""
+"""Types that JSON stores unchanged; they are saved without recursion, which is faster."""
 SCALARS = (int, float, str, bool)
 
 
@@ -33,50 +33,49 @@ class Persistent(Protocol):
         """Return the whole content as arrays by name."""
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take over what `arrays` returned; called on an empty object of the same settings."""
+        """Restore what `arrays` returned; called on an empty object with the same settings."""
 
 
 @dataclass
 class Communities:
-    """The models of the communities, and which client receives which."""
+    """The models of the communities, and the assignment of clients to them."""
 
     models: Vectors
     """One row per community (k, d)."""
     members: dict[int, int] = field(default_factory=dict)
-    """The row of each client that belongs to a community; the others receive the only model, or
-    try all of them."""
+    """The row of each client in a community; other clients receive all models, which may be one."""
 
     @classmethod
     def of(cls, initial: Vector) -> Self:
-        """Return a single community with the first model (d,), without members."""
+        """Return a single community with the initial model (d,), without members."""
         return cls(initial[None, :].copy())
 
     def rows_for(self, client_id: int) -> Sequence[int]:
-        """Return the rows of the models that a client may receive."""
+        """Return the rows of the models that a client receives."""
         row = self.members.get(client_id)
         return range(len(self.models)) if row is None else (row,)
 
 
 @dataclass(kw_only=True)
 class MethodState:
-    """What every method must keep over a crash; a method adds fields of its own.
+    """The state of every method in a checkpoint; a method adds its own fields.
 
-    A field is an array, a JSON value, a dataclass of fields, a `Persistent` object, or a dict,
-    list or set of those that are not `Persistent`. The keys of a dict are str or int.
+    A field is an array, a JSON value, a dataclass of such fields, a `Persistent` object, or a
+    dict, list or set of values that are not `Persistent`. The keys of a dict are str or int.
     """
 
     communities: Communities
     """Models of the communities and their members."""
     global_model: Vector | None = None
-    """The model (d,) of all clients beside those of the communities; None: there is none."""
+    """The model (d,) of all clients in addition to the community models; None: there is none."""
     removed: dict[int, int] = field(default_factory=dict)
-    """The clients that train no more, each with the round in which it was removed."""
+    """The clients removed from training, each with the round of its removal."""
 
 
 def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of a state by name, and its JSON values by field.
 
-    An infinite float is saved as text, for which JSON has no number.
+    An infinite float is saved as text, since JSON has no number for it.
     """
     arrays: dict[str, np.ndarray] = {}
     return arrays, _saved(state, "", arrays)
@@ -109,7 +108,7 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def load(state: Any, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-    """Take over in `state`, as a method creates it, what `save` returned.
+    """Load into `state`, as a method creates it, what `save` returned.
 
     Raises ValueError for a field that is missing from `values`.
     """
@@ -124,7 +123,7 @@ def _load_fields(
         if each.name not in values:
             raise ValueError(
                 f"the checkpoint has no field {_inside(name, each.name)!r} of "
-                f"{type(target).__name__}; go on with the program that wrote it"
+                f"{type(target).__name__}; resume with the version that wrote it"
             )
         inside, now = _inside(name, each.name), getattr(target, each.name)
         if isinstance(now, Persistent):
@@ -142,8 +141,8 @@ def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) 
         return np.array(arrays[name])
     if value is None and _part(arrays, name):
         raise TypeError(
-            f"{name!r} must be a field that the method creates, and not optional or part of a list "
-            "or dict: only such an object can load itself"
+            f"{name!r} must be a field that the method creates, not optional and not part of a "
+            "list or dict; otherwise it cannot be loaded"
         )
     if value is None or hint is Any:
         return value

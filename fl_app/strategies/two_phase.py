@@ -1,4 +1,4 @@
-"""Methods that train one model first, cluster the clients once, then train one model each."""
+"""Methods that first train one model, cluster the clients once, and train one per community."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
@@ -20,26 +20,25 @@ from fl_app.types import Labels
 
 @dataclass(kw_only=True)
 class TwoPhaseState(MethodState):
-    """What such a method must keep."""
+    """The state of such a method in a checkpoint."""
 
     clustered_at: int | None = None
     """The round after which the clients were clustered; None: not yet."""
 
 
 class TwoPhase(CommunityStrategy):
-    """`federated` up to the clustering round, then `clustered`: FedAvg inside each community.
+    """`federated` up to the clustering round, then `clustered`: FedAvg in each community.
 
-    A method says what it remembers of the replies, when clustering is due, and which
-    communities it finds. Clients that are no nodes then, since they were never sampled, try
-    every community's model on their own training data whenever accuracy is measured, and
-    take the best.
+    A method defines what it stores of the replies, when it clusters, and how it finds
+    communities. Clients that were never sampled before belong to no community. In every
+    evaluation they try all community models on their training data and choose the best one.
     """
 
     state: TwoPhaseState
 
     @abstractmethod
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Keep what clustering will need, before the replies are aggregated."""
+        """Store what the clustering needs, before the replies are aggregated."""
 
     @abstractmethod
     def is_due(self, server_round: int) -> bool:
@@ -47,12 +46,12 @@ class TwoPhase(CommunityStrategy):
 
     @abstractmethod
     def find(self) -> tuple[Labels, Labels]:
-        """Return the sorted ids of the clients that are known (n,), and their communities (n,)."""
+        """Return the sorted ids of the known clients (n,), and their communities (n,)."""
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample among all clients, or, once clustered, inside each community."""
+        """Sample from all clients, or after the clustering from each community."""
         present = list(roster(client_manager).proxies())
         if self.state.clustered_at is None:
             cohort = self.sampler.draw(server_round, present, "all")
@@ -70,7 +69,7 @@ class TwoPhase(CommunityStrategy):
         results: FitReplies,
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Remember, aggregate per community, cluster when it is time."""
+        """Store the replies, aggregate per community, and cluster if it is due."""
         replies = self.receive(server_round, results, failures)
         if self.state.clustered_at is None:
             self.remember(server_round, replies)
@@ -80,12 +79,12 @@ class TwoPhase(CommunityStrategy):
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def outcome(self, server_round: int) -> Outcome:
-        """Measure at the clustering round too: accuracy before is the global model's there."""
+        """Request an evaluation at the clustering round, for the accuracy before clustering."""
         measures = server_round == self.state.clustered_at
         return replace(super().outcome(server_round), measures=measures)
 
     def _cluster(self, server_round: int) -> None:
-        """Split the clients into communities; each starts from the global model."""
+        """Split the clients into communities, whose models start from the global model."""
         ids, labels = self.find()
         models = np.repeat(self.state.communities.models[:1], labels.max() + 1, axis=0)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))

@@ -88,7 +88,7 @@ def test_clients_and_labels_that_are_none_are_refused() -> None:
         attacks.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
     with pytest.raises(ValueError, match=r"attack\.source must be below the 10 classes, got 10"):
         attacks.LabelFlip(source=10).check(clients=5, classes=10)
-    with pytest.raises(ValueError, match="needs a loyal client to know of, but all 5"):
+    with pytest.raises(ValueError, match="needs at least one loyal client, but all 5"):
         attacks.FullKnowledge(share=1.0).check(clients=5, classes=10)
 
 

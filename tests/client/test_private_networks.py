@@ -40,7 +40,7 @@ def _fit(config: Config) -> tuple[Layout, np.ndarray, np.ndarray]:
         ("instance_norm", r"0\.running_mean, 0\.running_var"),
         ("moving_average", r"2\.average"),
         ("teacher", r"2\.followed"),
-        ("stateful", "answers the same batch differently"),
+        ("stateful", "whose output for the same batch varies"),
     ],
 )
 def test_a_network_that_shows_samples_is_refused_by_name(network: str, named: str) -> None:
@@ -131,5 +131,5 @@ def test_local_privacy_refuses_a_buffer_that_noise_may_break() -> None:
 def test_a_network_with_nothing_to_train_or_other_constants_each_time_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="at least one trainable parameter, got none"):
         _config("nothing_trainable")
-    with pytest.raises(ConfigError, match=r"must be the same whenever .* got 2\.noise"):
+    with pytest.raises(ConfigError, match=r"must be equal each time .* got 2\.noise"):
         _config("drawn_by_numpy")

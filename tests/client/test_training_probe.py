@@ -127,7 +127,7 @@ def test_trying_a_network_leaves_no_trace_in_buffers_hooks_and_the_global_genera
         (nn.Linear(5, 2), r"random images of shape \(3, 1, 8, 8\), got RuntimeError"),
         (nn.Sequential(nn.Flatten(2), nn.LSTM(64, 2)), "got tuple for 3 samples"),
         (nn.Sequential(nn.Flatten(0), nn.Linear(192, 2)), r"got \(2,\) for 3 samples"),
-        (user.stateful(SHAPE, CLASSES), "answers the same batch differently"),
+        (user.stateful(SHAPE, CLASSES), "whose output for the same batch varies"),
     ],
 )
 def test_a_network_that_cannot_be_tried_is_an_error_that_says_why(

@@ -74,7 +74,7 @@ def test_clusters_one_apart_are_dealt_whole_far_from_the_origin(offset: float) -
 
 
 def test_more_clusters_than_points_are_refused() -> None:
-    with pytest.raises(ValueError, match="800 clusters need as many points, the data set has 1438"):
+    with pytest.raises(ValueError, match="need at least 800 points, the data set has 1438"):
         half_iid(digits(seed=0), seed=0, clients=800)
 
 
@@ -103,10 +103,10 @@ def test_tables_without_names_or_classes_or_points(tmp_path: Path) -> None:
     [
         (None, {}, r"no table at .*points.csv: expected .* point data.root"),
         ("a,b\n1,two\n", {}, r"no table at .*comma-separated numbers"),
-        ("a,b\n1,nan\n", {}, "must hold finite numbers only"),
+        ("a,b\n1,nan\n", {}, "must contain only finite numbers"),
         ("a,b\n1,2\n", {"label": "c", "classes": 2}, r"data.label must name a column .*'a', 'b'"),
         ("a,b\n1,2\n", {"label": "b", "classes": 2}, r"whole numbers in 0..1, got 2..2"),
-        ("a,b\n1,2\n", {"label": "b"}, "go together"),
+        ("a,b\n1,2\n", {"label": "b"}, "must be given together"),
     ],
 )
 def test_a_table_of_another_form_is_refused(
@@ -165,7 +165,7 @@ def test_femnist_comes_through_flwr_datasets_by_name(monkeypatch: pytest.MonkeyP
     assert (data.shape, data.classes) == ((1, 28, 28), 62)
     assert (len(data.train_labels), len(data.test_labels)) == (80, 20)
     assert (data.train_images[:, 0, 0, 0] % 62 == data.train_labels).all()
-    with pytest.raises(DataError, match="which has image, character; name two"):
+    with pytest.raises(DataError, match="which has image, character; use two"):
         hub(name="flwrlabs/femnist", label="digit", seed=0)
 
 

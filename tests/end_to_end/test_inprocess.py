@@ -216,7 +216,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
     folder = tmp_path / "run"
     done = _spoilt_run(folder, kept, 2, spoil)
     assert done.returncode == 0, done.stderr
-    assert "no checkpoint of round 4, the run goes on" in done.stderr
+    assert "no checkpoint of round 4; the run continues" in done.stderr
     assert reason in done.stderr
     assert done.stderr.count("no checkpoint of") == 1
     _assert_same_run(whole, folder)
@@ -348,7 +348,7 @@ def test_too_few_replies_stop_the_run_with_a_checkpoint_and_the_names(tmp_path: 
     options = ["strategy.participation=1", "engine.min_success=8"]
     done = _broken_run(folder, "()", *options)
     assert done.returncode == 1
-    assert "round 2 brought 7 valid replies of 8 asked" in done.stderr
+    assert "must have at least engine.min_success=8 valid replies, got 7 of 8" in done.stderr
     assert "client 3: RuntimeError: out of memory" in done.stderr
     assert _summary(folder)["status"] == "failed"
     assert (folder / "checkpoint" / "checkpoint.safetensors").exists()

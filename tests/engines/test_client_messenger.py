@@ -401,7 +401,7 @@ def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
     outside = messenger.introduce()
     assert outside.failed == {"node 103": "gone"}
     assert list(outside.rejected) == ["node 102"]
-    assert "partition-id of its own" in outside.rejected["node 102"]
+    assert "a different partition-id" in outside.rejected["node 102"]
     assert outside.answered == 2
     known.unregister(known.all()["103"])
     grid.answers[102] = trains(2)

@@ -90,7 +90,7 @@ def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
     second.restore(records)
     assert second.releases == first.releases
     assert second.bound == first.bound
-    with pytest.raises(ValueError, match="a run keeps its kind of privacy"):
+    with pytest.raises(ValueError, match="must keep its kind of privacy"):
         second.restore([{"round": 3, "privacy": None}])
 
 

@@ -29,7 +29,7 @@ def test_one_community_for_all_agrees_no_better_than_chance() -> None:
 
 
 def test_nobody_agrees_with_nothing() -> None:
-    with pytest.raises(ValueError, match="of one length of at least 1, got 0 and 0"):
+    with pytest.raises(ValueError, match="the same length of at least 1, got 0 and 0"):
         pure_share(LABELS[:0], GROUPS[:0])
 
 

@@ -83,7 +83,7 @@ def test_beyond_its_memory_auto_keeps_whole_vectors_on_disk() -> None:
     options = {"memory_gb": 4.0, "dimension": 16384, "seed": 0, "whole": True}
     assert isinstance(choose("auto", clients=1000, length=1_663_370, **options), OnDisk)
     assert isinstance(choose("auto", clients=100, length=1_663_370, **options), InMemory)
-    with pytest.raises(ValueError, match="store=sketch has no vectors to read back"):
+    with pytest.raises(ValueError, match="store must keep whole vectors, got sketch"):
         choose("sketch", clients=100, length=1_663_370, **options)
 
 
@@ -116,7 +116,7 @@ def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None
 def test_disk_is_full_at_its_capacity() -> None:
     backend = OnDisk(capacity=1)
     backend.put(0, np.ones(3, np.float32))
-    with pytest.raises(ValueError, match="room for 1 clients"):
+    with pytest.raises(ValueError, match="must have at most 1 clients"):
         backend.put(1, np.ones(3, np.float32))
 
 

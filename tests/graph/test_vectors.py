@@ -65,7 +65,7 @@ def test_vectors_of_another_length_or_not_finite_are_refused() -> None:
     vectors.put(0, np.ones(3, np.float32), 1)
     with pytest.raises(ValueError, match="client 1 must have length 3, got 4"):
         vectors.put(1, np.ones(4, np.float32), 1)
-    with pytest.raises(ValueError, match="client 2 is not finite"):
+    with pytest.raises(ValueError, match="client 2 must be finite"):
         vectors.put(2, np.array([1, np.inf, 1], np.float32), 1)
     assert len(vectors) == 1
 

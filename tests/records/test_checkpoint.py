@@ -136,7 +136,7 @@ def test_a_flipped_bit_in_the_arrays_is_called_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"PK\x03\x04" * 99, bytes(64)])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with pytest.raises(CheckpointError, match="no checkpoint of fl-app"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of fl-app"):
         read(tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_a_safetensors_file_of_another_program_is_refused(
     tmp_path: Path, metadata: dict[str, str] | None
 ) -> None:
     save_file({"weight": np.ones(3)}, tmp_path / FILE, metadata)
-    with pytest.raises(CheckpointError, match="no checkpoint of fl-app"):
+    with pytest.raises(CheckpointError, match="not a checkpoint of fl-app"):
         read(tmp_path)
 
 
@@ -160,13 +160,13 @@ def test_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (Checkpoint(8, {"names": np.array(["a"])}), "array 'names' has dtype <U1"),
-        (Checkpoint(8, {"things": np.array([None])}), "array 'things' has dtype object"),
-        (Checkpoint(8, {"state.json": np.ones(1)}), "taken"),
-        (Checkpoint(8, {"__metadata__": np.ones(1)}), "taken"),
-        (Checkpoint(8, {}, {"members": {3: 0}}), "key 3 of the state is not a string"),
-        (Checkpoint(8, {}, {"list": [({3: 0},)]}), "key 3 of the state is not a string"),
-        (Checkpoint(8, {}, {"loss": np.ones(1)}), "the state is not JSON"),
+        (Checkpoint(8, {"names": np.array(["a"])}), "array 'names' .* got dtype <U1"),
+        (Checkpoint(8, {"things": np.array([None])}), "array 'things' .* got dtype object"),
+        (Checkpoint(8, {"state.json": np.ones(1)}), "reserved"),
+        (Checkpoint(8, {"__metadata__": np.ones(1)}), "reserved"),
+        (Checkpoint(8, {}, {"members": {3: 0}}), "keys of the state must be strings, got 3"),
+        (Checkpoint(8, {}, {"list": [({3: 0},)]}), "keys of the state must be strings, got 3"),
+        (Checkpoint(8, {}, {"loss": np.ones(1)}), "the state must be JSON"),
         (Checkpoint(8, {"w": np.array([1, np.nan])}), "array 'w' must be finite, got nan"),
         (Checkpoint(8, {"w": np.float16([[1], [-np.inf]])}), "array 'w' must be finite, got -inf"),
         (Checkpoint(8, {"w": np.array(np.inf, np.float32)}), "array 'w' must be finite, got inf"),

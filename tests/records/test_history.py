@@ -71,7 +71,7 @@ def test_a_reason_with_line_breaks_stays_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "reason"),
     [
-        ({"round": 2}, ValueError, "round 2 lacks phase, sampled"),
+        ({"round": 2}, ValueError, "round 2 must contain phase, sampled"),
         (record(2, events={1}), TypeError, r"got \{1\} \(set\)"),
     ],
 )

@@ -69,11 +69,11 @@ def _missing(whole: bytes) -> None:
     ("damage", "fault"),
     [
         (_missing, "is missing"),
-        (lambda whole: b"", r"is no checkpoint of fl-app \(.*\)"),
+        (lambda whole: b"", r"is not a checkpoint of fl-app \(.*\)"),
         (lambda whole: whole[: len(whole) // 2], r"is truncated or damaged \(.*\)"),
         (lambda whole: whole[:-1] + b"?", r"is damaged \(.* its SHA-256 digest\)"),
         (lambda whole: whole + b"more", r"is truncated or damaged \(.*\)"),
-        (lambda whole: bytes(len(whole)), r"is no checkpoint of fl-app \(.*\)"),
+        (lambda whole: bytes(len(whole)), r"is not a checkpoint of fl-app \(.*\)"),
     ],
 )
 def test_where_the_newest_is_not_whole_the_one_before_is_taken_and_said(
@@ -121,11 +121,11 @@ def test_whatever_stands_in_its_place_the_one_before_is_taken(two: Path, content
 def test_both_damaged_is_refused_with_both_reasons(two: Path) -> None:
     (two / FILE).write_bytes(b"no checkpoint")
     (two / PREVIOUS).write_bytes((two / PREVIOUS).read_bytes()[:-1])
-    both = r"checkpoint.safetensors is no .*, checkpoint.previous.safetensors is truncated .* copy"
+    both = r"checkpoint.safetensors is not a .*, .*previous.safetensors is truncated .* copy"
     with pytest.raises(CheckpointError, match=both):
         read(two)
     (two / PREVIOUS).unlink()
-    with pytest.raises(CheckpointError, match=r"is no .*, checkpoint.previous.* is missing; "):
+    with pytest.raises(CheckpointError, match=r"is not a .*, checkpoint.previous.* is missing; "):
         read(two)
 
 
@@ -141,7 +141,7 @@ def test_an_older_one_is_not_taken_in_place_of_one_of_another_version(
         read(tmp_path)
     os.replace(tmp_path / FILE, tmp_path / PREVIOUS)
     (tmp_path / FILE).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"is no .*, .*previous.* has version 4"):
+    with pytest.raises(CheckpointError, match=r"is not a .*, .*previous.* has version 4"):
         read(tmp_path)
 
 
@@ -171,7 +171,7 @@ def test_what_the_disk_gives_back_otherwise_replaces_nothing(
 
     before = {path.name: path.read_bytes() for path in two.iterdir()}
     monkeypatch.setattr(checkpoint, "flush", lie)
-    with pytest.raises(CheckpointError, match=r"tmp is .*damaged .*; look after the disk"):
+    with pytest.raises(CheckpointError, match=r"tmp is .*damaged .*; check the disk"):
         write(two, Checkpoint(9, {"w": np.ones(5)}))
     assert {path.name: path.read_bytes() for path in two.iterdir()} == before
 

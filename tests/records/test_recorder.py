@@ -98,7 +98,7 @@ def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(
     said = (tmp_path / RESUMED).read_text()
     assert said.startswith("checkpoint.safetensors is truncated or damaged (")
     assert said.endswith(f"): resuming after round 2 from {PREVIOUS}\n")
-    assert caplog.messages[0].endswith("; it is kept as checkpoint.damaged.safetensors")
+    assert caplog.messages[0].endswith("; it was renamed to checkpoint.damaged.safetensors")
     assert sorted(os.listdir(current.parent)) == [DAMAGED, PREVIOUS, "resumed.txt"]
     _play(run, 3)
     assert [record["round"] for record in read(current.parent).state["history"]] == [1, 2, 3]
@@ -109,7 +109,7 @@ def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(
 def test_a_run_without_a_whole_checkpoint_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     _play(_recorder(tmp_path), 1)
     (tmp_path / "checkpoint" / FILE).write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="is whole"):
+    with pytest.raises(CheckpointError, match="is intact"):
         _recorder(tmp_path, resume=True)
     assert os.listdir(tmp_path / "checkpoint") == [FILE]
     assert len(read_rounds(tmp_path)) == 1

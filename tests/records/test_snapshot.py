@@ -49,5 +49,5 @@ def test_arrays_of_different_clients_are_refused(tmp_path: Path) -> None:
 def test_a_damaged_snapshot_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "snapshots").mkdir()
     (tmp_path / "snapshots" / "round_00003.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match=r"round_00003.* is no snapshot"):
+    with pytest.raises(ValueError, match=r"round_00003.* must be a snapshot"):
         read_snapshots(tmp_path)

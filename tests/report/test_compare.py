@@ -60,7 +60,7 @@ def test_the_table_has_a_row_per_combination_and_the_spread_over_seeds(tmp_path:
     rows = [line for line in lines if line.startswith("| ")]
     assert rows[0] == (
         "| strategy | population.share | accuracy | silhouette | communities "
-        "| MB a client and round |"
+        "| MB per client and round |"
     )
     # 0.73 and 0.75 of seeds 0 and 1, against 0.53 and 0.55 of the other method
     assert rows[2] == (

@@ -86,7 +86,7 @@ def test_splits_are_counted_by_whether_they_met_the_malicious_alone(tmp_path: Pa
     assert figure is not None
     names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     assert names == [
-        "split off: all malicious (2)", "split off: some loyal (1)", "threshold 0.02",
+        "split off: only malicious (2)", "split off: some loyal (1)", "threshold 0.02",
     ]  # fmt: skip
     drawn = defence(run)
     assert drawn is not None

@@ -127,24 +127,22 @@ def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
 
 
 def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
-    assert answers.progress(outcome) == (
-        "Still going, or ended without a word: 4 of 4 rounds, in 4.0 s."
+    assert answers.progress(outcome) == ("Still running, or killed: 4 of 4 rounds, in 4.0 s.")
+    found = answers.did_it_work(outcome)
+    assert found[0] == (
+        "The mean accuracy over the clients is 68.0% (round 4); before the first split it was "
+        "44.0% (round 2). The mean accuracy of the worst tenth of the clients is 10.0%."
     )
-    told = answers.did_it_work(outcome)
-    assert told[0] == (
-        "Mean accuracy over the clients is 68.0% (round 4), after 44.0% before the clients were "
-        "parted, round 2; the worst tenth of the clients is at 10.0%."
-    )
-    assert told[1] == (
+    assert found[1] == (
         "2 communities at the end, 1 client removed; agreement with the 2 planted groups: ARI 0.50."
     )
-    assert "100% were told apart" in told[2]
-    assert "Taken for loyal: the largest community." in told[2]
-    assert told[3].startswith("1 reply failed and 3 were rejected")
-    assert told[4] == "Client 1 held up to 75% of the weight of its community."
-    assert told[5] == (
-        "Updates of clients 1, 3\N{EN DASH}4 were unusually long or short in at least half of "
-        "their rounds: 0.25 to 5.5 times the usual norm."
+    assert found[2].startswith("Detection of malicious clients: recall 100%, precision 50%.")
+    assert "The server assumes as loyal: the largest community." in found[2]
+    assert found[3].startswith("1 reply failed and 3 were rejected")
+    assert found[4] == "Client 1 had up to 75% of the weight of its community."
+    assert found[5] == (
+        "Clients with odd updates in at least half of their rounds: 1, 3\N{EN DASH}4; these "
+        "updates have 0.25 to 5.5 times the usual norm."
     )
 
 
@@ -154,7 +152,7 @@ def test_rejected_replies_and_heavy_clients_are_marked(outcome: Outcome) -> None
     assert kinds[-2:] == ["rejected", "dominant"]
     assert found["rejected"][3].startswith("client 0: evaluation: accuracy")
     assert found["rejected"][3].endswith("node 77: introduction: no")
-    assert found["dominant"] == {2: "client 1 holds 75% of the weight of its community"}
+    assert found["dominant"] == {2: "client 1 has 75% of the weight of its community"}
 
 
 def test_time_is_split_by_who_worked(outcome: Outcome) -> None:
@@ -200,7 +198,7 @@ def test_a_folder_without_a_run_is_refused(
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    assert "holds no run" in capsys.readouterr().err
+    assert "contains no run" in capsys.readouterr().err
 
 
 def test_many_clients_are_drawn_together() -> None:

@@ -56,5 +56,5 @@ def test_the_same_seed_gives_the_same_centroids() -> None:
 
 
 def test_without_all_points_in_one_place_it_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs all points in one place; run a simulation"):
+    with pytest.raises(ValueError, match="needs all points on the server; run a simulation"):
         _strategy(union=None)

@@ -68,10 +68,10 @@ def test_the_page_has_the_table_of_what_has_an_effect() -> None:
 def test_all_are_told_at_once_with_value_and_remedy() -> None:
     found = _problems("strategy=dcfl", "graph.resolution=2.0", "graph.store=sketch")
     assert found == [
-        "graph.resolution must stay 1.0 with strategy dcfl, which finds no communities by "
-        "modularity, got 2.0; remove it",
+        "graph.resolution must stay 1.0 with strategy dcfl, which does not find communities "
+        "by modularity, got 2.0; remove it",
         "graph.store must be auto, exact or disk with strategy dcfl, whose models are means of "
-        "the clients' last models, got sketch; give auto, which goes to disk beyond "
+        "the clients' last models, got sketch; use auto, which uses the disk beyond "
         "graph.memory_gb",
     ]
 

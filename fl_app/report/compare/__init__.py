@@ -1,1 +1,1 @@
-"""Several runs side by side: read, aggregated over seeds, as tables and as one page."""
+"""Comparison of several runs: aggregated over seeds, written as tables and as one page."""

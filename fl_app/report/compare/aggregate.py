@@ -1,4 +1,4 @@
-"""Runs grouped by what was varied, each measure as mean and deviation over the seeds."""
+"""Groups runs by the varied settings, with mean and deviation of each measure over the seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from fl_app.report.compare.jobs import Job
 from fl_app.report.compare.measures import MEASURES
 
 METHOD = ("strategy", "graph")
-"""Groups of the configuration whose keys tell methods apart; all others are the setting."""
+"""Config groups whose keys define the method; all other keys define the setting."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and standard deviation (of the population) over the `known` of `runs` runs."""
+    """Mean and population standard deviation over the `known` of `runs` runs with a value."""
 
     mean: float
     std: float
@@ -35,7 +35,7 @@ class Row:
 class Comparison:
     """All combinations; `keys` are the overrides that differ, `common` those that do not.
 
-    `method` and `setting` part the keys: methods are compared inside each setting.
+    `method` and `setting` partition the keys: methods are compared within each setting.
     """
 
     keys: tuple[str, ...]
@@ -51,7 +51,7 @@ class Comparison:
         return tuple(row.values[self.keys.index(key)] for key in keys)
 
     def name(self, row: Row, keys: Sequence[str]) -> str:
-        """Return what a row is called by some of the keys, groups by their choice alone."""
+        """Return the name of a row by some of the keys; for groups, only the chosen option."""
         parts = zip(keys, self.part(row, keys), strict=True)
         named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts]
         return " ".join(named) or "all"
@@ -66,8 +66,8 @@ class Comparison:
     def best(self, measure: str) -> set[Row]:
         """Return the row of each setting that is better than all others by more than the spread.
 
-        That is: its range mean ± deviation overlaps no other's. None where a row has one run
-        only, since nothing is known of its spread then, or where some of its runs have no value.
+        This means that its range mean ± deviation overlaps no other. A setting has no best row if
+        a row has a single run, so that its spread is unknown, or has runs without a value.
         """
         sign = {"more": 1.0, "less": -1.0, None: 0.0}[MEASURES[measure].better]
         found = set()
@@ -84,15 +84,15 @@ class Comparison:
 
 
 def varied(jobs: Sequence[Job]) -> tuple[str, ...]:
-    """Return the overrides that are not the same in all runs, in the order they are given."""
+    """Return the overrides that differ between runs, in the given order."""
     keys = dict.fromkeys(key for job in jobs for key in job.overrides)
     return tuple(key for key in keys if len({job.overrides.get(key) for job in jobs}) > 1)
 
 
 def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> Comparison:
-    """Group completed runs by what was varied; raises ValueError for none.
+    """Group completed runs by the varied settings. Raises ValueError if there is no run.
 
-    `measures` names what is shown; None: the usual ones that have values.
+    `measures` names the measures to show; None: the usual ones that have values.
     """
     if not jobs:
         raise ValueError("no completed run to compare; name folders of runs that have ended")

@@ -1,4 +1,4 @@
-"""Methods side by side on the same axes: over the rounds, and at the end with every seed."""
+"""Methods on the same axes: over the rounds, and at the end with every seed."""
 
 import math
 
@@ -14,13 +14,13 @@ from fl_app.report.style import MARKERS, colours, percent
 MOST_PANELS = 12
 COLUMNS = 3
 DASHES = ("-", "--", "-.", ":")
-"""So that lines that lie on one another are all seen."""
+"""Different styles keep overlapping lines visible."""
 SHARES = ("accuracy", "ari")
 """Measures whose panels all have the same scale, 0 to 1."""
 
 
 def courses(comparison: Comparison, measure: str) -> Figure | None:
-    """Draw a measure over the rounds: a panel per setting, a line per method, its deviation."""
+    """Draw a measure over the rounds: a panel per setting, a line with deviation per method."""
     shown = [job for row in comparison.rows for job in row.jobs if job.courses[measure]]
     if not any(len(job.courses[measure]) > 1 for job in shown):
         return None
@@ -75,7 +75,7 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
 def _panels(
     comparison: Comparison, *, height: float
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]]]:
-    """Return axes of the same scale, one per setting, with the rows that belong there."""
+    """Return axes of the same scale, one per setting, with the rows of that setting."""
     settings = list(comparison.settings().values())[:MOST_PANELS]
     columns = min(COLUMNS, len(settings))
     lines = math.ceil(len(settings) / columns)
@@ -91,7 +91,7 @@ def _panels(
 
 
 def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, tuple[str, str, str]]]:
-    """Return each row with the colour, marker and dashes that its method has in all panels."""
+    """Return each row with the colour, marker and dashes of its method, equal in all panels."""
     methods = list(dict.fromkeys(comparison.part(r, comparison.method) for r in comparison.rows))
     shades = colours(len(methods))
     places = [methods.index(comparison.part(row, comparison.method)) for row in rows]
@@ -102,7 +102,7 @@ def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, tuple[st
 
 
 def _course(row: Row, measure: str) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """Return the rounds that every run of a row has, mean and deviation (r,) over its runs."""
+    """Return the rounds that all runs of a row have, and mean and deviation (r,) over the runs."""
     known = [job.courses[measure] for job in row.jobs if job.courses[measure]]
     rounds = sorted(set.intersection(*(set(each) for each in known))) if known else []
     values = np.array([[each[number] for number in rounds] for each in known])

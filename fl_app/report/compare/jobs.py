@@ -1,4 +1,4 @@
-"""The completed runs under some folders, and what was measured of each."""
+"""Reads the completed runs under some folders, and their measures."""
 
 import sys
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from fl_app.report.compare.measures import measured
 from fl_app.report.run import series
 
 UNVARIED = ("data.root", "engine.workers", "hydra.", "records.", "tracking")
-"""Overrides that are no part of what is compared."""
+"""Overrides that are ignored in the comparison."""
 
 
 COURSES = {
@@ -22,16 +22,16 @@ COURSES = {
     "ari": ("communities", "ari"),
     "count": ("communities", "count"),
 }
-"""What is followed over the rounds, and where a record has it."""
+"""Measures over the rounds, with their path in a record."""
 
 
 @dataclass(frozen=True)
 class Job:
     """One completed run.
 
-    overrides: those that say what was run, the strategy always among them.
-    measured: by the names of MEASURES, None where nothing.
-    courses: by the names of COURSES, the value at each round that has one.
+    overrides: the compared ones; they always contain the strategy.
+    measured: one value for each of MEASURES, None if there is none.
+    courses: for each of COURSES, the value of each round that has one.
     """
 
     folder: Path
@@ -43,9 +43,10 @@ class Job:
 
 
 def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
-    """Return the completed runs at or below the folders, and the folders of all other runs.
+    """Return the completed runs in the folders and below, and the folders of all other runs.
 
-    Sorted by path, numbers as numbers. Of runs with the same settings and seed the last counts.
+    They are sorted by path, numbers by value. If several runs have the same settings and seed,
+    the last one is used.
     """
     paths = {path.parent for folder in folders for path in folder.rglob(FILE)}
     jobs: dict[tuple[tuple[tuple[str, str], ...], str], Job] = {}
@@ -66,7 +67,7 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
     rounds = read_rounds(folder)
-    file = folder / "overrides.yaml"  # a run of Flower's own command leaves none
+    file = folder / "overrides.yaml"  # missing if the run was started by `flwr run`
     given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
     parts = [str(each).partition("=") for each in given]
     overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}

@@ -1,4 +1,4 @@
-"""What is measured of a run, from its summary and its rounds."""
+"""The measures of a run, from its summary and its rounds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ Values = dict[str, float | None]
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run: its name for readers, whether more or less is better, its decimals.
+    """A number of a run: its label, whether more or less is better, its decimals.
 
-    `asked` ones are shown only where a table names its measures.
+    Measures with `asked` are shown only in tables that name them.
     """
 
     label: str
@@ -37,21 +37,21 @@ MEASURES: Mapping[str, Measure] = {
     "homogeneity": Measure("homogeneity"),
     "completeness": Measure("completeness"),
     "ari": Measure("ARI"),
-    "silhouette": Measure("silhouette", None),  # of each method in its own similarity
+    "silhouette": Measure("silhouette", None),  # each method has its own similarity
     "count": Measure("communities", None, 1),
     "right": Measure("right from round", "less", 0),
-    "sent": Measure("MB a client and round", "less", 2),
-    "loyal_accuracy": Measure("accuracy of the loyal"),
-    "recall": Measure("malicious told apart"),
-    "loyal_lost": Measure("loyal lost", "less", 1),
-    "pure_share": Measure("in communities without the others"),
+    "sent": Measure("MB per client and round", "less", 2),
+    "loyal_accuracy": Measure("accuracy of loyal clients"),
+    "recall": Measure("malicious clients detected"),
+    "loyal_lost": Measure("loyal clients suspected", "less", 1),
+    "pure_share": Measure("share in pure communities"),
     "loyal_communities": Measure("loyal communities", None, 1),
     "success": Measure("success of the attack", "less"),
-    "cleared": Measure("all malicious out by round", "less", 0),
-    "joined_rounds": Measure("rounds until a newcomer sits right", "less", 1),
-    "joined_share": Measure("newcomers that do", digits=2),
-    "drifted_rounds": Measure("rounds until a drifted client does", "less", 1),
-    "drifted_share": Measure("drifted clients that do", digits=2),
+    "cleared": Measure("first round with all malicious detected", "less", 0),
+    "joined_rounds": Measure("rounds until a newcomer is assigned correctly", "less", 1),
+    "joined_share": Measure("newcomers assigned correctly", digits=2),
+    "drifted_rounds": Measure("rounds until a drifted client is assigned correctly", "less", 1),
+    "drifted_share": Measure("drifted clients assigned correctly", digits=2),
     "epsilon": Measure("epsilon spent", None, 2),
     "noise": Measure("noise multiplier", None, 2),
 }
@@ -82,14 +82,14 @@ def measured(summary: Record, rounds: Sequence[Record]) -> Values:
 
 
 def _under_attack(rounds: Sequence[Record]) -> Values:
-    """Return what the last measurement says of an attack, and when it had no attacker left."""
+    """Return the last measurement under attack, and the first round with a recall of 1."""
     found = [r["attack"] for r in rounds if r["attack"] and r["accuracy"]]
     names = ("loyal_accuracy", "recall", "loyal_lost", "pure_share", "success")
     last = {name: found[-1].get(name) if found else None for name in names}
     sizes = found[-1].get("loyal_sizes") if found else None
     last["loyal_communities"] = len(sizes) if sizes is not None else None
-    over = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
-    return last | {"cleared": next(over, None)}
+    detected = (r["round"] for r in rounds if r["attack"] and r["attack"]["recall"] == 1.0)
+    return last | {"cleared": next(detected, None)}
 
 
 def _points(rounds: Sequence[Record]) -> Values:
@@ -101,7 +101,10 @@ def _points(rounds: Sequence[Record]) -> Values:
 
 
 def _settled(rounds: Sequence[Record]) -> Values:
-    """Return how soon newcomers and drifted clients sat right, and what share of them ever did."""
+    """Return the rounds until newcomers and drifted clients are assigned to the right community.
+
+    Also the share of them that ever is.
+    """
     found: Values = {}
     for kind in ("joined", "drifted"):
         events = [event for r in rounds for event in r["events"] if event["kind"] == kind]
@@ -109,14 +112,14 @@ def _settled(rounds: Sequence[Record]) -> Values:
         settled = [(r["communities"] or {}).get("settled") for r in rounds]
         known = any(each is not None for each in settled)
         each_one = [one for each in settled for one in (each or {}).values()]
-        sat = [one["rounds"] for one in each_one if one["kind"] == kind]
-        found[f"{kind}_rounds"] = float(np.mean(sat)) if sat else None
-        found[f"{kind}_share"] = len(sat) / changed if changed and known else None
+        waited = [one["rounds"] for one in each_one if one["kind"] == kind]
+        found[f"{kind}_rounds"] = float(np.mean(waited)) if waited else None
+        found[f"{kind}_share"] = len(waited) / changed if changed and known else None
     return found
 
 
 def _privacy(rounds: Sequence[Record]) -> Values:
-    """Return the epsilon that the client that spent most had spent in the end, and the noise."""
+    """Return the largest epsilon that a client has spent at the end, and the noise multiplier."""
     last = next((r["privacy"] for r in reversed(rounds) if r.get("privacy")), None)
     if last is None:
         return {"epsilon": None, "noise": None}

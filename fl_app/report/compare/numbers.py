@@ -1,4 +1,4 @@
-"""What a sweep over numbers shows: the main measures against each of them."""
+"""Figures of a sweep over numbers: the main measures against each varied number."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,14 +13,14 @@ from fl_app.report.compare.measures import MEASURES
 from fl_app.report.style import MARKERS, colours
 
 DRAWN = ("accuracy", "ari", "silhouette", "distance", "v_measure")
-"""Measures that have a row of the figure, where they were taken."""
+"""Measures that have a row of panels in the figure, if the runs have values."""
 
 
 def curves(jobs: Sequence[Job]) -> Figure | None:
-    """Draw what was measured against every number that was varied.
+    """Draw the main measures against every numeric setting that was varied.
 
-    A line per combination of what is no number; each point is the mean over all the rest. A run
-    that was not given a number, as where its method has no such setting, has no point there.
+    There is one line per combination of the other settings; each point is a mean over the runs
+    with this value. A run without a value, because its method has no such setting, has no point.
     """
     keys = varied(jobs)
     numbers = [key for key in keys if _is_number(jobs, key)]
@@ -32,7 +32,7 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(len(rows), len(numbers), squeeze=False, sharey="row")
     lines = _grouped(jobs, names)
-    # wider below narrower: a line that another one covers still shows
+    # narrow lines on wide ones: a covered line remains visible
     widths = np.geomspace(6, 1.2, len(lines))
     style = zip(lines, colours(len(lines)), MARKERS * len(lines), widths, strict=False)
     for label, colour, marker, width in style:
@@ -51,7 +51,7 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
 
 
 def _is_number(jobs: Iterable[Job], key: str) -> bool:
-    """Whether runs were given at least two values of a setting, and all are numbers."""
+    """Whether the runs have at least two values of a setting, and all are numbers."""
     given = {job.overrides[key] for job in jobs if key in job.overrides}
     try:
         return len(set(map(float, given))) > 1
@@ -60,13 +60,13 @@ def _is_number(jobs: Iterable[Job], key: str) -> bool:
 
 
 def _telling(jobs: Sequence[Job], keys: Sequence[str]) -> list[str]:
-    """Return the keys without those that part no runs which the others leave together."""
-    kept = list(keys)
+    """Return a subset of the keys that distinguishes the same groups of runs as all of them."""
+    needed = list(keys)
     for key in reversed(keys):
-        others = [each for each in kept if each != key]
-        if others and len(_grouped(jobs, others)) == len(_grouped(jobs, kept)):
-            kept = others
-    return kept
+        others = [each for each in needed if each != key]
+        if others and len(_grouped(jobs, others)) == len(_grouped(jobs, needed)):
+            needed = others
+    return needed
 
 
 def _means(jobs: Iterable[Job], key: str, measure: str) -> tuple[list[float], list[float]]:

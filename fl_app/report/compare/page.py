@@ -1,4 +1,4 @@
-"""A comparison as one self-contained page, beside its tables: the command `fl-app compare`."""
+"""The command `fl-app compare`: a comparison as one self-contained page and as tables."""
 
 import io
 import re
@@ -21,17 +21,17 @@ from fl_app.report.style import SETTINGS
 USAGE = "fl-app compare <folders of runs, or of a multirun> [to=<folder>]"
 WIDE_INCHES = 6.5
 INK, LINE = "#010203", "#040506"
-"""Colours that the page replaces by its own, so that one figure serves light and dark."""
+"""Placeholders that the page replaces, so that one figure fits the light and dark scheme."""
 ON_PAGE = SETTINGS | {
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": LINE, "svg.fonttype": "none", "svg.hashsalt": "fl-app",
 }  # fmt: skip
 CAPTIONS = {
-    "courses accuracy": "Accuracy over the rounds: mean over the seeds, and their deviation.",
-    "endings": "Accuracy at the end: a sign per seed, a bar at the mean.",
+    "courses accuracy": "Accuracy over the rounds: mean and standard deviation over the seeds.",
+    "endings": "Accuracy at the end: one marker per seed, a bar at the mean.",
     "courses ari": "Agreement with the planted groups (adjusted Rand index) over the rounds.",
     "courses count": "Number of communities over the rounds.",
-    "curves": "Over what was varied in numbers, each point the mean over all the rest.",
+    "curves": "Measures against the varied numbers: each point is a mean over all other settings.",
 }
 
 
@@ -41,7 +41,8 @@ def compare(arguments: Sequence[str]) -> None:
     folders = [Path(a) for a in arguments if not a.startswith("to=")]
     wrong = [str(folder) for folder in folders if not folder.is_dir()]
     if wrong or not folders:
-        raise ValueError(f"no folder {', '.join(wrong) or 'is named'}; usage: {USAGE}")
+        given = ", ".join(wrong) or "none"
+        raise ValueError(f"arguments must be existing folders, got {given}; usage: {USAGE}")
     alone = folders[0] if len(folders) == 1 else Path("comparison")
     target = Path(targets[-1]) if targets else alone
     for path in write(folders, target):
@@ -51,7 +52,7 @@ def compare(arguments: Sequence[str]) -> None:
 def write(folders: Sequence[Path], target: Path) -> list[Path]:
     """Write the page and the tables into `target`; return their paths.
 
-    Raises ValueError where no run has completed.
+    Raises ValueError if no run has completed.
     """
     jobs, others = read_jobs(folders)
     comparison = aggregate(jobs)
@@ -68,7 +69,7 @@ def write(folders: Sequence[Path], target: Path) -> list[Path]:
 
 
 def page(comparison: Comparison, command: str, left_out: int) -> str:
-    """Return the page as HTML without a reference to anything outside it."""
+    """Return the page as HTML without external references."""
     jobs = [job for row in comparison.rows for job in row.jobs]
     environment = Environment(
         loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
@@ -90,7 +91,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
 
 
 def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
-    """Return each figure that has something to show as SVG, its caption, and whether it is wide."""
+    """Return each figure with data as SVG, with its caption and whether it is wide."""
     jobs = [job for row in comparison.rows for job in row.jobs]
     with mpl.rc_context(ON_PAGE):  # type: ignore[arg-type]
         drawn = {
@@ -113,7 +114,7 @@ def _svg(figure: Figure) -> Markup:
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    # ids of groups repeat from figure to figure; only definitions are referred to
+    # the ids of groups are not unique over the figures, and nothing refers to them
     text = re.sub(r'<g id="[^"]*"', "<g", text)
     for colour in (INK, "#000000"):
         text = text.replace(colour, "currentColor")

@@ -9,17 +9,16 @@ from fl_app.report.compare.aggregate import Comparison, Row, Spread
 from fl_app.report.compare.measures import MEASURES
 
 Columns = Mapping[str, Mapping[str, Mapping[str, str]] | None]
-"""Further columns by title: what stands in a row, by an override and its value; None: none."""
+"""Further columns by title: the text of a row, by an override and its value; None: no column."""
 RULE = (
-    "Bold: better than all others beside it by more than the spread, so that the ranges "
-    "mean ± deviation do not overlap."
+    "Bold: the best value of its setting, if its range mean ± standard deviation overlaps no other."
 )
 SPECIAL = {letter: rf"\{letter}" for letter in "_%&#${}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 }
-"""Letters that LaTeX reads as commands."""
+"""Characters that are commands in LaTeX."""
 
 
 def heads(comparison: Comparison) -> list[str]:
@@ -41,7 +40,7 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
 
 
 def spread(cell: Spread, *, digits: int) -> str:
-    """Return mean and deviation, and how many runs have the number where some do not."""
+    """Return mean and deviation, and the number of runs with a value if some have none."""
     text = f"{cell.mean:.{digits}f}"
     if cell.known > 1:
         text += f" ± {cell.std:.{digits}f}"
@@ -56,9 +55,9 @@ def markdown(
     text: str = "",
     columns: Columns | None = None,
 ) -> list[str]:
-    """Return the lines of a page with the table; `command` is what wrote it.
+    """Return the lines of a page with the table; `command` is the command that wrote it.
 
-    `title` and `text` stand above it, `columns` beside what was measured.
+    `title` and `text` stand above the table; `columns` are further columns on its right.
     """
     beside = {
         name: rules
@@ -66,14 +65,14 @@ def markdown(
         if rules and any(_note(rules, row.jobs[0].overrides) for row in comparison.rows)
     }
     titles = [*heads(comparison), *beside]
-    kept = ", ".join(f"`{k}={v}`" for k, v in comparison.common.items())
+    common = ", ".join(f"`{k}={v}`" for k, v in comparison.common.items())
     lines = [
         f"# {title}",
         "",
         *([*wrap(text, 100), ""] if text else []),
         f"Written by `{command}`.",
         f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}; settings common "
-        f"to all: {kept or 'the defaults'}.",
+        f"to all: {common or 'the defaults'}.",
     ]
     rows = body(comparison, lambda text: f"**{text}**")
     if any("**" in cell for row in rows for cell in row):
@@ -84,9 +83,9 @@ def markdown(
 
 
 def _note(rules: Mapping[str, Mapping[str, str]], overrides: Mapping[str, str]) -> str:
-    """Return what a further column says of a run with these overrides."""
-    said = [str(texts.get(overrides.get(key, ""), "")) for key, texts in rules.items()]
-    return "; ".join(each for each in said if each)
+    """Return the text of a further column for a run with these overrides."""
+    notes = [str(texts.get(overrides.get(key, ""), "")) for key, texts in rules.items()]
+    return "; ".join(each for each in notes if each)
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""One self-contained page per run: outcome -> figures -> template, from its folder alone."""
+"""One self-contained page per run, made only from its folder: outcome, figures, template."""
 
 from fl_app.report.page.write import FILE, write_page
 

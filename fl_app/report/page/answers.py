@@ -17,7 +17,7 @@ Facts = list[tuple[str, str]]
 
 
 def what_was_run(outcome: Outcome) -> Facts:
-    """Return the settings that tell one run from another, by name."""
+    """Return the most important settings of the run, by name."""
     config = outcome.run.config
     population, strategy = _group(config, "population"), _group(config, "strategy")
     facts = [
@@ -38,7 +38,7 @@ def what_was_run(outcome: Outcome) -> Facts:
 
 
 def method(outcome: Outcome) -> str:
-    """Return the name of the method, as the summary or the configuration has it."""
+    """Return the name of the method from the summary, else from the configuration."""
     if outcome.summary:
         return str(outcome.summary["strategy"])
     return _last(_group(outcome.run.config, "strategy").get("_target_")).lower() or "a run"
@@ -69,20 +69,20 @@ def _dynamics(dynamics: Mapping[str, Any]) -> str:
 
 
 def progress(outcome: Outcome) -> str:
-    """Return one sentence on how far the run got."""
+    """Return one sentence with the status, the completed rounds and the time."""
     done, planned = len(outcome.run.rounds), outcome.run.config.get("rounds")
-    told = {
+    state = {
         "completed": f"Completed: {done} rounds",
         "interrupted": f"Interrupted after {done} of {planned} rounds",
         "failed": f"Failed after {done} of {planned} rounds",
-        "unfinished": f"Still going, or ended without a word: {done} of {planned} rounds",
+        "unfinished": f"Still running, or killed: {done} of {planned} rounds",
     }[outcome.status]
     total = sum(float(record["time"]["total_s"]) for record in outcome.run.rounds)
-    return f"{told}, in {duration(total)}."
+    return f"{state}, in {duration(total)}."
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as one reads them."""
+    """Return seconds in a readable unit."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     minutes = seconds / 60
@@ -90,9 +90,9 @@ def duration(seconds: float) -> str:
 
 
 def did_it_work(outcome: Outcome) -> list[str]:
-    """Return what came out, a sentence each: accuracy, communities, attack, losses."""
+    """Return the results as sentences: accuracy, communities, attack, replies, odd clients."""
     found = [_accuracy(outcome), _communities(outcome), _attacked(outcome), _lost(outcome)]
-    found += [_dominated(outcome), _stood_out(outcome)]
+    found += [_dominated(outcome), _odd(outcome)]
     return [sentence for sentence in found if sentence]
 
 
@@ -102,30 +102,29 @@ def _accuracy(outcome: Outcome) -> str:
     now = float(np.mean(list(outcome.after.values())))
     worst = worst_decile(outcome.after)
     last = max(outcome.scores)
-    told = f"Mean accuracy over the clients is {now:.1%} (round {last})"
+    text = f"The mean accuracy over the clients is {now:.1%} (round {last})"
     if outcome.compared and outcome.before:
         then, first = float(np.mean(list(outcome.before.values()))), outcome.compared[0]
         split = outcome.split_at
-        when = f"before the clients were parted, round {first}" if split and first <= split else (
-            f"when first measured, round {first}")  # fmt: skip
-        told += f", after {then:.1%} {when}"
-    return f"{told}; the worst tenth of the clients is at {worst:.1%}."
+        when = "before the first split" if split and first <= split else "at the first measurement"
+        text += f"; {when} it was {then:.1%} (round {first})"
+    return f"{text}. The mean accuracy of the worst tenth of the clients is {worst:.1%}."
 
 
 def _communities(outcome: Outcome) -> str:
     records = [r["communities"] for r in outcome.run.rounds if r["communities"]]
     ranks = {rank for rank in outcome.final.values() if rank != REMOVED}
     if not records or not ranks:
-        return "The method keeps all clients together: there are no communities."
-    told = f"{_counted(len(ranks), 'community', 'communities')} at the end"
+        return "There are no communities in this run."
+    text = f"{_counted(len(ranks), 'community', 'communities')} at the end"
     out = len(outcome.removed)
-    told += f", {_counted(out, 'client', 'clients')} removed" if out else ""
+    text += f", {_counted(out, 'client', 'clients')} removed" if out else ""
     last, right = records[-1], first_right_round(outcome.run.rounds)
     if outcome.planted is None or last["ari"] is None:
-        return f"{told}; no groups were planted to compare with."
+        return f"{text}; there are no planted groups to compare with."
     if right is not None:
-        return f"{told}: exactly the planted groups, for good from round {right}."
-    return f"{told}; agreement with the {outcome.planted} planted groups: ARI {last['ari']:.2f}."
+        return f"{text}; from round {right} on they are exactly the planted groups."
+    return f"{text}; agreement with the {outcome.planted} planted groups: ARI {last['ari']:.2f}."
 
 
 def _attacked(outcome: Outcome) -> str:
@@ -134,14 +133,14 @@ def _attacked(outcome: Outcome) -> str:
         return ""
     last = found[-1]
     loyal = next((f["loyal_accuracy"] for f in reversed(found) if f["loyal_accuracy"]), None)
-    told = f"Of the malicious clients {_share(last['recall'])} were told apart"
-    told += f", of those told apart {_share(last['precision'])} are malicious"
-    told += f"; the loyal are at {loyal:.1%}." if loyal is not None else "."
-    return f"{told} Taken for loyal: {benign_rule(outcome.run.config)}."
+    text = f"Detection of malicious clients: recall {_share(last['recall'])}, "
+    text += f"precision {_share(last['precision'])}."
+    text += f" The accuracy of the loyal clients is {loyal:.1%}." if loyal is not None else ""
+    return f"{text} The server assumes as loyal: {benign_rule(outcome.run.config)}."
 
 
 def _share(value: float | None) -> str:
-    return "none" if value is None else f"{value:.0%}"
+    return "undefined" if value is None else f"{value:.0%}"
 
 
 def _lost(outcome: Outcome) -> str:
@@ -152,12 +151,12 @@ def _lost(outcome: Outcome) -> str:
     if not failed + rejected:
         return gone
     replies = _counted(failed, "reply", "replies")
-    told = f"{replies} failed and {rejected} were rejected; the table of clients says whose."
-    return f"{told} {gone}".rstrip()
+    text = f"{replies} failed and {rejected} were rejected; see the table of clients."
+    return f"{text} {gone}".rstrip()
 
 
 def _dominated(outcome: Outcome) -> str:
-    """Tell of the client that held most of the weight of its community, and of the others."""
+    """Return a sentence on clients that had more than half of the weight of their community."""
     shares: dict[str, float] = {}
     for record in outcome.run.rounds:
         for client, share in (record.get("dominance") or {}).items():
@@ -166,20 +165,20 @@ def _dominated(outcome: Outcome) -> str:
         return ""
     first = max(shares, key=shares.__getitem__)
     others = _counted(len(shares) - 1, "other client", "other clients")
-    told = f"Client {first} held up to {shares[first]:.0%} of the weight of its community"
-    return f"{told}, and {others} more than half." if len(shares) > 1 else f"{told}."
+    text = f"Client {first} had up to {shares[first]:.0%} of the weight of its community"
+    return f"{text}, and {others} more than half." if len(shares) > 1 else f"{text}."
 
 
-def _stood_out(outcome: Outcome) -> str:
-    """Tell of the clients whose updates were odd in at least half of the rounds they trained in."""
+def _odd(outcome: Outcome) -> str:
+    """Return a sentence on clients with odd updates in at least half of their trained rounds."""
     trained, odd = replies(outcome)[0], odd_updates(outcome.run.rounds)
     clients = sorted(client for client in odd if 2 * len(odd[client]) >= trained[client])
     if not clients:
         return ""
     sizes = [size for client in clients for size in odd[client]]
     return (
-        f"Updates of clients {ranges(clients)} were unusually long or short in at least half of "
-        f"their rounds: {min(sizes):.2g} to {max(sizes):.2g} times the usual norm."
+        f"Clients with odd updates in at least half of their rounds: {ranges(clients)}; these "
+        f"updates have {min(sizes):.2g} to {max(sizes):.2g} times the usual norm."
     )
 
 
@@ -188,7 +187,7 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 def where_time_went(outcome: Outcome) -> str:
-    """Return one sentence with the share of each part."""
+    """Return one sentence with the total time and the share of each part."""
     sums = {name: sum(seconds) for name, seconds in time_parts(outcome).items()}
     total = sum(sums.values())
     if not total:

@@ -1,4 +1,4 @@
-"""A snapshot as it is drawn: a cell per client, or per few clients where there are many."""
+"""A snapshot as it is drawn: one cell per client, or per several clients if there are many."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,12 @@ MOST_CELLS = 150
 
 @dataclass(frozen=True)
 class Cells:
-    """A snapshot as it is drawn: a cell per client, or per few clients of one community.
+    """A snapshot as it is drawn: one cell per client, or per several clients of one community.
 
-    round, until: the first and last round that look like this.
-    members: the clients of each cell, ordered by community and planted group; ranks and groups
-    (m,), the latter -1 where unknown or mixed; similarity (m, m), NaN for a client with itself.
+    round, until: the first and last round to which this snapshot applies.
+    members: the clients of each of the m cells, ordered by community and planted group.
+    ranks: the community of each cell; groups: its planted group, -1 if unknown or mixed.
+    similarity: (m, m), NaN on the diagonal of single clients.
     """
 
     round: int
@@ -35,9 +36,9 @@ class Cells:
 
 
 def distinct(snapshots: Sequence[Snapshot]) -> list[tuple[Snapshot, int]]:
-    """Return the snapshots that show something new, each with the last round it stands for.
+    """Return the snapshots that differ from the one before, each with its last round.
 
-    Those of a single client show nothing.
+    Snapshots of a single client are omitted.
     """
     found: list[tuple[Snapshot, int]] = []
     for snapshot in (s for s in snapshots if len(s.ids) > 1):
@@ -53,10 +54,10 @@ def distinct(snapshots: Sequence[Snapshot]) -> list[tuple[Snapshot, int]]:
 
 
 def cells(snapshot: Snapshot, members: Mapping[int, int], until: int, *, planted: bool) -> Cells:
-    """Return a snapshot ordered by community, or in few cells where there are many clients.
+    """Return the cells of a snapshot, ordered by community and planted group.
 
-    A cell of several clients holds clients of one community, next to each other in the order
-    by planted group, and the mean similarity between two cells, or inside one.
+    With more than FULL_SCALE clients a cell has several clients of one community that are
+    neighbours in this order; similarities are then means between two cells or within one.
     """
     ids = snapshot.ids.tolist()
     ranks = np.array([members.get(client, REMOVED) for client in ids])

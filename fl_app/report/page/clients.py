@@ -1,4 +1,4 @@
-"""The tables of the page: every community, every client."""
+"""The tables of the page: communities and clients."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,18 +9,18 @@ from fl_app.report.page.outcome import Outcome
 
 MOST_RANGES = 12
 EVALUATION = "evaluation: "
-"""How the reason begins for which a score was rejected."""
+"""Prefix of the reason if the rejected reply was an evaluation."""
 
 
 def name_of(rank: int | None) -> str:
-    """Return what a community is called on the page."""
+    """Return the name of a community on the page."""
     if rank is None:
         return "none"
     return "removed" if rank == REMOVED else str(rank)
 
 
 def community_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return a row per community at the end, the largest first, the removed last."""
+    """Return a row per final community, the largest first, the removed clients last."""
     inside: dict[int, list[int]] = {}
     for client, rank in sorted(outcome.final.items()):
         inside.setdefault(rank, []).append(client)
@@ -49,7 +49,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def ranges(clients: Iterable[int]) -> str:
-    """Return sorted ids in short, such as `0-3, 7`, cut off after a dozen parts."""
+    """Return sorted ids as ranges, such as `0-3, 7`, cut off after MOST_RANGES parts."""
     runs: list[list[int]] = []
     for client in clients:
         if runs and client == runs[-1][1] + 1:
@@ -62,7 +62,7 @@ def ranges(clients: Iterable[int]) -> str:
 
 
 def client_table(outcome: Outcome) -> dict[str, Any]:
-    """Return columns and rows of the table of clients; a column without any value is left out."""
+    """Return columns and rows of the table of clients, without columns that have no value."""
     before, after = outcome.compared or (None, None)
     columns = [
         ("client", "client", "number"),
@@ -70,13 +70,13 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
         ("group", "planted group", "number"),
         ("before", f"accuracy before (round {before})", "share"),
         ("after", f"accuracy after (round {after})" if after else "accuracy", "share"),
-        ("gain", "gain in points", "points"),
+        ("gain", "gain in percentage points", "points"),
         ("trained", "rounds trained", "number"),
         ("lost", "replies lost", "number"),
         ("rejected", "last rejection", "text"),
         ("odd", "rounds with an odd update", "number"),
-        ("out", "out in round", "number"),
-        ("why", "why", "text"),
+        ("out", "removed or left in round", "number"),
+        ("why", "reason", "text"),
         ("epsilon", "epsilon spent", "epsilon"),
     ]
     rows = _client_rows(outcome)
@@ -126,13 +126,16 @@ def replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
 
 
 def _lost(record: Mapping[str, Any]) -> set[str]:
-    """Return who failed or whose training was rejected; evaluations cost no training."""
+    """Return who failed or whose training reply was rejected; rejected evaluations are ignored."""
     rejected = {name for name, why in record["rejected"].items() if not why.startswith(EVALUATION)}
     return {*record["failed"], *rejected}
 
 
 def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
-    """Return the norms of each client's odd updates, in usual norms: see ingress/screen.py."""
+    """Return the norms of each client's odd updates, as multiples of the usual norm.
+
+    `ingress/screen.py` defines odd and usual.
+    """
     found: dict[int, list[float]] = {}
     for record in records:
         for client, size in (record.get("odd_updates") or {}).items():
@@ -141,15 +144,15 @@ def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
 
 
 def _reasons(outcome: Outcome) -> dict[int, str]:
-    """Return why a reply of a client was rejected, the last time that one was."""
+    """Return the reason of each client's last rejected reply."""
     found = [each for record in outcome.run.rounds for each in record["rejected"].items()]
     return {int(name): why for name, why in found if name.isdigit()}
 
 
 def spent(records: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """Return the privacy budget that each client has spent, where the records tell it."""
+    """Return the epsilon that each client has spent, for clients whose records state it."""
     found: dict[int, float] = {}
     for record in records:
-        told = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
-        found |= {int(client): value for client, value in told.items() if value is not None}
+        epsilons = ((record.get("privacy") or {}).get("epsilon") or {}).get("clients") or {}
+        found |= {int(client): value for client, value in epsilons.items() if value is not None}
     return found

@@ -1,4 +1,4 @@
-"""Figures over the rounds: accuracy, quality of the clusters, the method's notes, attack."""
+"""Figures over the rounds: accuracy, quality of the clusters, notes of the method, attack."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -38,8 +38,8 @@ MEASURES = (
     *VALIDITY,
 )
 ATTACK = (
-    ("loyal_accuracy", "accuracy of the loyal", BLUE, "solid"),
-    ("recall", "recall: malicious told apart", GREEN, "dash"),
+    ("loyal_accuracy", "accuracy of loyal clients", BLUE, "solid"),
+    ("recall", "recall of malicious clients", GREEN, "dash"),
     ("precision", "precision", ORANGE, "dot"),
     ("success", "success of the attack", RED, "dashdot"),
 )
@@ -49,11 +49,11 @@ def accuracy(outcome: Outcome) -> Figure | None:
     """Draw every client in grey, the mean, the worst decile, each community, and the events."""
     if not outcome.scores:
         return None
-    everyone = _bands(outcome) if outcome.aggregated else [_clients(outcome)]
+    clients = _bands(outcome) if outcome.aggregated else [_clients(outcome)]
     marks, kinds = strip(outcome.run.rounds, axis="y2")
     foot = min(0.07 * len(kinds) + 0.05, 0.4) if kinds else 0.0
     whole = figure(
-        [*everyone, *_communities(outcome), *_overall(outcome), *marks],
+        [*clients, *_communities(outcome), *_overall(outcome), *marks],
         height=440 + 20 * len(kinds),
         xaxis=_rounds(outcome, anchor="y2" if kinds else "y"),
         yaxis=share("accuracy on the clients' test data", domain=[foot + 0.03 * bool(kinds), 1]),
@@ -67,14 +67,14 @@ def accuracy(outcome: Outcome) -> Figure | None:
 
 
 def _rounds(outcome: Outcome, **more: Any) -> dict[str, Any]:
-    """Return the axis of the rounds, the same in all figures."""
+    """Return the axis of rounds, the same in all figures."""
     last = len(outcome.run.rounds)
     few = {"dtick": 1} if last <= FEW_ROUNDS else {}
     return axis("round", range=[1 - 0.02 * last, 1.02 * last + 0.2]) | few | more
 
 
 def _clients(outcome: Outcome) -> Trace:
-    """Return one line that breaks between clients: a trace for each would be slow to draw."""
+    """Return one line with gaps between clients, since one trace per client is slow to draw."""
     x: list[int | None] = []
     y: list[float | None] = []
     for client in sorted({c for scores in outcome.scores.values() for c in scores}):
@@ -87,7 +87,7 @@ def _clients(outcome: Outcome) -> Trace:
 
 
 def _bands(outcome: Outcome) -> list[Trace]:
-    """Return the spread over the clients as filled bands, for more clients than lines."""
+    """Return the spread over the clients as filled bands, for many clients."""
     rounds = list(outcome.scores)
     values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in outcome.scores.values()]
     low, tenth, ninetieth, high = np.round(np.array(values).T, 4).tolist()
@@ -102,7 +102,7 @@ def _bands(outcome: Outcome) -> list[Trace]:
 
 
 def _communities(outcome: Outcome) -> list[Trace]:
-    """Return the mean accuracy, over all rounds, of those who are together at the end."""
+    """Return the mean accuracy over the rounds of the members of each final community."""
     ranks = sorted(set(outcome.final.values()))
     shown = [*(r for r in ranks if r != REMOVED)][:MOST_COMMUNITIES]
     if len(ranks) < 2:
@@ -124,7 +124,7 @@ def _means(scores: dict[int, Scores], clients: Iterable[int]) -> tuple[list[int]
 
 
 def worst_decile(scores: Scores) -> float:
-    """Return the mean accuracy of the worst tenth of the clients, of one at least."""
+    """Return the mean accuracy of the worst tenth of the clients, at least one client."""
     values = sorted(scores.values())
     return float(np.mean(values[: max(1, round(len(values) / 10))]))
 
@@ -143,7 +143,7 @@ def _overall(outcome: Outcome) -> list[Trace]:
 
 
 def quality(outcome: Outcome) -> Figure | None:
-    """Draw validity of the clusters and agreement with the planted groups, and their number."""
+    """Draw validity and number of the clusters, and their agreement with the planted groups."""
     records = outcome.run.rounds
     rounds, count = series(records, "communities", "count")
     if not rounds:
@@ -175,7 +175,7 @@ def quality(outcome: Outcome) -> Figure | None:
 
 
 def notes(outcome: Outcome) -> Figure | None:
-    """Draw whatever numbers the method itself noted, each in a panel of its own."""
+    """Draw the numbers that the method recorded itself, one panel for each."""
     found = _noted(outcome.run.rounds)
     if not found:
         return None
@@ -200,7 +200,7 @@ def notes(outcome: Outcome) -> Figure | None:
 
 
 def _noted(records: Sequence[Record]) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
-    """Return rounds and values of each number among the notes, by its name and its part."""
+    """Return rounds and values of each number in the notes, by name and part."""
     found: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
     for record in records:
         for name, value in (record.get("notes") or {}).items():
@@ -214,7 +214,7 @@ def _noted(records: Sequence[Record]) -> dict[str, dict[str, tuple[list[int], li
 
 
 def attack(outcome: Outcome) -> Figure | None:
-    """Draw how the loyal fare under attack, and how well the malicious are told apart."""
+    """Draw the accuracy of the loyal clients and the detection of the malicious ones."""
     found = [(*item[1:], series(outcome.run.rounds, "attack", item[0])) for item in ATTACK]
     traces = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     if not traces:

@@ -1,4 +1,4 @@
-"""What happened when: a strip of marks under the curves, and a line at every split."""
+"""Events by round: a strip of markers under the curves, and a line at every split."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,18 +24,18 @@ LONGEST = 160
 
 
 def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[str]]:
-    """Return a trace of marks per kind of event on an axis of categories, and these kinds."""
+    """Return a trace of markers per kind of event on a category axis, and these kinds."""
     found: dict[str, dict[int, list[str]]] = {}
     for record in records:
         for event in (*record["events"], *_of_replies(record)):
             text = found.setdefault(event["kind"], {}).setdefault(int(record["round"]), [])
-            text.append(_told(event))
+            text.append(_text(event))
     kinds = sorted(found, key=lambda kind: list(SIGNS).index(kind) if kind in SIGNS else len(SIGNS))
     traces = [
         {
             "type": "scatter", "mode": "markers", "x": list(found[kind]),
             "y": [kind] * len(found[kind]), "yaxis": axis, "showlegend": False, "name": kind,
-            "text": ["<br>".join(told) for told in found[kind].values()],
+            "text": ["<br>".join(texts) for texts in found[kind].values()],
             "hovertemplate": "round %{x}: " + kind + "<br>%{text}<extra></extra>",
             "marker": {"symbol": SIGNS.get(kind, "circle"), "size": 9, "color": INK},
         }
@@ -45,28 +45,28 @@ def strip(records: Sequence[Record], *, axis: str) -> tuple[list[Trace], list[st
 
 
 def _of_replies(record: Record) -> list[Record]:
-    """Return what replies were marked for: those rejected, and those that weigh too much."""
+    """Return the events of replies: rejected ones, and clients with more than half the weight."""
     rejected = [f"{_who(name)}: {why}" for name, why in record["rejected"].items()]
     dominant = [
-        f"client {client} holds {share:.0%} of the weight of its community"
+        f"client {client} has {share:.0%} of the weight of its community"
         for client, share in (record.get("dominance") or {}).items()
     ]
     kinds = (("rejected", rejected), ("dominant", dominant))
-    return [{"kind": kind, "detail": "; ".join(told)} for kind, told in kinds if told]
+    return [{"kind": kind, "detail": "; ".join(texts)} for kind, texts in kinds if texts]
 
 
 def _who(name: str) -> str:
     return f"client {name}" if name.isdigit() else name
 
 
-def _told(event: Record) -> str:
+def _text(event: Record) -> str:
     clients = event.get("clients")
     text = f"clients {ranges(sorted(clients))}" if clients else str(event["detail"])
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def lines(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return an upright line over the whole figure at the first rounds that parted clients."""
+    """Return a vertical line over the whole figure at each of the first MOST_LINES splits."""
     rounds = [
         int(r["round"]) for r in records if any(event["kind"] in LINES for event in r["events"])
     ]

@@ -1,4 +1,4 @@
-"""An alluvial picture: who moved between communities, from round to round."""
+"""An alluvial diagram: clients that move between communities from round to round."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,12 +25,12 @@ from fl_app.report.page.outcome import Outcome
 BEND = np.linspace(0, 1, 16)
 SMOOTH = BEND * BEND * (3 - 2 * BEND)
 HATCHES = ("", "/", "x", ".")
-"""Of bars whose colour another community has already."""
+"""Patterns of bars whose colour is already used by another community."""
 Stage = Mapping[int, int]
 
 
 def alluvial(outcome: Outcome) -> Figure | None:
-    """Draw a bar per community and round, and a band for the clients that go on together."""
+    """Draw a bar per community and round, and a band for clients with the same move."""
     found = outcome.members
     if len(found) < 2 or not moves(found):
         return None
@@ -66,7 +66,7 @@ def _last_removed(rank: int) -> tuple[bool, int]:
 
 
 def _bands(place: int, stages: tuple[Stage, Stage], bars: tuple[Bars, Bars]) -> list[Trace]:
-    """Return who goes from which bar to which, in the colour of where they come from."""
+    """Return the moves between two rounds as bands, in the colour of the old community."""
     before, after = stages
     flows = Counter((before[client], after[client]) for client in before if client in after)
     left = {rank: low for rank, (low, _) in bars[0].items()}
@@ -78,7 +78,7 @@ def _bands(place: int, stages: tuple[Stage, Stage], bars: tuple[Bars, Bars]) -> 
         a, b = left[old], right[new]
         left[old], right[new] = a + count, b + count
         who = sorted(c for c in before if before[c] == old and after.get(c) == new)
-        traces.append(_band(place, (a, b), count, old, new) | {"text": _told(old, new, who)})
+        traces.append(_band(place, (a, b), count, old, new) | {"text": _text(old, new, who)})
     return traces
 
 
@@ -95,9 +95,9 @@ def _band(place: int, lows: tuple[float, float], count: int, old: int, new: int)
     }  # fmt: skip
 
 
-def _told(old: int, new: int, clients: list[int]) -> str:
-    way = f"stay in {name_of(old)}" if old == new else f"go from {name_of(old)} to {name_of(new)}"
-    return f"{len(clients)} {way}: {ranges(clients)}"
+def _text(old: int, new: int, clients: list[int]) -> str:
+    move = f"stay in {name_of(old)}" if old == new else f"{name_of(old)} to {name_of(new)}"
+    return f"{len(clients)} clients, {move}: {ranges(clients)}"
 
 
 def _boxes(rank: int, rounds: list[int], bars: list[Bars]) -> Trace:

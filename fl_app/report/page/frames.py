@@ -1,4 +1,4 @@
-"""The similarity matrix and the community graph, a frame for every round that was kept."""
+"""The similarity matrix and the community graph, one frame per snapshot."""
 
 from base64 import b64encode
 from collections import Counter
@@ -27,16 +27,16 @@ from fl_app.report.page.look import (
 from fl_app.report.page.outcome import FULL_SCALE, Outcome
 
 NAMED = 40
-"""Nodes up to which each is written beside its dot."""
+"""Up to this number of nodes, each has a label beside its dot."""
 ROOM = 0.8
-"""Free space around the graph, where a client takes an area of pi."""
+"""Free space around the graph, in units in which a client has an area of pi."""
 STEPS = 254
 NOTHING = 255
-"""Grades of a matrix in one byte a cell, and what stands for a cell without a value."""
+"""Largest grade of a cell, which is stored in one byte, and the code for a missing value."""
 
 
 def frames(outcome: Outcome) -> list[dict[str, Any]]:
-    """Return round, caption, matrix and graph of every snapshot that shows something new."""
+    """Return round, caption, matrix and graph of every snapshot that differs from the last."""
     stages = [
         cells(snapshot, outcome.members_at(snapshot.round), until, planted=bool(outcome.planted))
         for snapshot, until in distinct(outcome.run.snapshots)
@@ -58,7 +58,7 @@ def frames(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _limits(stages: Sequence[Cells]) -> tuple[float, float]:
-    """Return one scale for all frames: the middle 99 % of what stands off the diagonals."""
+    """Return one scale for all frames: the middle 99 % of the values that are not NaN."""
     values = np.concatenate([s.similarity[~np.isnan(s.similarity)] for s in stages])
     low, high = np.percentile(values, [0.5, 99.5]).tolist()
     return low, max(high, low + 1e-9)
@@ -77,7 +77,7 @@ def _caption(stage: Cells) -> str:
 
 
 def _shades(outcome: Outcome) -> dict[int, str]:
-    """Return a colour for each planted group: that of the community which is most like it."""
+    """Return a colour for each planted group: that of the community with the largest overlap."""
     pairs = Counter(
         (outcome.groups[c], rank) for c, rank in outcome.final.items() if c in outcome.groups
     )
@@ -93,7 +93,7 @@ def _shades(outcome: Outcome) -> dict[int, str]:
 
 
 def matrix(stage: Cells, limits: tuple[float, float], shades: Mapping[int, str]) -> Figure:
-    """Draw the similarity, with a strip of communities and one of planted groups at its left."""
+    """Draw the similarity, with strips for communities and planted groups on its left."""
     m = len(stage.members)
     low, high = limits
     grades = np.clip((stage.similarity - low) / (high - low), 0, 1) * STEPS
@@ -132,7 +132,7 @@ def _called(rank: int) -> str:
 
 
 def _strip(kinds: list[int], shades: Mapping[int, str], x: tuple[float, float]) -> list[Trace]:
-    """Return boxes beside the matrix, one for each run of cells of one kind."""
+    """Return boxes beside the matrix, one for each sequence of cells of the same kind."""
     changes = [0, *(i for i in range(1, len(kinds)) if kinds[i] != kinds[i - 1]), len(kinds)]
     return [
         {
@@ -158,9 +158,10 @@ def _edges(ranks: list[int]) -> list[Trace]:
 
 
 def _places(outcome: Outcome) -> dict[int, tuple[float, float]]:
-    """Return one place per client for all frames, from the last similarity known of each pair.
+    """Return one place per client for all frames, from the last known similarity of each pair.
 
-    Those who are together at the end lie together; none for more clients than are drawn singly.
+    Clients of the same final community are placed together. Empty for more than FULL_SCALE
+    clients.
     """
     snapshots = outcome.run.snapshots
     ids = sorted({client for s in snapshots for client in s.ids.tolist()})
@@ -176,7 +177,7 @@ def _places(outcome: Outcome) -> dict[int, tuple[float, float]]:
 
 
 def graph(stage: Cells, places: Mapping[int, tuple[float, float]]) -> Figure:
-    """Draw each cell in the colour of its community, joined to the cells most alike."""
+    """Draw each cell in the colour of its community, connected to the most similar cells."""
     edges = strong_edges(np.nan_to_num(stage.similarity, nan=-np.inf))
     if places:
         at = np.array([places[members[0]] for members in stage.members])
@@ -197,7 +198,7 @@ def graph(stage: Cells, places: Mapping[int, tuple[float, float]]) -> Figure:
 
 
 def _frame(places: Sequence[float]) -> dict[str, list[float]]:
-    """Return the range of an axis that stands still while clients appear, none for no places."""
+    """Return an axis range that is the same in all frames; empty without fixed places."""
     return {"range": [min(places) - ROOM, max(places) + ROOM]} if places else {}
 
 
@@ -234,7 +235,7 @@ def _symbol(group: int) -> str:
 
 
 def _key(group: int) -> Trace:
-    """Return the entry of a planted group in the legend: its shape, in nobody's colour."""
+    """Return the entry of a planted group in the legend: its shape, in a neutral colour."""
     return {
         "type": "scatter", "mode": "markers", "x": [None], "y": [None],
         "name": f"planted group {group}",

@@ -1,4 +1,4 @@
-"""What the run bought each client: accuracy after against before."""
+"""The gain of each client: accuracy after against before."""
 
 from collections.abc import Sequence
 
@@ -21,14 +21,15 @@ from fl_app.report.page.look import (
 )
 from fl_app.report.page.outcome import Outcome
 
+POINTS = "gain in percentage points"
 LONGEST_LEGEND = 12
 CELLS = 40
 WIDTH = 2.5
-"""Width of a bar of the histogram, in points."""
+"""Width of a bar of the histogram, in percentage points."""
 
 
 def gains(outcome: Outcome) -> Figure | None:
-    """Draw accuracy after against before: above the diagonal a client has gained."""
+    """Draw accuracy after against before; clients above the diagonal have gained."""
     both = [c for c in outcome.clients if c in outcome.before and c in outcome.after]
     if outcome.compared is None or not both:
         return None
@@ -46,7 +47,7 @@ def gains(outcome: Outcome) -> Figure | None:
 
 
 def gain(outcome: Outcome) -> Figure | None:
-    """Draw the gain of each client, the most first, or how many gained how much."""
+    """Draw the gain of each client in descending order, or a histogram for many clients."""
     both = [c for c in outcome.clients if c in outcome.before and c in outcome.after]
     if outcome.compared is None or not both:
         return None
@@ -61,7 +62,7 @@ def gain(outcome: Outcome) -> Figure | None:
         "textposition": "none", "hovertemplate": "%{text}: %{y:+.1f} points<extra></extra>",
     }  # fmt: skip
     across = axis("clients", showticklabels=False, showgrid=False)
-    return figure([bars], height=460, xaxis=across, yaxis=axis("gain in points"), bargap=0.15)
+    return figure([bars], height=460, xaxis=across, yaxis=axis(POINTS), bargap=0.15)
 
 
 def _histogram(points: Sequence[float]) -> Figure:
@@ -72,9 +73,7 @@ def _histogram(points: Sequence[float]) -> Figure:
         "marker": {"color": COMMUNITIES[0], "line": {"width": 0}},
         "hovertemplate": "%{y} clients around %{x:+.1f} points<extra></extra>",
     }  # fmt: skip
-    return figure(
-        [bars], height=460, xaxis=axis("gain in points"), yaxis=axis("clients"), bargap=0.05
-    )
+    return figure([bars], height=460, xaxis=axis(POINTS), yaxis=axis("clients"), bargap=0.05)
 
 
 def _shade(rank: int | None) -> str:

@@ -1,4 +1,4 @@
-"""What all figures of the page share: plain plotly mappings, in colours of two schemes."""
+"""The common parts of all figures on the page: plotly mappings, colours of both schemes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ COMMUNITIES = (
     "#453500",
     "#810cdb",
 )
-"""Searched for the largest distance that any two keep for colour-blind eyes: see the test."""
+"""Chosen to maximise the smallest distance for colour-blind readers; a test checks it."""
 DARK = {
     INK: "#e6e9ee",
     MUTED: "#9aa4b2",
@@ -33,36 +33,36 @@ DARK = {
     "#453500": "#c3fb1b",
     "#810cdb": "#c466fd",
 }
-"""Each colour of the light scheme in the dark one; the page swaps them."""
+"""Maps each colour of the light scheme to the dark scheme; the page replaces them."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x", "pentagon")
 REMOVED = -1
-"""Stands for a community's name where a client was removed from training."""
+"""Stands for the community of a client that was removed from training."""
 
 
 def colour(rank: int) -> str:
-    """Return the colour of the community of a rank, grey for those removed."""
+    """Return the colour of the community of a rank, grey for removed clients."""
     return MUTED if rank == REMOVED else COMMUNITIES[rank % len(COMMUNITIES)]
 
 
 def dash(rank: int) -> str:
-    """Return the line of a community: another one where colours come again."""
+    """Return the line style of a community: a different one when colours repeat."""
     return DASHES[rank // len(COMMUNITIES) % len(DASHES)]
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
-    """Return an axis with a quiet grid."""
+    """Return an axis with a light grid."""
     lines = {"gridcolor": RULE, "linecolor": RULE, "zerolinecolor": RULE, "automargin": True}
     return {"title": {"text": title, "standoff": 8}} | lines | more
 
 
 def bare(**more: Any) -> dict[str, Any]:
-    """Return an axis that shows nothing of itself."""
+    """Return an invisible axis."""
     return {"visible": False, "showgrid": False, "zeroline": False} | more
 
 
 def share(title: str, **more: Any) -> dict[str, Any]:
-    """Return an axis of shares in [0, 1], as percentages."""
+    """Return an axis for shares in [0, 1], shown as percentages."""
     return axis(title, tickformat=".0%", range=[-0.02, 1.04]) | more
 
 

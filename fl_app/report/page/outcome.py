@@ -1,4 +1,4 @@
-"""A run as the page tells it: what became of every client, from the files in its folder."""
+"""The outcome of a run for the page: what happened to every client, from the run's folder."""
 
 import shlex
 from collections import Counter
@@ -17,14 +17,14 @@ from fl_app.report.run import Run, memberships, planted_count, read_run
 OVERRIDES = "overrides.yaml"
 SPLITS = ("clustered", "removed")
 FULL_SCALE = 200
-"""Clients up to which each is drawn by itself; above, they are drawn together."""
+"""Up to this number, each client is drawn alone; above, several are drawn as one."""
 
 Scores = dict[int, float]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The records of a run, its summary (None before its end), and its overrides where known."""
+    """The records of a run, its summary (None before its end), and its overrides if known."""
 
     folder: str
     run: Run
@@ -33,17 +33,17 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """What the summary says, or `unfinished`: going on, or killed without a word."""
+        """The status of the summary, or `unfinished`: still running, or killed."""
         return str(self.summary["status"]) if self.summary else "unfinished"
 
     @property
     def command(self) -> str | None:
-        """The command line that repeats the run, where the run was started by one."""
+        """The command line that repeats the run, None if fl-app did not start it."""
         return None if self.overrides is None else shlex.join(["fl-app", *self.overrides])
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
-        """Accuracy of each client measured, by the round in which it was."""
+        """Accuracy of each measured client, by round."""
         found = {}
         for record in self.run.rounds:
             if record["accuracy"]:
@@ -53,7 +53,7 @@ class Outcome:
 
     @cached_property
     def gone(self) -> dict[int, tuple[int, str]]:
-        """When and why clients were removed from training, or left."""
+        """The round and the reason of each client that was removed from training or left."""
         found: dict[int, tuple[int, str]] = {}
         for record in self.run.rounds:
             for event in record["events"]:
@@ -65,35 +65,35 @@ class Outcome:
 
     @cached_property
     def removed(self) -> dict[int, int]:
-        """The round in which the method removed a client."""
+        """The round in which the method removed each removed client."""
         return {client: when for client, (when, why) in self.gone.items() if why != "left"}
 
     @cached_property
     def members(self) -> dict[int, dict[int, int]]:
-        """The community of every client known, by round; communities by rank, largest first."""
+        """The community of every known client, by round; communities as ranks, largest first."""
         named = memberships(self.run.rounds)
         sizes = Counter(name for stage in named.values() for name in stage.values())
         final = Counter(list(named.values())[-1].values()) if named else Counter[int]()
         order = sorted(sizes, key=lambda name: (-final[name], -sizes[name], name))
         rank = {name: place for place, name in enumerate(order)}
         found: dict[int, dict[int, int]] = {}
-        last, seen = dict[int, int](), None
+        last, source = dict[int, int](), None
         for number, stage in named.items():
             out = {client for client, when in self.removed.items() if when <= number}
-            if seen != (id(stage), out):  # else the same mapping serves again
+            if source != (id(stage), out):  # else the last mapping is still valid
                 last = {c: REMOVED if c in out else rank[name] for c, name in stage.items()}
-                seen = id(stage), out
+                source = id(stage), out
             found[number] = last
         return found
 
     def members_at(self, server_round: int) -> dict[int, int]:
-        """The community of every client known by a round."""
+        """The community of every known client after a round."""
         earlier = [number for number in self.members if number <= server_round]
         return self.members[earlier[-1]] if earlier else {}
 
     @cached_property
     def final(self) -> dict[int, int]:
-        """The community of every client at the end, also of those that chose one untrained."""
+        """The community of every client at the end, including clients that never trained."""
         last = self.members_at(len(self.run.rounds))
         rows = ((self.summary or {}).get("communities") or {}).get("assignment") or {}
         votes: dict[int, Counter[int]] = {}
@@ -107,15 +107,15 @@ class Outcome:
 
     @cached_property
     def split_at(self) -> int | None:
-        """The first round after which clients were parted."""
+        """The first round in which the method split the clients."""
         kinds = ((r["round"], e["kind"]) for r in self.run.rounds for e in r["events"])
         return next((int(number) for number, kind in kinds if kind in SPLITS), None)
 
     @cached_property
     def compared(self) -> tuple[int, int] | None:
-        """The rounds of the accuracy before and after; None with fewer than two measured.
+        """The rounds of the accuracy before and after; None with fewer than two measurements.
 
-        Before is the last measurement up to the first split, else the first of all.
+        Before is the last measurement up to the first split, else the first measurement.
         """
         if len(self.scores) < 2:
             return None
@@ -126,13 +126,13 @@ class Outcome:
 
     @cached_property
     def before(self) -> Scores:
-        """Each client's accuracy as last measured by the round that it is compared with."""
+        """Each client's last accuracy up to the round `before` of `compared`."""
         upto = self.compared[0] if self.compared else 0
         return self._latest(upto)
 
     @cached_property
     def after(self) -> Scores:
-        """Each client's accuracy as last measured."""
+        """Each client's last accuracy."""
         return self._latest(len(self.run.rounds))
 
     def _latest(self, upto: int) -> Scores:
@@ -143,7 +143,7 @@ class Outcome:
 
     @cached_property
     def groups(self) -> dict[int, int]:
-        """The planted group of each client as of its last snapshot, where there are several."""
+        """The planted group of each client in its last snapshot; empty for a single group."""
         if self.planted is None:
             return {}
         pairs = ((s.ids.tolist(), s.groups.tolist()) for s in self.run.snapshots)
@@ -152,31 +152,31 @@ class Outcome:
 
     @cached_property
     def planted(self) -> int | None:
-        """The number of planted groups; None for a single one, where there is nothing to find."""
+        """The number of planted groups; None if it is unknown or 1."""
         count = planted_count(self.run) or (self.run.config.get("population") or {}).get("groups")
         return count if count is not None and count > 1 else None
 
     @cached_property
     def clients(self) -> list[int]:
         """All clients that the records name, sorted."""
-        seen = {int(client) for record in self.run.rounds for client in record["sampled"]}
-        return sorted(seen | self.after.keys() | self.final.keys() | self.gone.keys())
+        sampled = {int(client) for record in self.run.rounds for client in record["sampled"]}
+        return sorted(sampled | self.after.keys() | self.final.keys() | self.gone.keys())
 
     @property
     def aggregated(self) -> bool:
-        """Whether there are too many clients to draw each by itself."""
+        """Whether there are too many clients to draw each alone."""
         return len(self.clients) > FULL_SCALE
 
 
 def read_outcome(folder: Path) -> Outcome:
-    """Return the outcome of the run in a folder, as far as it got.
+    """Return the outcome of the run in a folder, from the rounds that it has completed.
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
     run = read_run(folder)
     if not run.rounds and not run.config:
-        raise ValueError(f"{folder} holds no run: neither rounds.jsonl nor config.yaml; give the "
-                         "output folder of one")  # fmt: skip
+        raise ValueError(f"{folder} contains no run: it has neither rounds.jsonl nor config.yaml; "
+                         "give the output folder of a run")  # fmt: skip
     saved = folder / OVERRIDES
     overrides = yaml.safe_load(saved.read_text(encoding="utf-8")) if saved.exists() else None
     return Outcome(folder.name, run, read_summary(folder), overrides)

@@ -1,4 +1,4 @@
-"""Where the time of a run went."""
+"""The time of a run by activity."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ SHADES = (COMMUNITIES[0], COMMUNITIES[4], COMMUNITIES[1], MUTED)
 
 
 def time(outcome: Outcome) -> Figure | None:
-    """Draw the seconds of every round by what they went into."""
+    """Draw the seconds of every round by activity."""
     parts = time_parts(outcome)
     rounds = [int(record["round"]) for record in outcome.run.rounds]
     if not rounds:
@@ -24,7 +24,7 @@ def time(outcome: Outcome) -> Figure | None:
             "marker": {"color": shade, "line": {"width": 0}},
             "hovertemplate": "round %{x}: %{y:.3f} s " + name + "<extra></extra>",
         })  # fmt: skip
-    each = "seconds a round" if width == 1 else f"seconds a round (means of {width})"
+    each = "seconds per round" if width == 1 else f"seconds per round (means of {width})"
     return figure(
         traces, height=320, barmode="stack", bargap=0.1,
         xaxis=axis("round"), yaxis=axis(each, rangemode="tozero"),
@@ -34,9 +34,9 @@ def time(outcome: Outcome) -> Figure | None:
 def time_parts(outcome: Outcome) -> dict[str, list[float]]:
     """Return the seconds of every round in training, measuring, server and engine.
 
-    Clients train some at a time: training is their own seconds over the least number at a
-    time with which these fit into the wait for the replies, and the rest of the wait is the
-    engine's: messages, encoding, idleness.
+    The server waits `wait` seconds for replies, and the clients train `own` seconds in total.
+    At least p = ceil(own / wait) clients train in parallel. Training is own / p; engine is the
+    rest of the wait: messages, encoding, idle time.
     """
     found: dict[str, list[float]] = {"training": [], "measuring": [], "server": [], "engine": []}
     for record in outcome.run.rounds:

@@ -1,4 +1,4 @@
-"""The page itself: outcome -> figures -> template, into one file that needs no network."""
+"""Writes the page: outcome, figures, template, as one file that needs no network."""
 
 import gzip
 from base64 import b64encode
@@ -32,11 +32,11 @@ FIGURES = {
     "gain": gains.gain,
     "seconds": seconds.time,
 }
-"""Each takes an outcome and returns its figure, or None where the run has no data for it."""
+"""Each takes an outcome and returns its figure, or None if the run has no data for it."""
 
 
 def write_page(folder: Path) -> Path:
-    """Write `folder/report.html` from whatever the run in the folder has written so far.
+    """Write `folder/report.html` from the files that the run in the folder has written so far.
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
@@ -82,7 +82,7 @@ def _yaml(config: dict[str, Any]) -> str:
 
 
 def _made_with(outcome: Outcome) -> dict[str, Any]:
-    """Return versions and commit of the run, of this program while the run has no summary."""
+    """Return versions and commit of the run, or of this process if the run has no summary."""
     made = outcome.summary or {"versions": versions(), "git": git_commit()}
     commit, _, dirty = made["git"].partition("-")
     short = commit[:12] + (f" ({dirty})" if dirty else "")
@@ -96,7 +96,7 @@ def _script(value: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _plotly() -> str:
-    """Return plotly.js from the Python package, compressed, as the page unpacks it."""
+    """Return plotly.js from the Python package, as gzip in base64; the page unpacks it."""
     found = find_spec("plotly")
     assert found is not None
     assert found.origin is not None

@@ -8,7 +8,7 @@ function coloured(figure) {
   return JSON.parse(scheme.dark ? text.replace(light, (found) => page.dark[found.toLowerCase()]) : text);
 }
 
-/** The rows of numbers that one byte a cell stands for. */
+/** The rows of numbers of a matrix that is packed with one byte per cell. */
 function unpacked({ bytes, side, low, high, steps }) {
   const grades = atob(bytes);
   const value = (i) => {
@@ -44,7 +44,7 @@ async function drawAll() {
   });
   for (const [id, figure] of Object.entries(page.figures)) {
     await draw(id, figure);
-    await rest(); // so that the page scrolls and answers while the figures are drawn
+    await rest(); // the page must react to the reader while the figures are drawn
     if (id === "accuracy" && page.frames.length) await drawFrame();
   }
   if (page.frames.length && !page.figures.accuracy) await drawFrame();

@@ -19,7 +19,7 @@
   };
   const cellText = (value, kind) => (value === null ? "\u2013" : shown[kind](value));
 
-  /** Order of two values; what is missing comes last either way. */
+  /** Order of two values; missing values are last in both directions. */
   function order(a, b) {
     if (a === null || b === null) return (a === null) - (b === null);
     const numbers = [Number(a), Number(b)];
