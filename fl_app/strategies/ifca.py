@@ -12,6 +12,7 @@ import numpy as np
 from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
+from fl_app.rng import generator
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -51,8 +52,11 @@ class Ifca(CommunityStrategy):
     `weighting` (option II of the paper), or with `rule=median` their median. `average=gradients`:
     a model moves by the sum of its clients' updates divided by the number of all replies
     (option I; a single gradient step is the case of one epoch with one batch). A model that no
-    client chose does not change. With `restarts`, the first (restarts + 1) * trial_rounds rounds
-    try restarts + 1 sets of initial models one after another; training continues from the set with
+    client chose in a round does not change. With `unchosen=restart`, a model that is no client's
+    last choice starts anew from the model of one client; the paper does not define this case.
+    Otherwise all clients can come to choose the same model, by chance or because of two liars, and
+    IFCA is then FedAvg. With `restarts`, the first (restarts + 1) * trial_rounds rounds try
+    restarts + 1 sets of initial models one after another; training continues from the set with
     the least training loss in its last trial round.
     """
 
@@ -67,6 +71,7 @@ class Ifca(CommunityStrategy):
         average: Literal["models", "gradients"] = "models",
         restarts: NonNegativeInt = 0,
         trial_rounds: PositiveInt = 3,
+        unchosen: Literal["restart", "keep"] = "restart",
         rule: Literal["mean", "median"] = "mean",
         weighting: Weighting = "capped",
     ) -> None:
@@ -76,6 +81,7 @@ class Ifca(CommunityStrategy):
         self.count = communities
         self.by_gradients = average == "gradients"
         self.restarts, self.trial_rounds = restarts, trial_rounds
+        self.restarts_unchosen = unchosen == "restart"
         self.state = IfcaState(communities=Communities(self._first_models(0)))
 
     def _first_models(self, trial: int) -> Vectors:
@@ -103,6 +109,8 @@ class Ifca(CommunityStrategy):
             self._step(replies)
         else:
             self.aggregator.update(self.state.communities.models, replies)
+        if self.restarts_unchosen:
+            self._restart_unchosen(server_round, replies)
         self._end_trial(server_round, replies.usual_loss)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
@@ -111,6 +119,20 @@ class Ifca(CommunityStrategy):
         for row in np.unique(replies.starts):
             updates = replies.models[replies.starts == row] - models[row]
             models[row] += updates.sum(axis=0) / len(replies.starts)
+
+    def _restart_unchosen(self, server_round: int, replies: Replies) -> None:
+        """Restart each model that is no client's last choice from the model of one client.
+
+        The client is drawn from those of the model with most replies. Its model fits its group
+        better than their mean does, so that the group chooses it in the next round.
+        """
+        crowd = np.flatnonzero(replies.starts == np.bincount(replies.starts).argmax())
+        for row in sorted({*range(self.count)} - {*self.state.choices.values()}):
+            draw = generator(self.context.seed, round=server_round, client=row, purpose="unchosen")
+            taken = draw.choice(crowd)
+            self.state.communities.models[row] = replies.models[taken]
+            detail = f"model {row} from client {replies.client_ids[taken]}, as nobody chose it"
+            self.events.append(Event("restarted", detail))
 
     def _end_trial(self, server_round: int, loss: float) -> None:
         trial, left = divmod(server_round, self.trial_rounds)

@@ -91,9 +91,9 @@ class Lockstep:
             self.clean.aggregate_fit(server_round, kept, [])
             return named
         # nobody is left but liars: the round is skipped, as the loop does
-        with pytest.raises(TooFewRepliesError, match="0 valid replies"):
+        with pytest.raises(TooFewRepliesError):
             self._tell_of_fits(server_round, asked, said)
-        with pytest.raises(TooFewRepliesError, match="0 valid replies"):
+        with pytest.raises(TooFewRepliesError):
             self.clean.aggregate_fit(server_round, kept, [])
         return named
 
