@@ -4,7 +4,7 @@ Axis letters are fixed here and nowhere else: n clients, d parameters, k communi
 r rounds, c classes; m is the length of what stands beside n.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -27,6 +27,11 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Field(gt=0, le=10_000_000)]
 """A number of clients, samples, groups or rounds: what a run lists one by one."""
 Seed = Annotated[int, Field(ge=0)]
+
+Store = Literal["auto", "exact", "disk", "sketch"]
+"""How vectors are stored: see `graph.vector_backends.choose`."""
+Backend = Literal["python-louvain", "fast", "leiden"]
+"""By which code communities are found: see `graph.communities.louvain`."""
 
 LONGEST_NAME = 255
 """Bytes of the name of a file or folder."""

@@ -10,9 +10,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from fl_app.types import Labels, Matrix
+from fl_app.types import Backend, Labels, Matrix
 
-Backend = Literal["python-louvain", "fast", "leiden"]
 Linkage = Literal["average", "complete", "single"]
 COPY = 1e-6
 """Clients nearer than this share of the median distance are one but for float32 rounding."""

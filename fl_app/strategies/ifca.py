@@ -17,7 +17,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
@@ -67,7 +67,7 @@ class Ifca(CommunityStrategy):
         average: Literal["models", "gradients"] = "models",
         restarts: NonNegativeInt = 0,
         trial_rounds: PositiveInt = 3,
-        rule: Literal["mean", "median"] = "mean",
+        rule: RuleName = "mean",
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(

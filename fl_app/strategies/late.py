@@ -4,7 +4,6 @@ The reference of Bettinelli et al., IEEE Big Data 2024, for discovering during t
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
@@ -23,7 +22,7 @@ from fl_app.strategies.graph_use import (
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Participation, PositiveInt, Vector
@@ -58,7 +57,7 @@ class Late(TwoPhase):
         exponent: Exponent = 3.0,
         scale: Scale = "ordinary",
         max_age: PositiveInt | None = None,
-        rule: Literal["mean", "median"] = "mean",
+        rule: RuleName = "mean",
         weighting: Weighting = "capped",
     ) -> None:
         super().__init__(

@@ -44,7 +44,7 @@ class Robust(SingleModel):
         malicious: NonNegativeInt = 0,
         trim: Trim = 0.3,
     ) -> None:
-        rules: Mapping[str, Rule] = {
+        rules: Mapping[Name, Rule] = {
             "median": median,
             "geometric_median": geometric_median,
             "trimmed_mean": partial(trimmed_mean, share=trim),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
 
-RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
+RuleName = Literal["mean", "median"]
+RULES: Mapping[RuleName, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by the name that a configuration gives them."""
 
 

@@ -1,14 +1,26 @@
 """Distances of models: hand-worked values, invariants, and rows that hold anything finite."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.similarity import DISTANCES, FARTHEST, trusted_between, trusted_distance
+from fl_app.graph.similarity import (
+    DISTANCES,
+    FARTHEST,
+    ModelDistance,
+    trusted_between,
+    trusted_distance,
+)
 from fl_app.params import Layout
 
 LAYOUT = Layout(("first", "bias", "second"), ((1, 2), (2,), (1, 1)), 3)
+
+
+def test_each_named_distance_has_its_function() -> None:
+    assert set(DISTANCES) == set(get_args(ModelDistance))
 
 
 def _models(*rows: list[float]) -> np.ndarray:
