@@ -30,6 +30,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "check",
+    "choices",
     "compose",
     "load",
     "load_text",
@@ -78,6 +79,11 @@ def load_text(overrides: str) -> Config:
 def load_text_on_client(overrides: str) -> Config:
     """Return the same for a client (cached); the server checked the whole before it asked any."""
     return load(shlex.split(overrides), on_client=True)
+
+
+def choices(group: str) -> list[str]:
+    """Return the names of the options of a group, such as `strategy`."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def check(
@@ -153,8 +159,7 @@ def _reason(*overrides: str) -> str | None:
     except (HydraException, OmegaConfBaseException) as error:
         key, _, value = overrides[-1].partition("=")
         if key in GROUPS:
-            options = ", ".join(sorted(path.stem for path in (CONF / key).glob("*.yaml")))
-            return f"{key} must be one of {options}, got {value}"
+            return f"{key} must be one of {', '.join(choices(key))}, got {value}"
         if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
             return None if len(overrides) == 1 else f"{key} is no setting of this run; remove it"
         return f"{overrides[-1]}: {_first_line(error)}"
