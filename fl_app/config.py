@@ -104,8 +104,9 @@ def check(
     for key in (*TOP, *FIXED):
         values[key] = _typed(key, tree.get(key), found)
     people = tree.get("population")
-    given = people.get("dynamics") or {} if isinstance(people, dict) else {}
-    values["dynamics"] = _typed("population.dynamics", given, found)
+    values["dynamics"] = None
+    if isinstance(people, dict):
+        values["dynamics"] = _typed("population.dynamics", people.get("dynamics"), found)
     for key in TARGETS:
         built = not (on_client and key in SERVER_TARGETS)
         values[key] = _target(key, tree.get(key), found, built=built)
@@ -229,10 +230,12 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
 
 def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
     """Say why `target` cannot be called as the wiring will, or None."""
-    taken = {name: options[name] for name in options if name not in getattr(target, "shared", {})}
+    form = inspect.signature(target)
+    untaken = getattr(target, "shared", {}).keys() - form.parameters.keys()
+    taken = {name: value for name, value in options.items() if name not in untaken}
     seed = {"seed": 0} if key in SEEDED else {}
     try:
-        inspect.signature(target).bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
+        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
     except TypeError as error:
         return str(error)
     return None

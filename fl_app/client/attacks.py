@@ -34,10 +34,10 @@ class Attack:
     from round `start` up to and including `stop`, and are honest before and after.
     """
 
-    share: Share = 0.3
-    clients: list[NonNegativeInt] | None = None
-    start: PositiveInt = 1
-    stop: PositiveInt | None = None
+    share: Share
+    clients: list[NonNegativeInt] | None
+    start: PositiveInt
+    stop: PositiveInt | None
 
     collusive = False
 
@@ -84,8 +84,6 @@ class Attack:
 class NoAttack(Attack):
     """Everyone is honest."""
 
-    share: Share = 0.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class MinusGrad(Attack):
@@ -99,7 +97,7 @@ class MinusGrad(Attack):
 class Gaussian(Attack):
     """Sends noise of standard deviation `sigma` instead of an update."""
 
-    sigma: PositiveFloat = 1.0
+    sigma: PositiveFloat
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.gaussian(update, sigma=self.sigma, generator=draw)
@@ -109,7 +107,7 @@ class Gaussian(Attack):
 class Scaled(Attack):
     """Sends `factor` times the true update; negative turns it round."""
 
-    factor: float = 10.0
+    factor: float
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.scaled(update, factor=self.factor)
@@ -139,7 +137,7 @@ class Collusion(Attack):
     needed; a malicious client's work grows by the size of the crew.
     """
 
-    crew: PositiveInt = 5
+    crew: PositiveInt
 
     collusive = True
 
@@ -155,9 +153,9 @@ class Alie(Collusion):
     `cohort` and `attackers` are the clients of a round that the colluders reckon with.
     """
 
-    z: NonNegativeFloat | None = None
-    cohort: PositiveInt = 100
-    attackers: PositiveInt = 30
+    z: NonNegativeFloat | None
+    cohort: PositiveInt
+    attackers: PositiveInt
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
@@ -167,7 +165,7 @@ class Alie(Collusion):
 class Ipm(Collusion):
     """Inner product manipulation: `-epsilon` times the mean."""
 
-    epsilon: PositiveFloat = 0.5
+    epsilon: PositiveFloat
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.ipm(others(), epsilon=self.epsilon)
@@ -180,9 +178,9 @@ class FullKnowledge(Collusion):
     `cohort` and `attackers` are the clients of a round that the colluders reckon with.
     """
 
-    factor: PositiveFloat = 1.0
-    cohort: PositiveInt = 100
-    attackers: PositiveInt = 30
+    factor: PositiveFloat
+    cohort: PositiveInt
+    attackers: PositiveInt
 
     def check(self, *, clients: int, classes: int) -> None:
         super().check(clients=clients, classes=classes)
@@ -209,8 +207,8 @@ class FullKnowledge(Collusion):
 class LabelFlip(Attack):
     """Trains on labels that are all `target`, or with `source` given, on source made target."""
 
-    target: NonNegativeInt = 0
-    source: NonNegativeInt | None = None
+    target: NonNegativeInt
+    source: NonNegativeInt | None
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
@@ -224,8 +222,8 @@ class LabelFlip(Attack):
 class Noisy(Attack):
     """Trains on images with uniform noise in [low, high] added to every pixel."""
 
-    low: float = -10.0
-    high: float = 10.0
+    low: float
+    high: float
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
@@ -237,11 +235,11 @@ class Noisy(Attack):
 class Backdoor(Attack):
     """Marks part of its images with a square and calls them `target`; can grow its update."""
 
-    target: NonNegativeInt = 0
-    poisoned: Share = 0.5
-    size: PositiveInt = 3
-    value: float = 2.8
-    factor: PositiveFloat = 1.0
+    target: NonNegativeInt
+    poisoned: Share
+    size: PositiveInt
+    value: float
+    factor: PositiveFloat
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator

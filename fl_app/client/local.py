@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fl_app.client.attacks import Attack, Backdoor, NoAttack
+from fl_app.client.attacks import Attack, Backdoor
 from fl_app.client.draws import Draws
-from fl_app.client.privacy import NoPrivacy, Privacy, TrainingPlan
+from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.client.training_jobs import Trainer, TrainingJob
@@ -18,8 +18,6 @@ from fl_app.params import FlatModule
 from fl_app.rng import generator, torch_generator
 from fl_app.types import Vector, Vectors
 
-NO_ATTACK = NoAttack()
-NO_PRIVACY = NoPrivacy()
 Measure = Callable[[nn.Module, Tensor, Tensor], Score]
 """Scores a model on images (s, C, H, W) and labels (s,)."""
 
@@ -57,11 +55,11 @@ class LocalClient:
     train: Trainer
     measure: Measure
     seed: int
-    attack: Attack = NO_ATTACK
+    attack: Attack
+    privacy: Privacy
     malicious: bool = False
     clusters: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
-    privacy: Privacy = NO_PRIVACY
     plan: TrainingPlan | None = None
     entries: PrivateEntries | None = None
 

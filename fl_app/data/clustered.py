@@ -23,8 +23,8 @@ def non_iid(
     *,
     seed: int,
     clients: Count,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients that hold one cluster each of a k-means with as many clusters as clients.
 
@@ -39,8 +39,8 @@ def half_iid(
     *,
     seed: int,
     clients: Count,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients that hold an equal share of one half of the points, and of the other a
     cluster each, as `non_iid` deals them.

@@ -18,9 +18,9 @@ def dirichlet_rotation(
     seed: int,
     clients: Count,
     alpha: Concentration,
-    groups: Count = 4,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    groups: Count,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return label skew, each client its own distribution, and a random rotation per client.
 
@@ -30,7 +30,7 @@ def dirichlet_rotation(
     2023, section IV, where labels follow Dirichlet(alpha) as by `population.dirichlet`.
     """
     skewed = dirichlet(
-        dataset, seed=seed, clients=clients, alpha=alpha,
+        dataset, seed=seed, clients=clients, alpha=alpha, groups=None,
         train_samples=train_samples, test_samples=test_samples,
     )  # fmt: skip
     drawn = generator(seed, purpose="rotations").permutation(np.arange(clients) % groups)

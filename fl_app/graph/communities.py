@@ -23,19 +23,19 @@ STRONGEST = 0.9
 class CommunityDetection:
     """How communities are found: see `louvain`, and `detection.ByModularity` for many clients."""
 
-    backend: Backend = "python-louvain"
-    resolution: float = 1.0
-    sparse_above: int = 500
-    neighbours: int = 32
-    seed: int = 0
+    backend: Backend
+    resolution: float
+    sparse_above: int
+    neighbours: int
+    seed: int
 
 
 def louvain(
     similarity: Matrix,
     *,
-    resolution: float = 1.0,
-    seed: int = 0,
-    backend: Backend = "python-louvain",
+    resolution: float,
+    seed: int,
+    backend: Backend,
 ) -> Labels:
     """Return the community of each client, 0 for the largest, ties by the smallest member.
 
@@ -59,12 +59,12 @@ def louvain(
     return sparse_communities(graph, resolution=resolution, seed=seed, backend=backend)
 
 
-def leiden(similarity: Matrix, *, resolution: float = 1.0, seed: int = 0) -> Labels:
+def leiden(similarity: Matrix, *, resolution: float, seed: int) -> Labels:
     """Return the communities (n,) of `louvain` by the Leiden algorithm: `backend="leiden"`."""
     return louvain(similarity, resolution=resolution, seed=seed, backend="leiden")
 
 
-def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "average") -> Labels:
+def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage) -> Labels:
     """Return communities (n,), merged from single clients while two are nearer than `threshold`.
 
     `distance` (n, n) is symmetric; `linkage` says what two communities are apart: the mean,
@@ -92,9 +92,9 @@ class NotConvergedWarning(UserWarning):
 def affinity_propagation(
     distance: Matrix,
     *,
-    damping: float = 0.5,
-    preference: float | Literal["median"] = "median",
-    seed: int = 0,
+    damping: float,
+    preference: float | Literal["median"],
+    seed: int,
 ) -> Labels:
     """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
 

@@ -78,7 +78,7 @@ class NoTracker(Tracker):
 class TensorBoard(Tracker):
     """Event files in the run's `tensorboard/`; a resumed run takes back what it replays."""
 
-    def __init__(self, run: Tracked, *, flush_s: PositiveInt = 30) -> None:
+    def __init__(self, run: Tracked, *, flush_s: PositiveInt) -> None:
         from tensorboardX import SummaryWriter
 
         self.writer = SummaryWriter(
@@ -107,9 +107,7 @@ class Mlflow(Tracker):
     The experiment is named `experiment`, by default as the run's own. Needs the extra mlflow.
     """
 
-    def __init__(
-        self, run: Tracked, *, uri: Text | None = None, experiment: Text | None = None
-    ) -> None:
+    def __init__(self, run: Tracked, *, uri: Text | None, experiment: Text | None) -> None:
         try:
             from mlflow import MlflowClient
         except ImportError as error:

@@ -68,11 +68,11 @@ class Dcfl(CommunityStrategy):
         context: ServerContext,
         *,
         participation: Participation,
-        distance: DcflKind = "complete",
-        damping: Damping = 0.5,
-        preference: float | None = None,
-        max_age: PositiveInt | None = None,
-        rule: RuleName = "mean",
+        distance: DcflKind,
+        damping: Damping,
+        preference: float | None,
+        max_age: PositiveInt | None,
+        rule: RuleName,
     ) -> None:
         super().__init__(context, participation=participation, rule=RULES[rule])
         self.max_age = max_age

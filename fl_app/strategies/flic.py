@@ -56,11 +56,11 @@ class Flic(TwoPhase):
         *,
         participation: Participation,
         cluster_round: ClusterRound,
-        ignore_before: NonNegativeInt = 0,
-        rule: RuleName = "mean",
-        weighting: Weighting = "capped",
-        stability_window: PositiveInt = 10,
-        stability_tolerance: Tolerance = 0.02,
+        ignore_before: NonNegativeInt,
+        rule: RuleName,
+        weighting: Weighting,
+        stability_window: PositiveInt,
+        stability_tolerance: Tolerance,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

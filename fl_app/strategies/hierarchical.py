@@ -53,10 +53,10 @@ class Hierarchical(TwoPhase):
         participation: Participation,
         cluster_round: PositiveInt,
         threshold: PositiveFloat,
-        distance: UpdateDistance | DottedPath = "cosine",
-        linkage: Linkage = "average",
-        rule: RuleName = "mean",
-        weighting: Weighting = "capped",
+        distance: UpdateDistance | DottedPath,
+        linkage: Linkage,
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

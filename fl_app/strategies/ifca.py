@@ -64,11 +64,11 @@ class Ifca(CommunityStrategy):
         *,
         participation: Participation,
         communities: PositiveInt,
-        average: Literal["models", "gradients"] = "models",
-        restarts: NonNegativeInt = 0,
-        trial_rounds: PositiveInt = 3,
-        rule: RuleName = "mean",
-        weighting: Weighting = "capped",
+        average: Literal["models", "gradients"],
+        restarts: NonNegativeInt,
+        trial_rounds: PositiveInt,
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

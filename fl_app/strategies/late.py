@@ -53,12 +53,12 @@ class Late(TwoPhase):
         *,
         participation: Participation,
         cluster_round: PositiveInt,
-        similarity: Similarity = "trusted",
-        exponent: Exponent = 3.0,
-        scale: Scale = "ordinary",
-        max_age: PositiveInt | None = None,
-        rule: RuleName = "mean",
-        weighting: Weighting = "capped",
+        similarity: Similarity,
+        exponent: Exponent,
+        scale: Scale,
+        max_age: PositiveInt | None,
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

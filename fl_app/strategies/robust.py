@@ -41,8 +41,8 @@ class Robust(SingleModel):
         *,
         participation: Participation,
         rule: Name,
-        malicious: NonNegativeInt = 0,
-        trim: Trim = 0.3,
+        malicious: NonNegativeInt,
+        trim: Trim,
     ) -> None:
         rules: Mapping[Name, Rule] = {
             "median": median,

@@ -1,8 +1,7 @@
 """What every strategy receives from the wiring."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -38,18 +37,18 @@ class ServerContext:
     initial: Vector
     min_success: int
     evaluate_every: int
-    evaluate_at_most: int | None = None
-    largest_update: float | None = None
+    evaluate_at_most: int | None
+    largest_update: float | None
     """Times the usual norm of a round's updates beyond which an update is rejected; None: off."""
-    clip_update: float | None = None
+    clip_update: float | None
     """Times the usual norm of a round's updates to which longer ones are shortened; None: off."""
-    sample_cap: float = inf
+    sample_cap: float
     """Times the median of a round's samples that a client may weigh, with weighting=capped."""
-    detection: CommunityDetection = field(default_factory=CommunityDetection)
+    detection: CommunityDetection
     vector_backend: Callable[..., VectorBackend] = in_memory
     """Makes an empty backend for vectors of `length` numbers that are read back if `whole`."""
-    look_ahead_every: int = 1
-    benign: Callable[[Vectors, Labels], set[int]] = largest
+    look_ahead_every: int
+    benign: Callable[[Vectors, Labels], set[int]]
     """Which communities are taken for benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None
     """Draws first models beyond `initial`, by number: for methods that start from several."""
