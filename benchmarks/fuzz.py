@@ -135,9 +135,9 @@ def by_run(name: str, replies: int, seed: int) -> Found:
     _quiet()
     from fuzz_runs import pair
 
-    from fl_app.config import load
+    from fl_app.config import option
 
-    target = load([f"strategy={name}"]).strategy
+    target = option(f"strategy={name}")
     points = target.resolve().trains_centroids
     words = [f"strategy={name}", "network=centroids" if points else "network.width=0.25"]
     words += ["strategy.cluster_round=2"] if "cluster_round" in target.options else []

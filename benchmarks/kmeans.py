@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from table import REPO, header, machine, row
 
 from fl_app import wiring
-from fl_app.config import load
+from fl_app.config import load, option
 from fl_app.kmeans.central import centroids as central_centroids
 from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.scores import agreement, contingency
@@ -157,7 +157,7 @@ def measure(
         some = start(points, k=k, seed=seed, participation=clients / len(points))
         keep("k-FED", some, 1, began)
     first = whole_start(given, seed)
-    options = load(["strategy=kmeans"]).strategy.options
+    options = option("strategy=kmeans").options
     for method in [each for each in missing if each in WEIGHTINGS]:
         began = perf_counter()
         settings = DescentSettings(

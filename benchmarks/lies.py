@@ -25,7 +25,7 @@ from runs import run
 from table import REPO, header, row
 
 from fl_app.client_app import app
-from fl_app.config import choices, load
+from fl_app.config import choices, load, option
 from fl_app.records.checkpoint import read
 from fl_app.wiring import initial_model
 
@@ -80,7 +80,7 @@ CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: _never} | LIES
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
     method, _, rule = method.partition(" ")
-    target = load([f"strategy={method}"]).strategy
+    target = option(f"strategy={method}")
     words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
     words += ["network=centroids"] if target.resolve().trains_centroids else NETWORK
     given = {name: value for name, value in GIVEN.items() if name in target.options}
@@ -196,7 +196,7 @@ def page(results: dict[str, list[dict[str, Any]]]) -> list[str]:
 def methods() -> list[str]:
     """Return the methods of conf/strategy, and those with a mean that can be a median."""
     named = choices("strategy")
-    rules = {name: load([f"strategy={name}"]).strategy.options.get("rule") for name in named}
+    rules = {name: option(f"strategy={name}").options.get("rule") for name in named}
     return [*named, *(f"{name}{BY_MEDIAN}" for name, rule in rules.items() if rule == "mean")]
 
 

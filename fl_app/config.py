@@ -35,6 +35,7 @@ __all__ = [
     "load",
     "load_text",
     "load_text_on_client",
+    "option",
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -84,6 +85,13 @@ def load_text_on_client(overrides: str) -> Config:
 def choices(group: str) -> list[str]:
     """Return the names of the options of a group, such as `strategy`."""
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@cache
+def option(choice: str) -> Target:
+    """Return what an option such as `strategy=flic` names, with its settings in conf (cached)."""
+    found: Target = getattr(load([choice]), choice.partition("=")[0])
+    return found
 
 
 def check(

@@ -15,7 +15,7 @@ import torch
 from hydra.utils import get_object
 
 from fl_app.client.privacy import Privacy, TrainingPlan
-from fl_app.config import Config, load_text
+from fl_app.config import Config, option
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Dynamics, Schedule
@@ -33,7 +33,7 @@ def made(choice: str, *given: Any, **changes: Any) -> Any:
 
     `given` are its positional arguments, such as a context; `changes` replace settings.
     """
-    chosen: Target = getattr(load_text(choice), choice.partition("=")[0])
+    chosen = option(choice)
     return chosen.resolve()(*given, **{**chosen.options, **changes})
 
 

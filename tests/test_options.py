@@ -9,7 +9,7 @@ import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from fl_app.config import CONF, choices, compose, load
+from fl_app.config import CONF, choices, compose, option
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, TARGETS
 from fl_app.wiring import made
@@ -31,10 +31,10 @@ def _settings(target: Callable[..., Any]) -> set[str]:
 
 @pytest.mark.parametrize(("group", "name"), OPTIONS)
 def test_an_option_states_the_settings_of_its_target(group: str, name: str) -> None:
-    option = getattr(load([f"{group}={name}"]), group)
-    taken = _settings(option.resolve())
-    shared = set(getattr(option.resolve(), "shared", {}))
-    assert taken <= set(option.options) <= taken | shared
+    chosen = option(f"{group}={name}")
+    taken = _settings(chosen.resolve())
+    shared = set(getattr(chosen.resolve(), "shared", {}))
+    assert taken <= set(chosen.options) <= taken | shared
 
 
 @pytest.mark.parametrize(("group", "form"), FORMS)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fl_app.config import choices, load_text
+from fl_app.config import choices, option
 from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.server_context import ServerContext
@@ -19,7 +19,7 @@ CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
 
 def builder(name: str, **changes: Any) -> Build:
     """Return what builds a method of conf/strategy for the toy."""
-    target = load_text(f"strategy={name}").strategy
+    target = option(f"strategy={name}")
     usual = {key: value for key, value in USUAL.items() if key in target.options}
 
     def build(given: ServerContext) -> CommunityStrategy:
@@ -31,7 +31,7 @@ def builder(name: str, **changes: Any) -> Build:
 
 
 def _by_messages(name: str) -> bool:
-    return not load_text(f"strategy={name}").strategy.resolve().simulation_only
+    return not option(f"strategy={name}").resolve().simulation_only
 
 
 STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_messages(name)} | {

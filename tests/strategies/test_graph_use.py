@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from methods import builder
 from toy import DETECTION, context, honest, play, roster
 
-from fl_app.config import CONF, ConfigError, choices, load
+from fl_app.config import CONF, ConfigError, choices, load, option
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy
@@ -20,7 +20,7 @@ from fl_app.strategies.base import CommunityStrategy
 
 def _with_a_graph() -> list[str]:
     """Return the methods that have a graph, each class once."""
-    targets = {name: load([f"strategy={name}"]).strategy for name in choices("strategy")}
+    targets = {name: option(f"strategy={name}") for name in choices("strategy")}
     first = {target.path: name for name, target in reversed(targets.items())}
     return sorted(name for name in first.values() if targets[name].resolve().graph_use is not None)
 
