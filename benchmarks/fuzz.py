@@ -34,7 +34,6 @@ ROUNDS = 7
 BY_MESSAGE = 0.1
 """Share of the replies that travel as messages through grid and exchange."""
 PACKAGES = ("flwr", "numpy", "torch", "hypothesis")
-POINTS = ("central_kmeans", "kfed", "kmeans")
 Kinds = Counter[tuple[str, str]]
 
 
@@ -136,10 +135,12 @@ def by_run(name: str, replies: int, seed: int) -> Found:
     _quiet()
     from fuzz_runs import pair
 
-    network = ["network=centroids"] if name in POINTS else ["network.width=0.25"]
-    more = {"flic": 2, "late": 2, "hierarchical": 2}
-    words = [f"strategy={name}", *network]
-    words += [f"strategy.cluster_round={more[name]}"] if name in more else []
+    from fl_app.config import option
+
+    target = option(f"strategy={name}")
+    points = target.resolve().trains_centroids
+    words = [f"strategy={name}", "network=centroids" if points else "network.width=0.25"]
+    words += ["strategy.cluster_round=2"] if "cluster_round" in target.options else []
     found = Found("whole runs with the real client app")
     found.play(name, seed, lambda: pair(words, seed))
     return found
@@ -149,10 +150,9 @@ def tasks(replies: int, seed: int) -> list[tuple[Callable[..., Found], str, int,
     """Return what is to be played: by whom, which method, how many replies, which seed."""
     from methods import STRATEGIES
 
-    from fl_app.config import CONF
+    from fl_app.config import choices
 
-    methods = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
-    whole = [(by_run, name, 0, seed) for name in methods]
+    whole = [(by_run, name, 0, seed) for name in choices("strategy")]
     sent = max(1, round(BY_MESSAGE * replies / len(STRATEGIES)))
     handed = max(1, -(-replies // len(STRATEGIES)) - sent)
     return [

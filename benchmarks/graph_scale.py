@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from statistics import median
 
 import numpy as np
@@ -26,20 +27,16 @@ from flwr.server.client_proxy import ClientProxy
 from server_step import gigabytes
 from table import header, row, write_section
 
+from fl_app.config import load
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import choose
 from fl_app.params import Layout, from_bytes, to_bytes
+from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.dcfl import Dcfl
-from fl_app.strategies.flic import Flic
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.late import Late
 from fl_app.strategies.roster import Identity, Roster
-from fl_app.strategies.server_context import ServerContext
+from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.strategies.state import Communities
+from fl_app.wiring import made
 
 GROUPS, REPORTS, ROUNDS = 5, 10, 3
 MEMORY_GB = 4.0
@@ -53,32 +50,21 @@ CNN = Layout(
 SMALL = Layout(("dense1", "bias1", "dense2", "bias2"), ((100, 189), (100,), (10, 99), (10,)), 4)
 SCALES = {"many": (10_000, SMALL), "large": (1000, CNN)}
 PARTICIPATION = {scale: REPORTS / clients for scale, (clients, _) in SCALES.items()}
-Build = Callable[[ServerContext, float], CommunityStrategy]
-
-
-def cfl(context: ServerContext, participation: float) -> CommunityStrategy:
-    """Return CFL that measures every cut of all clients, and finds no gap worth one."""
-    return Cfl(
-        context, participation=participation, mode="clusters", max_age=LATER,
-        alpha_threshold=0.99, gap_above=3.0,
-    )  # fmt: skip
-
-
+Build = Callable[..., CommunityStrategy]
+"""From a context and `participation`."""
 METHODS: dict[str, Build] = {
-    "flic": lambda c, p: Flic(c, participation=p, cluster_round=LATER),
-    "cfl": cfl,
-    "dcfl": lambda c, p: Dcfl(c, participation=p),
-    "dcfl_anew": lambda c, p: Dcfl(c, participation=p),
-    "communities": lambda c, p: CommunityDiscovery(c, participation=p),
-    "communities_1nn": lambda c, p: CommunityDiscovery(c, participation=p, attribution="1nn"),
-    "communities_wnn": lambda c, p: CommunityDiscovery(c, participation=p, attribution="wnn"),
-    "late": lambda c, p: Late(c, participation=p, cluster_round=LATER),
-    "hierarchical": lambda c, p: Hierarchical(
-        c, participation=p, cluster_round=LATER, threshold=0.9
+    "flic": partial(made, "strategy=flic", cluster_round=LATER),
+    "cfl": partial(  # measures every cut of all clients, and finds no gap worth one
+        made, "strategy=cfl", mode="clusters", max_age=LATER, alpha_threshold=0.99, gap_above=3.0
     ),
-    "hierarchical_clustering": lambda c, p: Hierarchical(
-        c, participation=p, cluster_round=1, threshold=0.9
-    ),
+    "dcfl": partial(made, "strategy=dcfl"),
+    "dcfl_anew": partial(made, "strategy=dcfl"),
+    "communities": partial(made, "strategy=communities"),
+    "communities_1nn": partial(made, "strategy=communities_1nn"),
+    "communities_wnn": partial(made, "strategy=communities_wnn"),
+    "late": partial(made, "strategy=late", cluster_round=LATER),
+    "hierarchical": partial(made, "strategy=hierarchical", cluster_round=LATER),
+    "hierarchical_clustering": partial(made, "strategy=hierarchical", cluster_round=1),
 }
 WHAT = {
     "dcfl": "rounds in which the Dunn index keeps the communities",
@@ -133,12 +119,17 @@ def now() -> Seconds:
 
 def context_of(clients: int, layout: Layout, planted: Planted) -> ServerContext:
     """Return what the wiring gives a strategy at the default settings of the graph."""
+    config = load([])
+    graph = config.graph
     backend = partial(
-        choose, "auto", clients=clients, memory_gb=MEMORY_GB, dimension=16_384, seed=0
-    )
+        choose, "auto", clients=clients, memory_gb=MEMORY_GB, dimension=graph.sketch_dim,
+        seed=0,
+    )  # fmt: skip
     return ServerContext(
         seed=0, rounds=LATER, layout=layout, initial=planted.initial, min_success=1,
-        evaluate_every=LATER, detection=CommunityDetection(), vector_backend=backend,
+        evaluate_every=LATER, evaluate_at_most=None, largest_update=None, clip_update=None,
+        sample_cap=inf, detection=detection(config), vector_backend=backend,
+        look_ahead_every=graph.look_ahead_every, benign=largest,
     )  # fmt: skip
 
 
@@ -238,7 +229,9 @@ def measure(method: str, scale: str) -> dict[str, object]:
         node = Node(str(client))
         known.register(node)
         known.introduce(node, Identity(client, client % GROUPS, 10))
-    strategy = METHODS[method](context_of(clients, layout, planted), PARTICIPATION[scale])
+    strategy = METHODS[method](
+        context_of(clients, layout, planted), participation=PARTICIPATION[scale]
+    )
     fill(method, strategy, clients, planted)
     if method == "hierarchical_clustering":
         steps = [clustering(strategy, clients, planted)] * 2

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 from table import REPO, header, machine, row
 
 from fl_app import wiring
-from fl_app.config import load
+from fl_app.config import load, option
 from fl_app.kmeans.central import centroids as central_centroids
 from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.scores import agreement, contingency
@@ -120,7 +120,7 @@ def federation(given: tuple[str, ...]) -> tuple[list[np.ndarray], np.ndarray, in
 def whole_start(given: tuple[str, ...], seed: int) -> np.ndarray:
     """Return k-FED's centroids of all clients."""
     points, _, k, _ = federation(given)
-    return start(points, k=k, seed=seed)
+    return start(points, k=k, seed=seed, participation=1.0)
 
 
 def scores(
@@ -157,11 +157,13 @@ def measure(
         some = start(points, k=k, seed=seed, participation=clients / len(points))
         keep("k-FED", some, 1, began)
     first = whole_start(given, seed)
+    options = option("strategy=kmeans").options
     for method in [each for each in missing if each in WEIGHTINGS]:
         began = perf_counter()
         settings = DescentSettings(
             k=k, seed=seed, weigh=WEIGHTINGS[method], rounds=scale.rounds,
             participation=clients / len(points), tolerance=scale.tolerance,
+            **{name: options[name] for name in ("steps", "learning_rate", "momentum", "patience")},
         )  # fmt: skip
         rounds, last = 1, first
         for state in descend(points, first, settings):

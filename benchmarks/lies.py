@@ -25,7 +25,7 @@ from runs import run
 from table import REPO, header, row
 
 from fl_app.client_app import app
-from fl_app.config import CONF, load
+from fl_app.config import choices, load, option
 from fl_app.records.checkpoint import read
 from fl_app.wiring import initial_model
 
@@ -39,11 +39,9 @@ SETTINGS = (
     "graph.look_ahead_every=0", "client.cohort=fused", f"client.cohort_size={CLIENTS}",
 )  # fmt: skip
 NETWORK = ("network=small_cnn", "network.width=0.5")
-POINTS = ("central_kmeans", "kfed", "kmeans")
-CLUSTERED = ("flic", "hierarchical", "late")
-AVERAGING = (*CLUSTERED, "ifca", "dcfl")
 BY_MEDIAN = " rule=median"
-RECKONING = ("bulyan", "krum", "multi_krum")
+GIVEN = {"participation": 1.0, "cluster_round": 5, "malicious": 2}
+"""Of a method, where it has such a setting."""
 CLEAN, SILENT, OPPOSITE = "no lie", "silent", "w and -w"
 CHANCY, SEEDS = ("ifca", f"ifca{BY_MEDIAN}"), 6
 BY_SEED = """
@@ -83,13 +81,11 @@ CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: _never} | LIES
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
     method, _, rule = method.partition(" ")
+    target = option(f"strategy={method}")
     words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
-    words += ["network=centroids"] if method in POINTS else NETWORK
-    if method != "central_kmeans":
-        words.append("strategy.participation=1.0")
-    if method in CLUSTERED:
-        words.append("strategy.cluster_round=5")
-    return words + (["strategy.malicious=2"] if method in RECKONING else [])
+    words += ["network=centroids"] if target.resolve().trains_centroids else NETWORK
+    given = {name: value for name, value in GIVEN.items() if name in target.options}
+    return words + [f"strategy.{name}={value}" for name, value in given.items()]
 
 
 @lru_cache(maxsize=1)
@@ -200,8 +196,9 @@ def page(results: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 def methods() -> list[str]:
     """Return the methods of conf/strategy, and those with a mean that can be a median."""
-    named = sorted(path.stem for path in (CONF / "strategy").glob("*.yaml"))
-    return [*named, *(f"{method}{BY_MEDIAN}" for method in AVERAGING)]
+    named = choices("strategy")
+    rules = {name: option(f"strategy={name}").options.get("rule") for name in named}
+    return [*named, *(f"{name}{BY_MEDIAN}" for name, rule in rules.items() if rule == "mean")]
 
 
 def gather(names: Iterable[str], out: Path, workers: int) -> dict[str, list[dict[str, Any]]]:

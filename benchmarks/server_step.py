@@ -19,15 +19,16 @@ from statistics import median
 import numpy as np
 from table import header, row, write_section
 
+from fl_app.config import load
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.detection import ByModularity
 from fl_app.graph.measures import ShiftedCosine
 from fl_app.graph.similarity import flic_similarity
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend, choose
 from fl_app.graph.vectors import ClientVectors
 from fl_app.records.checkpoint import read
+from fl_app.server_wiring import detection
 
 LENGTH = 1_663_370
 REPORTS = 10
@@ -60,7 +61,7 @@ def gigabytes() -> float:
 
 def graph_on(backend: VectorBackend) -> ClientGraph:
     """Return the graph that FLIC has, on a backend."""
-    return ClientGraph(ShiftedCosine(), ByModularity(CommunityDetection()), ClientVectors(backend))
+    return ClientGraph(ShiftedCosine(), ByModularity(detection(load([]))), ClientVectors(backend))
 
 
 def measure(clients: int, mode: str) -> dict[str, float | list[float]]:

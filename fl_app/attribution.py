@@ -12,7 +12,7 @@ def nearest_models(distance: Between) -> Labels:
     return labels
 
 
-def weighted_nearest(distance: Between, *, neighbours: int = 3, beta: float = 1.0) -> Between:
+def weighted_nearest(distance: Between, *, neighbours: int, beta: float) -> Between:
     """Return weights `softmax(-beta * distance)` (n, k) over the `neighbours` nearest communities.
 
     Each row sums to 1 and is 0 elsewhere; with fewer communities than neighbours, all are used.

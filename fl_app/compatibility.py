@@ -42,7 +42,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     split = _complaint(people.resolve(), whole, seed=seed, **people.options)
     built = _complaint(_check_network, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
-    moving = _complaint(Schedule(*_parts_of(values)).check)
+    moving = _complaint(Schedule(*_parts_of(values)).check) if values["dynamics"] else []
     return list(dict.fromkeys(split + built + against + hidden + moving))
 
 
@@ -105,8 +105,8 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:
-    dynamics = values["dynamics"] or Dynamics()
-    return dynamics, values["population"].options["clients"], values["rounds"] or 1, values["seed"]
+    clients, rounds = values["population"].options["clients"], values["rounds"] or 1
+    return values["dynamics"], clients, rounds, values["seed"]
 
 
 def _complaint(build: Callable[..., object], *arguments: object, **options: Any) -> list[str]:

@@ -30,10 +30,12 @@ __all__ = [
     "Config",
     "ConfigError",
     "check",
+    "choices",
     "compose",
     "load",
     "load_text",
     "load_text_on_client",
+    "option",
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -80,6 +82,18 @@ def load_text_on_client(overrides: str) -> Config:
     return load(shlex.split(overrides), on_client=True)
 
 
+def choices(group: str) -> list[str]:
+    """Return the names of the options of a group, such as `strategy`."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@cache
+def option(choice: str) -> Target:
+    """Return what an option such as `strategy=flic` names, with its settings in conf (cached)."""
+    found: Target = getattr(load([choice]), choice.partition("=")[0])
+    return found
+
+
 def check(
     composed: DictConfig,
     problems: Sequence[str] = (),
@@ -98,8 +112,9 @@ def check(
     for key in (*TOP, *FIXED):
         values[key] = _typed(key, tree.get(key), found)
     people = tree.get("population")
-    given = people.get("dynamics") or {} if isinstance(people, dict) else {}
-    values["dynamics"] = _typed("population.dynamics", given, found)
+    values["dynamics"] = None
+    if isinstance(people, dict):
+        values["dynamics"] = _typed("population.dynamics", people.get("dynamics"), found)
     for key in TARGETS:
         built = not (on_client and key in SERVER_TARGETS)
         values[key] = _target(key, tree.get(key), found, built=built)
@@ -153,8 +168,7 @@ def _reason(*overrides: str) -> str | None:
     except (HydraException, OmegaConfBaseException) as error:
         key, _, value = overrides[-1].partition("=")
         if key in GROUPS:
-            options = ", ".join(sorted(path.stem for path in (CONF / key).glob("*.yaml")))
-            return f"{key} must be one of {options}, got {value}"
+            return f"{key} must be one of {', '.join(choices(key))}, got {value}"
         if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
             return None if len(overrides) == 1 else f"{key} is not a setting of this run; remove it"
         return f"{overrides[-1]}: {_first_line(error)}"
@@ -224,10 +238,12 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
 
 def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
     """Return why the wiring cannot call `target`, or None."""
-    taken = {name: options[name] for name in options if name not in getattr(target, "shared", {})}
+    form = inspect.signature(target)
+    untaken = getattr(target, "shared", {}).keys() - form.parameters.keys()
+    taken = {name: value for name, value in options.items() if name not in untaken}
     seed = {"seed": 0} if key in SEEDED else {}
     try:
-        inspect.signature(target).bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
+        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
     except TypeError as error:
         return str(error)
     return None

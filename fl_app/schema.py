@@ -15,8 +15,9 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
+from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
-from fl_app.types import Count, NonNegativeInt, PositiveInt, Seed, Text
+from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
@@ -42,7 +43,7 @@ class ClientConfig:
     weight_decay: NonNegativeFloat
     proximal: NonNegativeFloat
     device: Annotated[Text, AfterValidator(_device)]
-    precision: Literal["fp32", "bf16"]
+    precision: Precision
     threads: Threads
     cached: PositiveInt
     cohort: Literal["auto", "fused", "single"]
@@ -73,10 +74,10 @@ class GraphConfig:
     """How the server stores updates and finds communities."""
 
     __pydantic_config__ = STRICT
-    store: Literal["auto", "exact", "disk", "sketch"]
+    store: Store
     memory_gb: PositiveFloat
     sketch_dim: PositiveInt
-    backend: Literal["python-louvain", "fast", "leiden"]
+    backend: Backend
     resolution: PositiveFloat
     sparse_above: NonNegativeInt
     neighbours: PositiveInt

@@ -52,13 +52,7 @@ def strategy(config: Config) -> CommunityStrategy:
         largest_update=config.engine.largest_update,
         clip_update=config.engine.clip_update,
         sample_cap=config.engine.sample_cap,
-        detection=CommunityDetection(
-            backend=graph.backend,
-            resolution=graph.resolution,
-            sparse_above=graph.sparse_above,
-            neighbours=graph.neighbours,
-            seed=config.seed,
-        ),
+        detection=detection(config),
         vector_backend=partial(
             choose,
             graph.store,
@@ -81,6 +75,18 @@ def strategy(config: Config) -> CommunityStrategy:
     for name, value in shared.items():
         setattr(built, name, value)
     return built
+
+
+def detection(config: Config) -> CommunityDetection:
+    """Return how communities are found."""
+    graph = config.graph
+    return CommunityDetection(
+        backend=graph.backend,
+        resolution=graph.resolution,
+        sparse_above=graph.sparse_above,
+        neighbours=graph.neighbours,
+        seed=config.seed,
+    )
 
 
 def union(config: Config) -> np.ndarray:

@@ -4,7 +4,7 @@ Axis letters: n clients, d parameters, k communities, r rounds, c classes; m is 
 for example of a part of the clients.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -27,6 +27,11 @@ NonNegativeInt = Annotated[int, Field(ge=0, le=LARGEST)]
 Count = Annotated[int, Field(gt=0, le=10_000_000)]
 """A number of clients, samples, groups or rounds."""
 Seed = Annotated[int, Field(ge=0)]
+
+Store = Literal["auto", "exact", "disk", "sketch"]
+"""How vectors are stored: see `graph.vector_backends.choose`."""
+Backend = Literal["python-louvain", "fast", "leiden"]
+"""By which code communities are found: see `graph.communities.louvain`."""
 
 LONGEST_NAME = 255
 """Largest number of bytes in the name of a file or folder."""

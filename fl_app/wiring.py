@@ -13,7 +13,7 @@ import torch
 from hydra.utils import get_object
 
 from fl_app.client.privacy import Privacy, TrainingPlan
-from fl_app.config import Config
+from fl_app.config import Config, option
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Schedule
@@ -24,6 +24,15 @@ from fl_app.types import Vector
 
 _lock = threading.Lock()
 _populations: dict[tuple[str, str | None], Population] = {}
+
+
+def made(choice: str, *given: Any, **changes: Any) -> Any:
+    """Build what an option of conf names, such as `strategy=flic`, with its settings there.
+
+    `given` are its positional arguments, such as a context; `changes` replace settings.
+    """
+    chosen = option(choice)
+    return chosen.resolve()(*given, **{**chosen.options, **changes})
 
 
 def privacy(config: Config) -> Privacy:

@@ -16,9 +16,10 @@ def test_weights_by_hand() -> None:
     distance = np.array([[np.log(2.0), 0.0, 9.0, np.log(4.0)]])
     # exp(-d) of the three nearest: 1/2, 1, 1/4
     expected = np.array([[2, 4, 0, 1]]) / 7
-    np.testing.assert_allclose(weighted_nearest(distance), expected)
-    np.testing.assert_allclose(weighted_nearest(distance, neighbours=1), [[0, 1, 0, 0]])
-    np.testing.assert_allclose(weighted_nearest(distance, beta=0.0), np.array([[1, 1, 0, 1]]) / 3)
+    np.testing.assert_allclose(weighted_nearest(distance, neighbours=3, beta=1.0), expected)
+    np.testing.assert_allclose(weighted_nearest(distance, neighbours=1, beta=1.0), [[0, 1, 0, 0]])
+    equal = weighted_nearest(distance, neighbours=3, beta=0.0)
+    np.testing.assert_allclose(equal, np.array([[1, 1, 0, 1]]) / 3)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 8), st.floats(0, 1e6))
@@ -34,6 +35,6 @@ def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one community"):
         nearest_models(np.empty((2, 0)))
     with pytest.raises(ValueError, match="finite"):
-        weighted_nearest(np.array([[np.nan]]))
+        weighted_nearest(np.array([[np.nan]]), neighbours=3, beta=1.0)
     with pytest.raises(ValueError, match="got 0 and"):
-        weighted_nearest(np.ones((1, 1)), neighbours=0)
+        weighted_nearest(np.ones((1, 1)), neighbours=0, beta=1.0)

@@ -108,7 +108,7 @@ def test_data_are_checked_with_the_rest(overrides: list[str], message: str) -> N
 def test_a_distance_is_named_or_a_function_of_ones_own() -> None:
     own = "strategy.similarity=fl_app.graph.similarity.cosine_between"
     assert load(["strategy=communities", own]).strategy.sound
-    with pytest.raises(ConfigError, match=r"'euclidean' or the dotted path .*, got 'nonsense.f'"):
+    with pytest.raises(ConfigError, match=r"'cosine' or the dotted path .*, got 'nonsense.f'"):
         load(["strategy=communities", "strategy.similarity=nonsense.f"])
 
 

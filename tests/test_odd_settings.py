@@ -17,7 +17,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, check, compose, load
+from fl_app.config import CONF, ConfigError, check, choices, compose, load, option
 from fl_app.schema import FIXED, TARGETS, TOP
 
 NUMBERS = (0, -1, 1, 0.5, 1e18, -1e18, 10**9, 10**18, 2**70, inf, -inf, nan, 1e308, 1e-320)
@@ -30,12 +30,10 @@ MEMORY = 2 * 2**30
 """Bytes that a wrong value may make the process ask for, at most."""
 
 POINTS = ("strategy=kmeans", "network=centroids", "data=blobs", "population=iid")
-COMPANIONS = {
-    ("network", "centroids"): POINTS,
-    ("strategy", "kmeans"): POINTS,
-    ("strategy", "kfed"): POINTS,
-    ("strategy", "central_kmeans"): POINTS,
-    ("data", "blobs"): POINTS,
+COMPANIONS = {("network", "centroids"): POINTS, ("data", "blobs"): POINTS} | {
+    ("strategy", name): POINTS
+    for name in choices("strategy")
+    if option(f"strategy={name}").resolve().trains_centroids
 }
 """What an option needs beside itself, for a configuration that is sound without the odd value."""
 

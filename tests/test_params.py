@@ -1,15 +1,19 @@
 """Models as vectors, vectors as bytes, generators by key."""
 
 import io
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fl_app.client.networks import mcmahan_cnn, small_cnn
+from fl_app.client.networks import mcmahan_cnn
 from fl_app.params import FlatModule, from_bytes, is_finite, to_bytes
 from fl_app.rng import generator, torch_generator
+from fl_app.wiring import made
+
+small_cnn = partial(made, "network=small_cnn")
 
 
 def test_the_cnn_of_mcmahan_has_its_published_size() -> None:

@@ -35,10 +35,10 @@ class Attack:
     rounds.
     """
 
-    share: Share = 0.3
-    clients: list[NonNegativeInt] | None = None
-    start: PositiveInt = 1
-    stop: PositiveInt | None = None
+    share: Share
+    clients: list[NonNegativeInt] | None
+    start: PositiveInt
+    stop: PositiveInt | None
 
     collusive = False
 
@@ -93,8 +93,6 @@ class Attack:
 class NoAttack(Attack):
     """All clients are honest."""
 
-    share: Share = 0.0
-
 
 @dataclass(frozen=True, kw_only=True)
 class MinusGrad(Attack):
@@ -108,7 +106,7 @@ class MinusGrad(Attack):
 class Gaussian(Attack):
     """Sends noise of standard deviation `sigma` instead of an update."""
 
-    sigma: PositiveFloat = 1.0
+    sigma: PositiveFloat
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.gaussian(update, sigma=self.sigma, generator=draw)
@@ -118,7 +116,7 @@ class Gaussian(Attack):
 class Scaled(Attack):
     """Sends `factor` times the true update; a negative factor reverses it."""
 
-    factor: float = 10.0
+    factor: float
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.scaled(update, factor=self.factor)
@@ -148,7 +146,7 @@ class Collusion(Attack):
     This multiplies the work of a malicious client by the size of the crew.
     """
 
-    crew: PositiveInt = 5
+    crew: PositiveInt
 
     collusive = True
 
@@ -165,9 +163,9 @@ class Alie(Collusion):
     assume.
     """
 
-    z: NonNegativeFloat | None = None
-    cohort: PositiveInt = 100
-    attackers: PositiveInt = 30
+    z: NonNegativeFloat | None
+    cohort: PositiveInt
+    attackers: PositiveInt
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
@@ -177,7 +175,7 @@ class Alie(Collusion):
 class Ipm(Collusion):
     """Inner product manipulation: `-epsilon` times the mean."""
 
-    epsilon: PositiveFloat = 0.5
+    epsilon: PositiveFloat
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.ipm(others(), epsilon=self.epsilon)
@@ -191,9 +189,9 @@ class FullKnowledge(Collusion):
     assume.
     """
 
-    factor: PositiveFloat = 1.0
-    cohort: PositiveInt = 100
-    attackers: PositiveInt = 30
+    factor: PositiveFloat
+    cohort: PositiveInt
+    attackers: PositiveInt
 
     def check(self, *, clients: int, classes: int) -> None:
         super().check(clients=clients, classes=classes)
@@ -220,8 +218,8 @@ class FullKnowledge(Collusion):
 class LabelFlip(Attack):
     """Trains with all labels set to `target`, or with `source` given, only labels `source`."""
 
-    target: NonNegativeInt = 0
-    source: NonNegativeInt | None = None
+    target: NonNegativeInt
+    source: NonNegativeInt | None
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
@@ -235,8 +233,8 @@ class LabelFlip(Attack):
 class Noisy(Attack):
     """Trains on images with uniform noise in [low, high] added to every pixel."""
 
-    low: float = -10.0
-    high: float = 10.0
+    low: float
+    high: float
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
@@ -248,11 +246,11 @@ class Noisy(Attack):
 class Backdoor(Attack):
     """Marks a share of its images with a square and labels them `target`; scales its update."""
 
-    target: NonNegativeInt = 0
-    poisoned: Share = 0.5
-    size: PositiveInt = 3
-    value: float = 2.8
-    factor: PositiveFloat = 1.0
+    target: NonNegativeInt
+    poisoned: Share
+    size: PositiveInt
+    value: float
+    factor: PositiveFloat
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator

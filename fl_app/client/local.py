@@ -5,18 +5,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fl_app.client.attacks import Attack, NoAttack
+from fl_app.client.attacks import Attack
 from fl_app.client.draws import Draws
 from fl_app.client.learner import Learner, TrainingJob
-from fl_app.client.privacy import NoPrivacy, Privacy, TrainingPlan
+from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
 from fl_app.rng import generator, torch_generator
 from fl_app.types import Vector, Vectors
-
-NO_ATTACK = NoAttack()
-NO_PRIVACY = NoPrivacy()
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,10 @@ class LocalClient:
     load: Callable[[int], ClientData]
     learner: Learner
     seed: int
-    attack: Attack = NO_ATTACK
+    attack: Attack
+    privacy: Privacy
     malicious: bool = False
     colluders: Callable[[Vector, int], Vectors] | None = None
-    privacy: Privacy = NO_PRIVACY
     plan: TrainingPlan | None = None
     entries: PrivateEntries | None = None
 

@@ -46,7 +46,7 @@ def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 
 @bounded
-def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) -> nn.Module:
+def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.Module:
     """Return a CNN for 8x8 digits: 3x3 convolutions of 16 and 32 channels, dense 64.
 
     `width` scales all three; 0.25 on MNIST's 28x28 pixels has 6,794 parameters.
@@ -57,7 +57,7 @@ def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) 
 
 
 @bounded
-def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width = 1.0) -> nn.Module:
+def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.Module:
     """Return MobileNet v1 for small images: 3,217,226 parameters for 10 classes of 3 channels.
 
     Depthwise separable convolutions with batch normalisation; `width` scales the channels.
@@ -103,7 +103,7 @@ def from_torchvision(
 
 
 @bounded
-def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None = None) -> nn.Module:
+def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None) -> nn.Module:
     """Return k centroids for federated k-means; k None means the number of classes.
 
     The initial values are standard normal, like standardised points. Raises ValueError if k is

@@ -43,7 +43,7 @@ def random(update: Vector, *, generator: np.random.Generator) -> Vector:
     return scaled(noise, factor=float(np.linalg.norm(update) / np.linalg.norm(noise)))
 
 
-def alie(updates: Vectors, *, clients: int, malicious: int, z: float | None = None) -> Vector:
+def alie(updates: Vectors, *, clients: int, malicious: int, z: float | None) -> Vector:
     """Return `mean - z * deviation` (d,) of the colluders' honest updates (m, d).
 
     "A little is enough": the result is close enough to the mean to look honest. `z` None means

@@ -127,12 +127,12 @@ class Budgeted(Privacy):
     costs more; its cost is reported, and it never stops early.
     """
 
-    epsilon: Epsilon | None = 10.0
-    delta: Delta = 1e-5
-    budget: Literal["run", "round"] = "run"
-    noise_multiplier: Noise | None = None
-    clip: PositiveFloat = 1.0
-    randomness: Literal["seed", "system"] = "seed"
+    epsilon: Epsilon | None
+    delta: Delta
+    budget: Literal["run", "round"]
+    noise_multiplier: Noise | None
+    clip: PositiveFloat
+    randomness: Literal["seed", "system"]
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError for undefined noise, noise known to the server, or centroids."""
@@ -189,8 +189,8 @@ class LocalDp(Budgeted):
 
     kind = "local_dp"
 
-    quantile: Quantile | None = None
-    rate: PositiveFloat = 0.2
+    quantile: Quantile | None
+    rate: PositiveFloat
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Also raise ValueError for an unsuitable buffer, or a budget below one round's cost."""

@@ -23,8 +23,8 @@ def non_iid(
     *,
     seed: int,
     clients: Count,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients that each have one cluster of a k-means with as many clusters as clients.
 
@@ -39,8 +39,8 @@ def half_iid(
     *,
     seed: int,
     clients: Count,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients that share one half of the points equally and the other by clusters.
 

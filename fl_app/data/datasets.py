@@ -61,7 +61,7 @@ class Dataset:
         return torch.from_numpy(pixels), torch.from_numpy(labels[i].astype(np.int64))
 
 
-def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> Dataset:
+def digits(*, test_share: Share, standardise: bool, seed: int) -> Dataset:
     """Load scikit-learn's embedded digits (1,797 of 8x8), split by the run's seed."""
     from sklearn.datasets import load_digits
 
@@ -75,19 +75,17 @@ def digits(*, test_share: Share = 0.2, standardise: bool = True, seed: int) -> D
     return _dataset("digits", arrays, 10, standardise)
 
 
-def mnist(*, root: Text, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+def mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load MNIST from `root`/MNIST/raw, or download it; raises DataError if both fail."""
     return _torchvision("MNIST", root, download, standardise)
 
 
-def fashion_mnist(
-    *, root: Text, download: bool = True, standardise: bool = True, seed: int
-) -> Dataset:
+def fashion_mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load Fashion-MNIST from `root`/FashionMNIST/raw, or download it; raises DataError."""
     return _torchvision("FashionMNIST", root, download, standardise)
 
 
-def cifar10(*, root: Text, download: bool = True, standardise: bool = True, seed: int) -> Dataset:
+def cifar10(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load CIFAR-10 from `root`/cifar-10-batches-py, or download it; raises DataError.
 
     Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
@@ -98,9 +96,9 @@ def cifar10(*, root: Text, download: bool = True, standardise: bool = True, seed
 def emnist(
     *,
     root: Text,
-    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"] = "balanced",
-    download: bool = True,
-    standardise: bool = True,
+    split: Literal["balanced", "byclass", "bymerge", "digits", "letters", "mnist"],
+    download: bool,
+    standardise: bool,
     seed: int,
 ) -> Dataset:
     """Load a split of EMNIST from `root`/EMNIST/raw, or download it; raises DataError.
@@ -132,9 +130,7 @@ def _upright(images: Any) -> np.ndarray:
     return _channels_first(np.ascontiguousarray(np.asarray(images).swapaxes(1, 2)))
 
 
-def image_folder(
-    *, root: Text, size: Pixels | None = None, standardise: bool = True, seed: int
-) -> Dataset:
+def image_folder(*, root: Text, size: Pixels | None, standardise: bool, seed: int) -> Dataset:
     """Load `root`/{train,test}/<class>/<image>, resized to `size` x `size` pixels if given.
 
     Raises DataError for a folder of another form, or images of several sizes without `size`.

@@ -12,12 +12,12 @@ from fl_app.types import Count, Text
 def hub(
     *,
     name: Text,
-    split: Text = "train",
-    image: Text = "image",
-    label: Text = "label",
-    samples: Count | None = None,
-    test_share: Share = 0.2,
-    standardise: bool = True,
+    split: Text,
+    image: Text,
+    label: Text,
+    samples: Count | None,
+    test_share: Share,
+    standardise: bool,
     seed: int,
 ) -> Dataset:
     """Load `name` with flwr-datasets, by default its whole training split.

@@ -18,9 +18,9 @@ def dirichlet_rotation(
     seed: int,
     clients: Count,
     alpha: Concentration,
-    groups: Count = 4,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    groups: Count,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients with different label distributions and random rotations.
 
@@ -30,7 +30,7 @@ def dirichlet_rotation(
     Augello et al., PerCom Workshops 2023, section IV.
     """
     skewed = dirichlet(
-        dataset, seed=seed, clients=clients, alpha=alpha,
+        dataset, seed=seed, clients=clients, alpha=alpha, groups=None,
         train_samples=train_samples, test_samples=test_samples,
     )  # fmt: skip
     drawn = generator(seed, purpose="rotations").permutation(np.arange(clients) % groups)

@@ -17,12 +17,12 @@ TEST_SHARE = 0.2
 
 def blobs(
     *,
-    centres: Count = 5,
-    samples: Count = 10_000,
-    outliers: NonNegativeInt = 100,
-    deviation: PositiveFloat = 0.2,
-    dimensions: Count = 2,
-    draw: Seed | None = None,
+    centres: Count,
+    samples: Count,
+    outliers: NonNegativeInt,
+    deviation: PositiveFloat,
+    dimensions: Count,
+    draw: Seed | None,
     seed: int,
 ) -> Dataset:
     """Draw Gaussian blobs around uniform centres in [-1, 1]^d, and uniform outliers there.
@@ -56,8 +56,8 @@ def blobs(
 
 
 def table(
-    *, root: Text, file: Text = "points.csv", label: Text | int | None = None,
-    classes: Count | None = None, seed: int,
+    *, root: Text, file: Text, label: Text | int | None,
+    classes: Count | None, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a client's own table from `root`/`file`: one row per point, one column per dimension.
 

@@ -111,9 +111,9 @@ def iid(
     *,
     seed: int,
     clients: Count,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
-    draw: Draw = "disjoint",
+    train_samples: Count | None,
+    test_samples: Count | None,
+    draw: Draw,
 ) -> Population:
     """Return clients that all draw from the same distribution: one group."""
     return _shuffled(dataset, seed, clients, train_samples, test_samples, draw, 1, None)
@@ -133,10 +133,10 @@ def label_swap(
     *,
     seed: int,
     clients: Count,
-    groups: Count = 5,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
-    draw: Draw = "disjoint",
+    groups: Count,
+    train_samples: Count | None,
+    test_samples: Count | None,
+    draw: Draw,
 ) -> Population:
     """Return groups that disagree on two labels: group g swaps 2g and 2g + 1.
 
@@ -155,10 +155,10 @@ def rotation(
     *,
     seed: int,
     clients: Count,
-    groups: Count = 4,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
-    draw: Draw = "disjoint",
+    groups: Count,
+    train_samples: Count | None,
+    test_samples: Count | None,
+    draw: Draw,
 ) -> Population:
     """Return groups with rotated images: group g by g * 360 / groups degrees.
 
@@ -178,9 +178,9 @@ def dirichlet(
     seed: int,
     clients: Count,
     alpha: Concentration,
-    groups: Count | None = None,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    groups: Count | None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return label skew: each group draws one class distribution from Dirichlet(alpha).
 
@@ -214,9 +214,9 @@ def majority_class(
     seed: int,
     clients: Count,
     share: Participation,
-    superclasses: list[list[NonNegativeInt]] | None = None,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    superclasses: list[list[NonNegativeInt]] | None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return clients with `share` of their samples from one class: client k from k mod classes.
 
@@ -262,8 +262,8 @@ def quantity_skew(
     seed: int,
     clients: Count,
     alpha: Concentration,
-    train_samples: Count | None = None,
-    test_samples: Count | None = None,
+    train_samples: Count | None,
+    test_samples: Count | None,
 ) -> Population:
     """Return one group of clients with unequal amounts of training data.
 

@@ -1,7 +1,7 @@
 """Changes during a run: clients join, leave, drift or are temporarily unavailable."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -24,19 +24,19 @@ class Dynamics:
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
-    newcomers: NonNegativeInt = 0
-    join_every: PositiveInt | None = None
-    join_rounds: Rounds = field(default_factory=list)
-    leavers: NonNegativeInt = 0
-    leave_every: PositiveInt | None = None
-    leave_rounds: Rounds = field(default_factory=list)
-    drifters: NonNegativeInt = 0
-    drift_every: PositiveInt | None = None
-    drift_rounds: Rounds = field(default_factory=list)
-    drift: Drift = "group"
-    availability: Annotated[float, Field(gt=0, le=1)] = 1.0
-    pattern: Literal["random", "periodic"] = "random"
-    period: PositiveInt = 10
+    newcomers: NonNegativeInt
+    join_every: PositiveInt | None
+    join_rounds: Rounds
+    leavers: NonNegativeInt
+    leave_every: PositiveInt | None
+    leave_rounds: Rounds
+    drifters: NonNegativeInt
+    drift_every: PositiveInt | None
+    drift_rounds: Rounds
+    drift: Drift
+    availability: Annotated[float, Field(gt=0, le=1)]
+    pattern: Literal["random", "periodic"]
+    period: PositiveInt
 
 
 @dataclass(frozen=True)

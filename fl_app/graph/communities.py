@@ -10,9 +10,8 @@ import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from fl_app.types import Labels, Matrix
+from fl_app.types import Backend, Labels, Matrix
 
-Backend = Literal["python-louvain", "fast", "leiden"]
 Linkage = Literal["average", "complete", "single"]
 COPY = 1e-6
 """Clients nearer than this share of the median distance are equal up to float32 rounding."""
@@ -24,19 +23,19 @@ STRONGEST = 0.9
 class CommunityDetection:
     """Settings of community detection; see `louvain`, and `detection.ByModularity`."""
 
-    backend: Backend = "python-louvain"
-    resolution: float = 1.0
-    sparse_above: int = 500
-    neighbours: int = 32
-    seed: int = 0
+    backend: Backend
+    resolution: float
+    sparse_above: int
+    neighbours: int
+    seed: int
 
 
 def louvain(
     similarity: Matrix,
     *,
-    resolution: float = 1.0,
-    seed: int = 0,
-    backend: Backend = "python-louvain",
+    resolution: float,
+    seed: int,
+    backend: Backend,
 ) -> Labels:
     """Return the community of each client, 0 for the largest, ties by the smallest member.
 
@@ -60,12 +59,12 @@ def louvain(
     return sparse_communities(graph, resolution=resolution, seed=seed, backend=backend)
 
 
-def leiden(similarity: Matrix, *, resolution: float = 1.0, seed: int = 0) -> Labels:
+def leiden(similarity: Matrix, *, resolution: float, seed: int) -> Labels:
     """Return communities (n,) by the Leiden algorithm, as `louvain` with `backend="leiden"`."""
     return louvain(similarity, resolution=resolution, seed=seed, backend="leiden")
 
 
-def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage = "average") -> Labels:
+def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage) -> Labels:
     """Return communities (n,), merged while two of them are nearer than `threshold`.
 
     `distance` (n, n) is symmetric; `linkage` defines the distance of two communities: the mean,
@@ -93,9 +92,9 @@ class NotConvergedWarning(UserWarning):
 def affinity_propagation(
     distance: Matrix,
     *,
-    damping: float = 0.5,
-    preference: float | Literal["median"] = "median",
-    seed: int = 0,
+    damping: float,
+    preference: float | Literal["median"],
+    seed: int,
 ) -> Labels:
     """Return communities (n,) around exemplars, on the similarity `-distance` (n, n).
 

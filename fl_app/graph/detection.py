@@ -8,7 +8,6 @@ import numpy as np
 from fl_app.graph.bipartition import bipartition
 from fl_app.graph.client_graph import ClientGraph, Weigh
 from fl_app.graph.communities import (
-    Backend,
     CommunityDetection,
     Linkage,
     affinity_propagation,
@@ -17,7 +16,7 @@ from fl_app.graph.communities import (
     sparse_communities,
 )
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
-from fl_app.types import Labels, Matrix
+from fl_app.types import Backend, Labels, Matrix
 
 
 @dataclass(frozen=True)

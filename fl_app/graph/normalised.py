@@ -13,7 +13,7 @@ BLOCK_ROWS = 256
 
 
 def normalised_similarity(
-    distance: Matrix, *, exponent: float = 3.0, odd: np.ndarray | None = None
+    distance: Matrix, *, exponent: float, odd: np.ndarray | None = None
 ) -> Matrix:
     """Return `(1 - (v - min) / (max - min))^exponent` (n, n) of distances v, in [0, 1].
 

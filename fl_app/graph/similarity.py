@@ -1,6 +1,7 @@
 """Similarity of client updates and distance of their models: (n, d) in, (n, n) out."""
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -115,6 +116,9 @@ def cosine_between(models: Vectors | Table, others: SomeVectors | Table, layout:
 
 
 Distance = Callable[[Vectors, SomeVectors, Layout], Between]
+UpdateDistance = Literal["euclidean", "cosine"]
+"""Distances of updates as of models, which are nearly the same among sketches."""
+ModelDistance = Literal["trusted", UpdateDistance]
 DISTANCES: Mapping[str, Distance] = {
     "trusted": trusted_between,
     "euclidean": euclidean_between,

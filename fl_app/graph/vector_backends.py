@@ -10,14 +10,14 @@ import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from fl_app.graph.parallel import in_order
 from fl_app.rng import generator
-from fl_app.types import Vector
+from fl_app.types import Store, Vector
 
 BLOCK_COLUMNS = 4096
 """Columns multiplied at a time, so that they stay in the processor's cache."""
@@ -30,7 +30,6 @@ MAPPED_BYTES = 2**30
 """Bytes of the file that are mapped before their pages are released."""
 LONGEST = 1e18
 """Largest norm of a sketch, so that its square and products are finite in float32."""
-Store = Literal["auto", "exact", "disk", "sketch"]
 Some = np.ndarray | slice
 Stored = dict[str, np.ndarray]
 

@@ -24,15 +24,15 @@ class DescentSettings:
     seed: int
     weigh: Callable[[Shares], Shares]
     rounds: int
-    participation: float = 1.0
-    steps: int = 5
-    learning_rate: float = 0.01
-    momentum: float = 0.8
-    tolerance: float = 1e-8
-    patience: int = 300
+    participation: float
+    steps: int
+    learning_rate: float
+    momentum: float
+    tolerance: float
+    patience: int
 
 
-def start(clients: Sequence[Points], *, k: int, seed: int, participation: float = 1.0) -> Centroids:
+def start(clients: Sequence[Points], *, k: int, seed: int, participation: float) -> Centroids:
     """Return k-FED's centroids (k, d) of the points (p_i, d) of the sampled clients."""
     own = [
         local_centroids(clients[client], k, seed=local_seed(seed, client), client=0)

@@ -78,7 +78,7 @@ class NoTracker(Tracker):
 class TensorBoard(Tracker):
     """Event files in the run's `tensorboard/`; a resumed run replaces the replayed rounds."""
 
-    def __init__(self, run: Tracked, *, flush_s: PositiveInt = 30) -> None:
+    def __init__(self, run: Tracked, *, flush_s: PositiveInt) -> None:
         from tensorboardX import SummaryWriter
 
         self.writer = SummaryWriter(
@@ -107,9 +107,7 @@ class Mlflow(Tracker):
     The name of the experiment is `experiment`, by default that of the run. Needs the extra mlflow.
     """
 
-    def __init__(
-        self, run: Tracked, *, uri: Text | None = None, experiment: Text | None = None
-    ) -> None:
+    def __init__(self, run: Tracked, *, uri: Text | None, experiment: Text | None) -> None:
         try:
             from mlflow import MlflowClient
         except ImportError as error:

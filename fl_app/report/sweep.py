@@ -30,11 +30,12 @@ class WriteTable(Callback):
 
     def __init__(
         self,
-        page: str | None = None,
-        title: str = "A sweep",
-        text: str = "",
-        columns: Columns | None = None,
-        measures: Sequence[str] | None = None,
+        *,
+        page: str | None,
+        title: str,
+        text: str,
+        columns: Columns | None,
+        measures: Sequence[str] | None,
     ) -> None:
         self.page = page
         self.title, self.text = title, text

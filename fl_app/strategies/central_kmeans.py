@@ -38,7 +38,7 @@ class CentralKMeans(CentroidStrategy):
     state: CentralState
 
     def __init__(
-        self, context: ServerContext, *, n_init: PositiveInt = 1, max_iter: PositiveInt = 10_000
+        self, context: ServerContext, *, n_init: PositiveInt, max_iter: PositiveInt
     ) -> None:
         super().__init__(context, participation=1.0)
         if context.union is None:

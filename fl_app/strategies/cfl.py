@@ -67,14 +67,14 @@ class Cfl(CommunityStrategy):
         context: ServerContext,
         *,
         participation: Participation,
-        alpha_threshold: Annotated[float, Field(gt=-1, lt=1)] = 0.02,
-        alpha_decay: Decay = 1.0,
-        mode: Literal["clusters", "byzantine"] = "byzantine",
-        max_age: PositiveInt = 1,
-        mean_below: NonNegativeFloat | None = None,
-        norm_above: NonNegativeFloat | None = None,
-        gap_above: NonNegativeFloat | None = None,
-        weighting: Weighting = "capped",
+        alpha_threshold: Annotated[float, Field(gt=-1, lt=1)],
+        alpha_decay: Decay,
+        mode: Literal["clusters", "byzantine"],
+        max_age: PositiveInt,
+        mean_below: NonNegativeFloat | None,
+        norm_above: NonNegativeFloat | None,
+        gap_above: NonNegativeFloat | None,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=weighted_mean, weighting=weighting

@@ -73,14 +73,14 @@ class CommunityDiscovery(CommunityStrategy):
         context: ServerContext,
         *,
         participation: Participation,
-        attribution: Literal["avg", "1nn", "wnn"] = "avg",
-        neighbours: PositiveInt = 3,
-        beta: NonNegativeFloat = 1.0,
-        similarity: Similarity = "trusted",
-        exponent: Exponent = 3.0,
-        scale: Scale = "ordinary",
-        weighting: Weighting = "uniform",
-        max_age: PositiveInt | None = None,
+        attribution: Literal["avg", "1nn", "wnn"],
+        neighbours: PositiveInt,
+        beta: NonNegativeFloat,
+        similarity: Similarity,
+        exponent: Exponent,
+        scale: Scale,
+        weighting: Weighting,
+        max_age: PositiveInt | None,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=weighted_mean, weighting=weighting

@@ -7,7 +7,7 @@ differential privacy settings", algorithm 1.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from flwr.common import Parameters, Scalar
@@ -25,7 +25,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_use import GraphUse, graph_of, groups_of, view_of
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
 
@@ -68,11 +68,11 @@ class Dcfl(CommunityStrategy):
         context: ServerContext,
         *,
         participation: Participation,
-        distance: DcflKind = "complete",
-        damping: Damping = 0.5,
-        preference: float | None = None,
-        max_age: PositiveInt | None = None,
-        rule: Literal["mean", "median"] = "mean",
+        distance: DcflKind,
+        damping: Damping,
+        preference: float | None,
+        max_age: PositiveInt | None,
+        rule: RuleName,
     ) -> None:
         super().__init__(context, participation=participation, rule=RULES[rule])
         self.max_age = max_age

@@ -41,7 +41,7 @@ class FedAvg(SingleModel):
         context: ServerContext,
         *,
         participation: Participation,
-        weighting: Weighting = "capped",
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=weighted_mean, weighting=weighting

@@ -17,7 +17,7 @@ from fl_app.graph.measures import ShiftedCosine
 from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
@@ -56,11 +56,11 @@ class Flic(TwoPhase):
         *,
         participation: Participation,
         cluster_round: ClusterRound,
-        ignore_before: NonNegativeInt = 0,
-        rule: Literal["mean", "median"] = "mean",
-        weighting: Weighting = "capped",
-        stability_window: PositiveInt = 10,
-        stability_tolerance: Tolerance = 0.02,
+        ignore_before: NonNegativeInt,
+        rule: RuleName,
+        weighting: Weighting,
+        stability_window: PositiveInt,
+        stability_tolerance: Tolerance,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

@@ -3,7 +3,7 @@
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 from hydra.utils import get_object
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, PositiveFloat
 from fl_app.graph.client_graph import ClientGraph, Detection
 from fl_app.graph.detection import ByModularity
 from fl_app.graph.measures import Measure, model_measure
-from fl_app.graph.similarity import DISTANCES, Distance
+from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance, UpdateDistance
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 from fl_app.strategies.outcome import View
@@ -25,7 +25,7 @@ MOST_WHOLE = 5000
 
 MODULARITY = ("backend", "resolution", "neighbours")
 VECTORS = ("sketch_dim",)
-SKETCHABLE = ("cosine", "euclidean")
+SKETCHABLE = get_args(UpdateDistance)
 """Distances that sketches approximate well."""
 
 
@@ -109,7 +109,7 @@ def _importable(name: str) -> str:
 
 
 DottedPath = Annotated[str, AfterValidator(_importable)]
-Similarity = Literal["trusted", "cosine", "euclidean"] | DottedPath
+Similarity = ModelDistance | DottedPath
 Exponent = PositiveFloat
 Scale = Literal["ordinary", "all"]
 
@@ -141,7 +141,7 @@ def graph_of_models(
     """
     layout = context.layout
     measure = model_measure(distance, layout, distance_named(distance))
-    whole = averaged or distance not in ("cosine", "euclidean")
+    whole = averaged or distance not in SKETCHABLE
     length = needed(layout, distance, averaged=averaged).stop
     return graph_of(context, measure, detection, length=length, whole=whole)
 

@@ -5,7 +5,6 @@ to improve training on non-IID data", algorithm 1.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from flwr.common import FitIns, Parameters
 from flwr.server.client_manager import ClientManager
@@ -16,11 +15,12 @@ from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.communities import Linkage
 from fl_app.graph.detection import ByMerging
+from fl_app.graph.similarity import UpdateDistance
 from fl_app.strategies.graph_use import DottedPath, GraphUse, graph_of_models, needed, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Participation, PositiveInt
@@ -52,10 +52,10 @@ class Hierarchical(TwoPhase):
         participation: Participation,
         cluster_round: PositiveInt,
         threshold: PositiveFloat,
-        distance: Literal["euclidean", "cosine"] | DottedPath = "cosine",
-        linkage: Linkage = "average",
-        rule: Literal["mean", "median"] = "mean",
-        weighting: Weighting = "capped",
+        distance: UpdateDistance | DottedPath,
+        linkage: Linkage,
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

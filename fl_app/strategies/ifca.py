@@ -18,7 +18,7 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 
@@ -68,12 +68,12 @@ class Ifca(CommunityStrategy):
         *,
         participation: Participation,
         communities: PositiveInt,
-        average: Literal["models", "gradients"] = "models",
-        restarts: NonNegativeInt = 0,
-        trial_rounds: PositiveInt = 3,
-        unchosen: Literal["restart", "keep"] = "restart",
-        rule: Literal["mean", "median"] = "mean",
-        weighting: Weighting = "capped",
+        average: Literal["models", "gradients"],
+        restarts: NonNegativeInt,
+        trial_rounds: PositiveInt,
+        unchosen: Literal["restart", "keep"],
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

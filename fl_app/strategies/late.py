@@ -4,7 +4,6 @@ The reference method in Bettinelli et al., IEEE Big Data 2024, for discovery dur
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
@@ -23,7 +22,7 @@ from fl_app.strategies.graph_use import (
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, ServerContext
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, Participation, PositiveInt, Vector
@@ -54,12 +53,12 @@ class Late(TwoPhase):
         *,
         participation: Participation,
         cluster_round: PositiveInt,
-        similarity: Similarity = "trusted",
-        exponent: Exponent = 3.0,
-        scale: Scale = "ordinary",
-        max_age: PositiveInt | None = None,
-        rule: Literal["mean", "median"] = "mean",
-        weighting: Weighting = "capped",
+        similarity: Similarity,
+        exponent: Exponent,
+        scale: Scale,
+        max_age: PositiveInt | None,
+        rule: RuleName,
+        weighting: Weighting,
     ) -> None:
         super().__init__(
             context, participation=participation, rule=RULES[rule], weighting=weighting

@@ -43,10 +43,10 @@ class Robust(SingleModel):
         *,
         participation: Participation,
         rule: Name,
-        malicious: NonNegativeInt = 0,
-        trim: Trim = 0.3,
+        malicious: NonNegativeInt,
+        trim: Trim,
     ) -> None:
-        rules: Mapping[str, Rule] = {
+        rules: Mapping[Name, Rule] = {
             "median": median,
             "geometric_median": geometric_median,
             "trimmed_mean": partial(trimmed_mean, share=trim),

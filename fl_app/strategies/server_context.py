@@ -1,8 +1,8 @@
 """The arguments that every strategy receives."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
 
-RULES: Mapping[str, Rule] = {"mean": weighted_mean, "median": median}
+RuleName = Literal["mean", "median"]
+RULES: Mapping[RuleName, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by their name in the configuration."""
 
 
@@ -36,18 +37,18 @@ class ServerContext:
     initial: Vector
     min_success: int
     evaluate_every: int
-    evaluate_at_most: int | None = None
-    largest_update: float | None = None
+    evaluate_at_most: int | None
+    largest_update: float | None
     """Updates above this multiple of the usual norm are rejected; None: off."""
-    clip_update: float | None = None
+    clip_update: float | None
     """Updates above this multiple of the usual norm are shortened; None: off."""
-    sample_cap: float = inf
+    sample_cap: float
     """Largest weight of a client as a multiple of the median samples, with weighting=capped."""
-    detection: CommunityDetection = field(default_factory=CommunityDetection)
+    detection: CommunityDetection
     vector_backend: Callable[..., VectorBackend] = in_memory
     """Creates an empty backend for vectors (length,); `whole`: the vectors themselves are read."""
-    look_ahead_every: int = 1
-    benign: Callable[[Vectors, Labels], set[int]] = largest
+    look_ahead_every: int
+    benign: Callable[[Vectors, Labels], set[int]]
     """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None
     """Draws further initial models by number, for methods that start from several."""

@@ -8,10 +8,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.client import attacks, poisoning
+from fl_app.client import poisoning
+from fl_app.client.attacks import Attack
+from fl_app.config import choices
+from fl_app.wiring import made
 
 UPDATE = np.array([3.0, -4.0], np.float32)
 HONEST = np.array([[1.0, 2.0], [3.0, 2.0]], np.float32)
+ATTACKS = [made(f"attack={name}") for name in choices("attack")]
+FORGERS = [
+    each
+    for each in ATTACKS
+    if type(each).forge is not Attack.forge and type(each).poison is Attack.poison
+]
+"""Attacks on updates alone."""
 
 
 def _draw() -> np.random.Generator:
@@ -36,9 +46,9 @@ def test_full_knowledge_turns_the_mean_around() -> None:
 
 def test_a_little_is_as_much_as_still_hides() -> None:
     # 50 clients, 24 malicious: 2 helpers, (50 - 24 - 2) / 26 = 0.923 of the normal law below
-    crafted = poisoning.alie(HONEST, clients=50, malicious=24)
+    crafted = poisoning.alie(HONEST, clients=50, malicious=24, z=None)
     np.testing.assert_allclose((2.0 - crafted[0]) / 1.0, 1.4260768722, rtol=1e-5)
-    majority = poisoning.alie(HONEST, clients=10, malicious=6)
+    majority = poisoning.alie(HONEST, clients=10, malicious=6, z=None)
     assert np.isfinite(majority).all()
 
 
@@ -69,38 +79,31 @@ def test_attacks_on_data_by_hand() -> None:
 
 
 def test_the_malicious_are_drawn_by_the_seed_or_named() -> None:
-    drawn = attacks.MinusGrad(share=0.3)
+    drawn = made("attack=minus_grad", share=0.3)
     assert len(drawn.malicious(100, seed=0)) == 30
     assert drawn.malicious(100, seed=0) == drawn.malicious(100, seed=0)
     assert drawn.malicious(100, seed=0) != drawn.malicious(100, seed=1)
-    assert attacks.MinusGrad(clients=[4, 2]).malicious(5, seed=0) == {2, 4}
-    assert attacks.NoAttack().malicious(5, seed=0) == frozenset()
+    assert made("attack=minus_grad", clients=[4, 2]).malicious(5, seed=0) == {2, 4}
+    assert made("attack=none").malicious(5, seed=0) == frozenset()
 
 
 def test_an_attack_starts_and_stops() -> None:
-    attack = attacks.Zero(start=3, stop=5)
+    attack = made("attack=zero", start=3, stop=5)
     assert [attack.active(r) for r in range(1, 8)] == [False] * 2 + [True] * 3 + [False] * 2
-    assert attacks.Zero().active(10**6)
+    assert made("attack=zero").active(10**6)
 
 
 def test_clients_and_labels_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match=r"attack.clients must be below .*=5, got \[5, 9\]"):
-        attacks.Zero(clients=[1, 5, 9]).check(clients=5, classes=10)
+        made("attack=zero", clients=[1, 5, 9]).check(clients=5, classes=10)
     with pytest.raises(ValueError, match=r"attack\.source must be below the 10 classes, got 10"):
-        attacks.LabelFlip(source=10).check(clients=5, classes=10)
+        made("attack=label_flip", source=10).check(clients=5, classes=10)
     with pytest.raises(ValueError, match="needs at least one loyal client, but all 5"):
-        attacks.FullKnowledge(share=1.0).check(clients=5, classes=10)
+        made("attack=full_knowledge", share=1.0).check(clients=5, classes=10)
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        attacks.MinusGrad(), attacks.Gaussian(), attacks.Scaled(), attacks.Zero(),
-        attacks.Random(), attacks.Alie(), attacks.Ipm(), attacks.FullKnowledge(),
-    ],
-    ids=lambda attack: type(attack).__name__,
-)  # fmt: skip
-def test_every_forger_sends_a_finite_update_of_the_same_form(attack: attacks.Attack) -> None:
+@pytest.mark.parametrize("attack", FORGERS, ids=lambda attack: type(attack).__name__)
+def test_every_forger_sends_a_finite_update_of_the_same_form(attack: Attack) -> None:
     forged = attack.forge(UPDATE, _draw(), lambda: HONEST)
     assert forged.shape == UPDATE.shape
     assert forged.dtype == np.float32
@@ -109,6 +112,6 @@ def test_every_forger_sends_a_finite_update_of_the_same_form(attack: attacks.Att
 
 
 def test_forgers_leave_the_true_update_alone() -> None:
-    for attack, _ in itertools.product((attacks.MinusGrad(), attacks.Scaled()), range(2)):
+    for attack, _ in itertools.product(FORGERS, range(2)):
         attack.forge(UPDATE, _draw(), lambda: HONEST)
     assert UPDATE.tolist() == [3.0, -4.0]

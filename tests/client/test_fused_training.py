@@ -1,6 +1,7 @@
 """A cohort trained at once against its clients trained one by one."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -11,10 +12,12 @@ from torch import nn
 
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import TrainingJob, TrainingResult
-from fl_app.client.networks import small_cnn
 from fl_app.client.sgd import SgdLearner, as_fits
 from fl_app.params import FlatModule
 from fl_app.rng import torch_generator
+from fl_app.wiring import made
+
+small_cnn = partial(made, "network=small_cnn")
 
 SHAPE, CLASSES = (1, 8, 8), 4
 

@@ -1,5 +1,6 @@
 """Clipping and noise by hand and by property; what they cost; what a client sends under them."""
 
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -12,9 +13,12 @@ from fl_app import client_wiring, wiring
 from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.draws import Draws
-from fl_app.client.privacy import LocalDp, TrainingPlan
+from fl_app.client.privacy import TrainingPlan
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
+from fl_app.wiring import made
+
+guard = partial(made, "privacy=local_dp")
 
 UPDATES = arrays(np.float32, st.integers(1, 40), elements=st.floats(-100, 100, width=32))
 SMALL = ["population.clients=4", "population.train_samples=40", "population.test_samples=20",
@@ -121,12 +125,12 @@ def _plan(rounds: int = 5) -> TrainingPlan:
 
 
 def test_the_budget_is_for_the_run_or_for_each_round() -> None:
-    whole = LocalDp(epsilon=10.0).release(_plan())
-    each = LocalDp(epsilon=10.0, budget="round").release(_plan())
+    whole = guard(epsilon=10.0).release(_plan())
+    each = guard(epsilon=10.0, budget="round").release(_plan())
     assert whole.noise_multiplier == accountant.update_noise(10.0, 1e-5, rounds=5)
     assert each.noise_multiplier == accountant.update_noise(10.0, 1e-5, rounds=1)
-    assert LocalDp(epsilon=10.0, budget="round").limit == inf
-    assert LocalDp(epsilon=2.0, noise_multiplier=3.0).release(_plan()).noise_multiplier == 3.0
+    assert guard(epsilon=10.0, budget="round").limit == inf
+    assert guard(epsilon=2.0, noise_multiplier=3.0).release(_plan()).noise_multiplier == 3.0
 
 
 def test_a_client_sends_its_update_clipped_with_noise_of_its_own() -> None:

@@ -1,6 +1,7 @@
 """Which entries of a model privacy hides, and what becomes of the others."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 import user_networks as user
 
-from fl_app.client.networks import small_cnn
 from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.params import FlatModule
+from fl_app.wiring import made
+
+small_cnn = partial(made, "network=small_cnn")
 
 SHAPE, CLASSES = (1, 8, 8), 4
 ENTRIES = PrivateEntries((slice(0, 2), slice(3, 5)), (slice(4, 5),))

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))
 import user_networks as user
 
-from fl_app.client.networks import mcmahan_cnn, small_cnn
+from fl_app.client.networks import mcmahan_cnn
 from fl_app.client.training_probe import changed, mixing
+from fl_app.wiring import made
 
 SHAPE, CLASSES = (1, 8, 8), 4
 APART = [
@@ -50,7 +52,7 @@ class SecondFirst(nn.Module):
 @pytest.mark.parametrize(
     ("build", "guilty", "written"),
     [
-        (small_cnn, None, ()),
+        (partial(made, "network=small_cnn"), None, ()),
         (mcmahan_cnn, None, ()),
         (user.Everything, None, ()),
         (user.constant_buffers, None, ()),

@@ -1,11 +1,15 @@
 """EMNIST from a folder of its own files, and what is said where there is none."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fl_app.data.datasets import DataError, emnist
+from fl_app.data.datasets import DataError
+from fl_app.wiring import made
+
+emnist = partial(made, "data=emnist")
 
 
 def _write(folder: Path, name: str, values: np.ndarray) -> None:

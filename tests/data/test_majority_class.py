@@ -1,15 +1,21 @@
 """Clients with a class of their own, and the data set and networks they come with."""
 
 import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from fl_app.client.networks import from_torchvision, mobilenet
-from fl_app.data.datasets import Dataset, cifar10, digits
-from fl_app.data.population import majority_class
+from fl_app.client.networks import from_torchvision
+from fl_app.data.datasets import Dataset
+from fl_app.wiring import made
+
+digits = partial(made, "data=digits")
+cifar10 = partial(made, "data=cifar10")
+majority_class = partial(made, "population=majority_class")
+mobilenet = partial(made, "network=mobilenet")
 
 
 @pytest.fixture

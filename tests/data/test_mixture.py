@@ -1,10 +1,15 @@
 """Label skew together with rotation."""
 
+from functools import partial
+
 import numpy as np
 
-from fl_app.data.datasets import digits
-from fl_app.data.mixture import dirichlet_rotation
-from fl_app.data.population import dirichlet
+from fl_app.wiring import made
+
+digits = partial(made, "data=digits")
+dirichlet = partial(made, "population=dirichlet")
+dirichlet_rotation = partial(made, "population=dirichlet_rotation")
+
 
 SETTING = {"clients": 10, "alpha": 1.0, "train_samples": 60, "test_samples": 20}
 

@@ -1,6 +1,7 @@
 """Points: blobs, tables of clients' own, the hub, and populations by clusters."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
@@ -8,38 +9,43 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fl_app.data.clustered import half_iid, non_iid
-from fl_app.data.datasets import DataError, Dataset, digits
-from fl_app.data.hub import hub
-from fl_app.data.points import blobs, table
+from fl_app.data.datasets import DataError, Dataset
+from fl_app.wiring import made
+
+digits = partial(made, "data=digits")
+blobs = partial(made, "data=blobs")
+table = partial(made, "data=table")
+femnist = partial(made, "data=femnist")
+non_iid = partial(made, "population=non_iid")
+half_iid = partial(made, "population=half_iid")
 
 
 def test_blobs_are_as_the_paper_has_them_and_keyed_by_the_seed() -> None:
-    made, same, other = blobs(seed=0), blobs(seed=0), blobs(seed=1)
-    points, labels = made.train_images.reshape(-1, 2), made.train_labels
+    found, same, other = blobs(seed=0), blobs(seed=0), blobs(seed=1)
+    points, labels = found.train_images.reshape(-1, 2), found.train_labels
     assert points.shape == (10_100, 2)
     assert np.bincount(labels).tolist() == [2000] * 5 + [100]
     for centre in range(5):
         np.testing.assert_allclose(points[labels == centre].std(axis=0), 0.2, atol=0.02)
         assert np.abs(points[labels == centre].mean(axis=0)).max() < 1.02
     assert np.abs(points[labels == 5]).max() <= 1
-    np.testing.assert_array_equal(made.train_images, same.train_images)
-    assert not np.array_equal(made.train_images, other.train_images)
-    np.testing.assert_array_equal(blobs(seed=7, draw=0).train_images, made.train_images)
-    taken, _ = made.train(np.array([3]))
+    np.testing.assert_array_equal(found.train_images, same.train_images)
+    assert not np.array_equal(found.train_images, other.train_images)
+    np.testing.assert_array_equal(blobs(seed=7, draw=0).train_images, found.train_images)
+    taken, _ = found.train(np.array([3]))
     assert taken.numpy().ravel().tolist() == points[3].tolist()
 
 
 @pytest.mark.parametrize("build", [half_iid, non_iid])
 def test_clients_by_clusters_share_all_samples_out_and_can_be_repeated(build) -> None:
     data = digits(seed=0)
-    made, same, other = (build(data, seed=seed, clients=12) for seed in (0, 0, 1))
-    for part, count in ((made.train, 1438), (made.test, 359)):
+    found, same, other = (build(data, seed=seed, clients=12) for seed in (0, 0, 1))
+    for part, count in ((found.train, 1438), (found.test, 359)):
         assert sorted(np.concatenate(list(part)).tolist()) == list(range(count))
-    for ours, theirs in zip(made.train, same.train, strict=True):
+    for ours, theirs in zip(found.train, same.train, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert any(list(a) != list(b) for a, b in zip(made.train, other.train, strict=True))
-    assert made.groups.tolist() == [-1] * 12
+    assert any(list(a) != list(b) for a, b in zip(found.train, other.train, strict=True))
+    assert found.groups.tolist() == [-1] * 12
     few = build(data, seed=0, clients=12, train_samples=20, test_samples=5)
     assert (sum(map(len, few.train)), sum(map(len, few.test))) == (240, 60)
 
@@ -160,13 +166,13 @@ def _pretend(monkeypatch: pytest.MonkeyPatch, load) -> None:
 def test_femnist_comes_through_flwr_datasets_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     _pretend(monkeypatch, lambda name, split: asked.append((name, split)) or _Rows(200))
-    data = hub(name="flwrlabs/femnist", label="character", samples=100, seed=0)
+    data = femnist(samples=100, seed=0)
     assert asked == [("flwrlabs/femnist", "train")]
     assert (data.shape, data.classes) == ((1, 28, 28), 62)
     assert (len(data.train_labels), len(data.test_labels)) == (80, 20)
     assert (data.train_images[:, 0, 0, 0] % 62 == data.train_labels).all()
     with pytest.raises(DataError, match="which has image, character; use two"):
-        hub(name="flwrlabs/femnist", label="digit", seed=0)
+        femnist(label="digit", seed=0)
 
 
 def test_without_the_package_or_the_network_the_remedy_is_named(
@@ -174,11 +180,11 @@ def test_without_the_package_or_the_network_the_remedy_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     with pytest.raises(DataError, match=r"install fl-app\[hub\]"):
-        hub(name="flwrlabs/femnist", seed=0)
+        femnist(seed=0)
 
     def fails(name: str, split: str) -> _Rows:
         raise ConnectionError("no route")
 
     _pretend(monkeypatch, fails)
     with pytest.raises(DataError, match=r"flwrlabs/femnist could not be .* HF_HOME .*no route"):
-        hub(name="flwrlabs/femnist", seed=0)
+        femnist(seed=0)

@@ -1,46 +1,55 @@
 """Populations: one contract for all, then each by hand."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fl_app.config import choices
 from fl_app.data import partition, population, shift
-from fl_app.data.datasets import DataError, Dataset, digits, fashion_mnist, image_folder, mnist
+from fl_app.data.datasets import DataError, Dataset
 from fl_app.rng import generator
+from fl_app.wiring import made
 
-OPTIONS = {
-    "iid": {},
-    "label_swap": {"groups": 3},
-    "rotation": {"groups": 4},
-    "dirichlet": {"alpha": 0.3, "groups": 2},
-    "quantity_skew": {"alpha": 0.5},
-}
+digits = partial(made, "data=digits")
+mnist = partial(made, "data=mnist")
+fashion_mnist = partial(made, "data=fashion_mnist")
+image_folder = partial(made, "data=image_folder")
+
+SETTINGS = {"dirichlet": {"alpha": 0.3, "groups": 2}}
+PLANTED = ("iid", "label_swap", "rotation", "dirichlet", "quantity_skew")
 
 
 def _build(name: str, *, seed: int = 0, **options: object) -> population.Population:
-    build = getattr(population, name)
-    return build(digits(seed=0), seed=seed, **({"clients": 12} | OPTIONS[name] | options))
+    given = {"clients": 12} | SETTINGS.get(name, {}) | options
+    return made(f"population={name}", digits(seed=0), seed=seed, **given)
 
 
-@pytest.mark.parametrize("name", list(OPTIONS))
+@pytest.mark.parametrize("name", choices("population"))
 def test_every_population_keeps_the_contract(name: str) -> None:
-    made, same, other = _build(name), _build(name), _build(name, seed=1)
-    assert made.clients == 12
-    groups = int(made.groups.max()) + 1
-    np.testing.assert_array_equal(made.groups, np.arange(12) % groups)
-    for part in (made.train, made.test):
-        together = np.concatenate(part)
-        assert len(np.unique(together)) == len(together)
-        assert min(map(len, part)) >= 1
-    for ours, theirs in zip(made.train, same.train, strict=True):
+    people, same, other = _build(name), _build(name), _build(name, seed=1)
+    assert people.clients == len(people.groups) == 12
+    for part in (people.train, people.test):
+        together = np.concatenate(list(part))
+        assert name == "own" or len(np.unique(together)) == len(together)
+    for ours, theirs in zip(people.train, same.train, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert any(list(a) != list(b) for a, b in zip(made.train, other.train, strict=True))
-    data = made.client(5)
-    assert data.train_images.shape == (len(made.train[5]), 1, 8, 8)
+    drawn = any(list(a) != list(b) for a, b in zip(people.train, other.train, strict=True))
+    assert drawn == (name != "own")
+    data = people.client(5)
+    assert data.train_images.shape == (len(people.train[5]), 1, 8, 8)
     assert data.train_images.dtype == torch.float32
     assert data.test_labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_client_i_belongs_to_group_i_modulo_groups_and_has_samples(name: str) -> None:
+    people = _build(name)
+    np.testing.assert_array_equal(people.groups, np.arange(12) % people.count)
+    for part in (people.train, people.test):
+        assert min(map(len, part)) >= 1
 
 
 def _tiny() -> Dataset:
@@ -53,16 +62,16 @@ def _tiny() -> Dataset:
 @pytest.mark.parametrize("name", ["iid", "label_swap", "rotation"])
 def test_with_replacement_any_number_of_clients_has_the_samples_asked_for(name: str) -> None:
     given = {"clients": 100_000, "train_samples": 7, "test_samples": 3, "draw": "replacement"}
-    made, other = _build(name, **given), _build(name, seed=1, **given)
-    assert made.clients == 100_000
-    assert made.samples(99_999) == 7
-    data = made.client(99_999)
+    people, other = _build(name, **given), _build(name, seed=1, **given)
+    assert people.clients == 100_000
+    assert people.samples(99_999) == 7
+    data = people.client(99_999)
     assert (len(data.train_labels), len(data.test_labels)) == (7, 3)
-    assert made.train[5].tolist() == made.train[5].tolist()
-    assert made.train[5].tolist() != made.train[6].tolist()
-    assert made.train[5].tolist() != other.train[5].tolist()
+    assert people.train[5].tolist() == people.train[5].tolist()
+    assert people.train[5].tolist() != people.train[6].tolist()
+    assert people.train[5].tolist() != other.train[5].tolist()
     with pytest.raises(ValueError, match=r"0\.\.99999, got 100000; give each node"):
-        made.client(100_000)
+        people.client(100_000)
 
 
 def test_drawing_with_replacement_asks_for_the_number_of_samples() -> None:
@@ -71,17 +80,17 @@ def test_drawing_with_replacement_asks_for_the_number_of_samples() -> None:
 
 
 def test_label_swap_exchanges_the_two_labels_of_the_group() -> None:
-    made = population.label_swap(_tiny(), seed=0, clients=1, groups=1)
-    data = made.client(0)
+    people = made("population=label_swap", _tiny(), seed=0, clients=1, groups=1)
+    data = people.client(0)
     for kind, labels in (("train", data.train_labels), ("test", data.test_labels)):
-        true = getattr(made, kind)[0]
+        true = getattr(people, kind)[0]
         expected = [{0: 1, 1: 0}.get(int(label), int(label)) for label in true]
         assert labels.tolist() == expected
 
 
 def test_rotation_turns_by_quarters_exactly() -> None:
-    made = population.rotation(_tiny(), seed=0, clients=4, groups=4)
-    corners = [tuple(np.argwhere(made.client(c).test_images[0, 0].numpy())[0]) for c in range(4)]
+    people = made("population=rotation", _tiny(), seed=0, clients=4, groups=4)
+    corners = [tuple(np.argwhere(people.client(c).test_images[0, 0].numpy())[0]) for c in range(4)]
     assert corners == [(0, 0), (1, 0), (1, 1), (0, 1)]
 
 
@@ -97,14 +106,14 @@ def test_rotation_by_other_angles_keeps_the_shape_and_fills_with_background() ->
 
 
 def test_nodes_with_data_of_their_own_hold_all_of_it_and_no_group_is_known() -> None:
-    made = population.own(_tiny(), seed=0, clients=2)
-    assert made.client(1).train_labels.tolist() == list(range(10))
-    assert made.groups.tolist() == [-1, -1]
+    people = made("population=own", _tiny(), seed=0, clients=2)
+    assert people.client(1).train_labels.tolist() == list(range(10))
+    assert people.groups.tolist() == [-1, -1]
 
 
 def test_dirichlet_groups_share_a_skewed_distribution() -> None:
-    made = _build("dirichlet", alpha=0.1)
-    counts = np.array([np.bincount(made.client(c).train_labels, minlength=10) for c in range(12)])
+    people = _build("dirichlet", alpha=0.1)
+    counts = np.array([np.bincount(people.client(c).train_labels, minlength=10) for c in range(12)])
     shares = counts / counts.sum(axis=1, keepdims=True)
     within = np.abs(shares[0] - shares[2]).sum()
     across = np.abs(shares[0] - shares[1]).sum()

@@ -1,15 +1,21 @@
 """Who joins, leaves, drifts and is away, all known from the seed."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 
-from fl_app.data.datasets import digits
-from fl_app.data.population import label_swap
-from fl_app.data.schedule import Change, Dynamics, Schedule
+from fl_app.config import load
+from fl_app.data.schedule import Change, Schedule
+from fl_app.wiring import made
+
+digits = partial(made, "data=digits")
+label_swap = partial(made, "population=label_swap")
 
 
 def _schedule(seed: int = 0, clients: int = 12, rounds: int = 30, **options: object) -> Schedule:
-    return Schedule(Dynamics(**options), clients, rounds, seed)
+    return Schedule(replace(load([]).dynamics, **options), clients, rounds, seed)
 
 
 def test_without_dynamics_nothing_ever_changes() -> None:

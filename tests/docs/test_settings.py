@@ -1,13 +1,11 @@
 """The page of settings: every key of every option is there, with its type and meaning."""
 
 import importlib.util
-import inspect
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hydra.utils import get_object
 
 from fl_app.config import CONF
 from fl_app.schema import FIXED
@@ -34,20 +32,6 @@ def test_every_key_has_a_meaning_and_a_type(option) -> None:
     for setting in option.settings:
         assert setting.meaning, f"conf/{option.group}/{option.name}.yaml: {setting.name}"
         assert setting.values
-
-
-@pytest.mark.parametrize(
-    "option", [o for o in OPTIONS if o.target], ids=lambda option: f"{option.group}={option.name}"
-)
-def test_every_parameter_of_a_target_is_a_key_of_its_option(option) -> None:
-    parameters = inspect.signature(get_object(option.target)).parameters.values()
-    keyed = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY} - {"seed"}
-    assert {setting.name for setting in option.settings} >= keyed - _inherited(option)
-
-
-def _inherited(option) -> set[str]:
-    """Return what `attack=none` leaves out: no one attacks, whatever is said of when."""
-    return {"clients", "start", "stop"} if option.name == "none" else set()
 
 
 def test_groups_and_options_are_those_of_the_tree() -> None:

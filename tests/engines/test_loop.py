@@ -18,7 +18,6 @@ from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
 from fl_app.records.recorder import Recorder
-from fl_app.strategies.fedavg import FedAvg
 from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
@@ -26,6 +25,7 @@ from fl_app.strategies.replies import (
     TooFewRepliesError,
 )
 from fl_app.strategies.roster import Identity, Roster
+from fl_app.wiring import made
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "strategies"))
 from toy import Proxy, context, honest
@@ -91,8 +91,10 @@ class Played:
             resume=False,
         )
         self.loop = RoundLoop(
-            strategy=FedAvg(
-                context(rounds=3, min_success=least, evaluate_every=1), participation=1.0
+            strategy=made(
+                "strategy=fedavg",
+                context(rounds=3, min_success=least, evaluate_every=1),
+                participation=1.0,
             ),
             recorder=recorder,
             clients=CLIENTS,

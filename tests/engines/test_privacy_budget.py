@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 from toy import Proxy, roster
 
 from fl_app.client import accountant
-from fl_app.client.privacy import LocalDp, Privacy, SampleDp, TrainingPlan
+from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
+from fl_app.wiring import made
+
+local_dp = partial(made, "privacy=local_dp")
+sample_dp = partial(made, "privacy=sample_dp")
 
 NOTHING = Parameters([], "")
 
@@ -37,11 +42,11 @@ def _outcome(cohort: list[int], metrics: Mapping[int, Mapping[str, float]]) -> O
 
 
 def test_everyone_asked_has_spent_the_others_have_not() -> None:
-    known, budget = roster(4), _budget(LocalDp(epsilon=10.0))
+    known, budget = roster(4), _budget(local_dp(epsilon=10.0))
     budget.book(_outcome([0, 1], {}), known)
     record = budget.book(_outcome([1, 2], {}), known)
     once, twice = (
-        accountant.spent([LocalDp(epsilon=10.0).release(TrainingPlan(3, 1.0, 10, 5, 1))] * n, 1e-5)
+        accountant.spent([local_dp(epsilon=10.0).release(TrainingPlan(3, 1.0, 10, 5, 1))] * n, 1e-5)
         for n in (1, 2)
     )
     assert record["epsilon"]["clients"] == {"1": twice, "2": once}
@@ -51,7 +56,7 @@ def test_everyone_asked_has_spent_the_others_have_not() -> None:
 
 
 def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
-    known, budget = roster(3), _budget(LocalDp(epsilon=10.0), rounds=3)
+    known, budget = roster(3), _budget(local_dp(epsilon=10.0), rounds=3)
     for _ in range(2):
         budget.book(_outcome([0, 1, 2], {}), known)
         assert budget.exhausted(known, 1) is None
@@ -63,7 +68,7 @@ def test_the_budget_lasts_exactly_for_the_rounds_it_was_planned_for() -> None:
 
 def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never() -> None:
     known = roster(3)
-    noisy = _budget(LocalDp(epsilon=5.0, noise_multiplier=4.0))
+    noisy = _budget(local_dp(epsilon=5.0, noise_multiplier=4.0))
     rounds = 0
     while noisy.exhausted(known, 1) is None:
         noisy.book(_outcome([0, 1, 2], {}), known)
@@ -72,14 +77,14 @@ def test_a_given_noise_ends_where_its_epsilon_does_and_a_budget_for_rounds_never
         accountant.spent([accountant.whole_update(4.0)] * n, 1e-5) for n in (rounds, rounds + 1)
     ]
     assert spent[0] <= 5.0 < spent[1]
-    endless = _budget(LocalDp(epsilon=5.0, budget="round"))
+    endless = _budget(local_dp(epsilon=5.0, budget="round"))
     for _ in range(20):
         endless.book(_outcome([0, 1, 2], {}), known)
     assert endless.exhausted(known, 1) is None
     assert endless.spent(0) > 5.0
 
 
-@pytest.mark.parametrize("guard", [LocalDp(quantile=0.5), SampleDp(noise_multiplier=1.0)])
+@pytest.mark.parametrize("guard", [local_dp(quantile=0.5), sample_dp(noise_multiplier=1.0)])
 def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
     known, first = roster(3), _budget(guard, rounds=9)
     records = []
@@ -95,7 +100,7 @@ def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
 
 
 def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
-    known, budget = roster(3), _budget(LocalDp(quantile=0.5, clip=2.0))
+    known, budget = roster(3), _budget(local_dp(quantile=0.5, clip=2.0))
     proxies = known.proxies()
     said = {0: {"fitting": 1.1}, 1: {"fitting": 0.7}}
     record = budget.book(_outcome([0, 1], said), known)
@@ -104,7 +109,7 @@ def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
     budget.instruct(asked)
     assert asked[0][1].config["clip_bound"] == budget.bound
-    fixed = _budget(LocalDp(clip=2.0))
+    fixed = _budget(local_dp(clip=2.0))
     assert fixed.book(_outcome([0, 1], said), known)["next_clip"] == 2.0
 
 
@@ -120,7 +125,7 @@ def _claiming(*samples: int) -> Roster:
 @pytest.mark.parametrize("claim", [0, 1, 2**40])
 def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(claim: int) -> None:
     known = _claiming(claim, 1000, 1000, 1000)
-    budget = _budget(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    budget = _budget(sample_dp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
     assert budget.exhausted(known, 1) is None
     over = budget.over(known)
     assert over == ([0] if claim < 2 else [])
@@ -131,7 +136,7 @@ def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(clai
 
 
 def test_a_run_ends_when_half_of_the_clients_or_all_but_too_few_cannot_train_on() -> None:
-    budget = _budget(SampleDp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
+    budget = _budget(sample_dp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
     assert budget.exhausted(_claiming(1, 1000, 1000), 2) is None
     half = budget.exhausted(_claiming(1, 1, 1000, 1000), 1)
     few = budget.exhausted(_claiming(1, 1000, 1000), 3)

@@ -1,12 +1,13 @@
 """The graph of clients: rows as they come equal the whole matrix, for every measure and backend."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fl_app.config import load
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.dcfl_distance import dcfl_distance, dcfl_divergence
 from fl_app.graph.detection import ByCut, ByExemplars, ByMerging, ByModularity
 from fl_app.graph.measures import (
@@ -28,6 +29,7 @@ from fl_app.graph.similarity import (
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
+from fl_app.server_wiring import detection
 
 LAYOUT = Layout(("w", "b", "v", "mean"), ((6, 4), (5,), (3, 3), (4,)), 3)
 ALL = Layout(("w", "v"), ((6, 4), (18,)), 2)
@@ -166,9 +168,10 @@ def test_only_rows_of_clients_that_reported_are_computed() -> None:
     assert graph.rows_computed == 7
 
 
+DETECTION = detection(load([]))
 DETECTIONS = {
-    "modularity": ByModularity(CommunityDetection(), exponent=3.0),
-    "sparse": ByModularity(CommunityDetection(sparse_above=5, neighbours=3), exponent=3.0),
+    "modularity": ByModularity(DETECTION, exponent=3.0),
+    "sparse": ByModularity(replace(DETECTION, sparse_above=5, neighbours=3), exponent=3.0),
     "exemplars": ByExemplars(damping=0.5, preference=None, seed=0),
     "merging": ByMerging(threshold=4.0, linkage="average"),
 }
@@ -198,7 +201,7 @@ def test_what_is_shown_is_what_communities_are_found_in() -> None:
     odd = np.arange(8) == 2
     distance = graph.distance()
     assert distance is not None
-    expected = normalised_similarity(distance.astype(float), odd=odd)
+    expected = normalised_similarity(distance.astype(float), exponent=3.0, odd=odd)
     np.testing.assert_array_equal(graph.similarity(), expected)
     assert _graph(ShiftedCosine()).distance() is None
 

@@ -1,13 +1,21 @@
 """Louvain: planted graphs, both backends, direction of resolution, degenerate matrices."""
 
+from functools import partial
+from typing import get_args
+
 import numpy as np
 import pytest
 
 from fl_app.evaluation.agreement import adjusted_rand
-from fl_app.graph.communities import agglomerative, canonical, leiden, louvain
+from fl_app.graph import communities
+from fl_app.graph.communities import canonical
 from fl_app.graph.validity import modularity, silhouette
+from fl_app.types import Backend
 
-BACKENDS = ["python-louvain", "fast", "leiden"]
+BACKENDS = get_args(Backend)
+louvain = partial(communities.louvain, resolution=1.0, seed=0, backend="python-louvain")
+leiden = partial(communities.leiden, resolution=1.0, seed=0)
+agglomerative = partial(communities.agglomerative, linkage="average")
 
 
 def _planted(groups: np.ndarray, seed: int, inside: float = 1.6, across: float = 1.0) -> np.ndarray:

@@ -1,13 +1,20 @@
 """DCFL's distance against its formula, affinity propagation and the Dunn index by hand."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.communities import NotConvergedWarning, affinity_propagation
+from fl_app.graph import communities
+from fl_app.graph.communities import NotConvergedWarning
 from fl_app.graph.dcfl_distance import dcfl_between, dcfl_distance, dcfl_divergence
 from fl_app.graph.validity import dunn_index
+
+affinity_propagation = partial(
+    communities.affinity_propagation, damping=0.5, preference="median", seed=0
+)
 
 
 def _direct(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> float:

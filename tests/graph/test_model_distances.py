@@ -1,14 +1,39 @@
 """Distances of models: hand-worked values, invariants, and rows that hold anything finite."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.similarity import DISTANCES, FARTHEST, trusted_between, trusted_distance
+from fl_app.graph.measures import model_measure
+from fl_app.graph.similarity import (
+    DISTANCES,
+    FARTHEST,
+    ModelDistance,
+    trusted_between,
+    trusted_distance,
+)
+from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 
 LAYOUT = Layout(("first", "bias", "second"), ((1, 2), (2,), (1, 1)), 3)
+
+
+def test_each_named_distance_has_its_function() -> None:
+    assert set(DISTANCES) == set(get_args(ModelDistance))
+
+
+@pytest.mark.parametrize("name", list(DISTANCES))
+def test_the_measure_of_a_name_gives_its_distance(name: str) -> None:
+    models = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    vectors = ClientVectors()
+    for client, model in enumerate(models):
+        vectors.put(client, model, 1)
+    found = model_measure(name, LAYOUT, DISTANCES[name]).rows(vectors, np.arange(6))
+    expected = DISTANCES[name](models, models, LAYOUT)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def _models(*rows: list[float]) -> np.ndarray:

@@ -1,15 +1,18 @@
 """Nearest neighbours: kept up to date, the same as computed from nothing."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from fl_app.config import load
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.detection import ByModularity
 from fl_app.graph.measures import EuclideanDistance, Measure, ShiftedCosine
 from fl_app.graph.neighbours import nearest
 from fl_app.params import Layout
+from fl_app.server_wiring import detection
 
 
 def _update(client: int, round: int, groups: int = 4) -> np.ndarray:
@@ -18,8 +21,11 @@ def _update(client: int, round: int, groups: int = 4) -> np.ndarray:
     return (centre + noise).astype(np.float32)
 
 
+DETECTION = detection(load([]))
+
+
 def _graph(measure: Measure | None = None, **how: object) -> ClientGraph:
-    return ClientGraph(measure or ShiftedCosine(), ByModularity(CommunityDetection(**how)))
+    return ClientGraph(measure or ShiftedCosine(), ByModularity(replace(DETECTION, **how)))
 
 
 DISTANCE = EuclideanDistance(Layout(("w",), ((6, 10),), 1))
@@ -65,7 +71,7 @@ def test_sparse_and_dense_graphs_give_the_same_communities(
     for client in range(120):
         graph.put(client, _update(client, 0, groups), 1, odd=client % 7 == 0)
     dense, sparse = (
-        ByModularity(CommunityDetection(backend=backend, **more), exponent)(
+        ByModularity(replace(DETECTION, backend=backend, **more), exponent)(
             graph, graph.vectors.order
         )
         for more in ({}, {"sparse_above": 100, "neighbours": 12})

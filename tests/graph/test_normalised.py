@@ -1,12 +1,17 @@
 """Normalised similarity: by hand, the paper's formula where nobody is far, and with liars."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.graph.communities import louvain
-from fl_app.graph.normalised import OUT_OF_SCALE, in_scale, normalised_similarity
+from fl_app.graph import communities, normalised
+from fl_app.graph.normalised import OUT_OF_SCALE, in_scale
+
+louvain = partial(communities.louvain, resolution=1.0, seed=0, backend="python-louvain")
+normalised_similarity = partial(normalised.normalised_similarity, exponent=3.0)
 
 
 def _paper(distance: np.ndarray, exponent: float) -> np.ndarray:

@@ -28,6 +28,8 @@ from fl_app.strategies.state import save
 BASE = ["population=iid", "population.clients=6", "network=centroids", "records.figures=false"]
 PLAIN = ["strategy.steps=1", "strategy.learning_rate=1.0", "strategy.momentum=0.0",
          "strategy.init=random"]  # fmt: skip
+SHARED = ("participation", "steps", "learning_rate", "momentum", "tolerance", "patience")
+"""Settings of the method that the algorithm on arrays has by the same name."""
 
 
 def _run(folder: Path, *overrides: str, resume: bool = False) -> tuple[np.ndarray, list[dict]]:
@@ -72,11 +74,11 @@ def test_the_algorithm_on_arrays_gives_what_a_run_gives(tmp_path: Path) -> None:
     given = [*shared, "strategy=kmeans", "strategy.participation=0.5", "rounds=25"]
     found, records = _run(tmp_path, *given)
     clients = _points(*shared)
-    settings = DescentSettings(k=5, seed=3, weigh=dynamic, rounds=25, participation=0.5)
-    states = [
-        (state.current, state.moved)
-        for state in descend(clients, start(clients, k=5, seed=3), settings)
-    ]
+    options = load([*BASE, *given]).strategy.options
+    named = {name: options[name] for name in SHARED}
+    settings = DescentSettings(k=5, seed=3, weigh=dynamic, rounds=25, **named)
+    first = start(clients, k=5, seed=3, participation=1.0)
+    states = [(state.current, state.moved) for state in descend(clients, first, settings)]
     assert len(states) == len(records) - 1
     np.testing.assert_allclose(found, states[-1][0], atol=1e-5)
     movement = [record["notes"]["movement"] for record in records[1:]]

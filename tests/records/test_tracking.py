@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from fl_app.records import tracking
 from fl_app.records.history import FIELDS, read_rounds
 from fl_app.records.recorder import Recorder
 from fl_app.records.tracking import (
-    Mlflow,
     NoTracker,
     Pixels,
-    TensorBoard,
     Tracked,
     Tracker,
     Tracking,
     pixels,
     scalars,
 )
+from fl_app.wiring import made
+
+tensorboard = partial(made, "tracking=tensorboard")
+mlflow = partial(made, "tracking=mlflow")
 
 RECORD = dict.fromkeys(FIELDS) | {
     "round": 3,
@@ -156,7 +159,7 @@ def _events(folder: Path) -> list[Any]:
 
 
 def test_tensorboard_finds_scalars_and_images_in_the_folder(tmp_path: Path) -> None:
-    _tell(Tracking(lambda: TensorBoard(_tracked(tmp_path))))
+    _tell(Tracking(lambda: tensorboard(_tracked(tmp_path))))
     values = {v.tag: (e.step, v) for e in _events(tmp_path) for v in e.summary.value}
     step, mean = values["accuracy/mean"]
     assert (step, mean.simple_value) == (3, 0.75)
@@ -165,7 +168,7 @@ def test_tensorboard_finds_scalars_and_images_in_the_folder(tmp_path: Path) -> N
 
 
 def test_a_resumed_run_takes_back_what_it_replays(tmp_path: Path) -> None:
-    _tell(Tracking(lambda: TensorBoard(_tracked(tmp_path, done=2))))
+    _tell(Tracking(lambda: tensorboard(_tracked(tmp_path, done=2))))
     starts = [e.step for e in _events(tmp_path) if e.HasField("session_log")]
     assert starts == [3]
 
@@ -173,7 +176,7 @@ def test_a_resumed_run_takes_back_what_it_replays(tmp_path: Path) -> None:
 def test_mlflow_keeps_a_run_in_a_local_store(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
     (tmp_path / "run").mkdir()
-    _tell(Tracking(lambda: Mlflow(_tracked(tmp_path / "run"))))
+    _tell(Tracking(lambda: mlflow(_tracked(tmp_path / "run"))))
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     where = client.get_experiment_by_name("digits").experiment_id
     (run,) = client.search_runs([where])
@@ -182,7 +185,7 @@ def test_mlflow_keeps_a_run_in_a_local_store(tmp_path: Path) -> None:
     assert run.data.params == settings
     (mean,) = client.get_metric_history(run.info.run_id, "accuracy/mean")
     assert (mean.step, mean.value) == (3, 0.75)
-    _tell(Tracking(lambda: Mlflow(_tracked(tmp_path / "run", done=2))))  # resumed: the same run
+    _tell(Tracking(lambda: mlflow(_tracked(tmp_path / "run", done=2))))  # resumed: the same run
     assert len(client.search_runs([where])) == 1
     images = client.list_artifacts(run.info.run_id, "images")
     assert any("similarity" in image.path for image in images)
@@ -193,4 +196,4 @@ def test_without_mlflow_the_remedy_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ImportError, match="pip install 'fl-app\\[mlflow\\]'"):
-        Mlflow(_tracked(tmp_path))
+        mlflow(_tracked(tmp_path))

@@ -1,72 +1,52 @@
-"""Every strategy as the tests build it, by a name."""
+"""Every strategy as the tests build it, by a name: all of conf/strategy, and other settings."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
+from fl_app.config import choices, option
 from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.dcfl import Dcfl
-from fl_app.strategies.fedavg import FedAvg, FedMedian
-from fl_app.strategies.flic import Flic
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.ifca import Ifca
-from fl_app.strategies.kmeans import KMeans
-from fl_app.strategies.late import Late
-from fl_app.strategies.robust import Robust
 from fl_app.strategies.server_context import ServerContext
+from fl_app.wiring import made
 
 Build = Callable[[ServerContext], CommunityStrategy]
+USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
+"""For some rounds of the toy, where a method has such a setting."""
+CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
+"""One centroid of five coordinates, and its count: as many numbers as the toy has."""
 
 
-def _kmeans(given: ServerContext, **options: object) -> KMeans:
-    """One centroid of five coordinates, and its count: as many numbers as the toy has."""
-    layout = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
-    return KMeans(
-        replace(given, layout=layout), participation=0.5, **({"init": "random"} | options)
-    )
+def builder(name: str, **changes: Any) -> Build:
+    """Return what builds a method of conf/strategy for the toy."""
+    target = option(f"strategy={name}")
+    usual = {key: value for key, value in USUAL.items() if key in target.options}
+
+    def build(given: ServerContext) -> CommunityStrategy:
+        fitting = replace(given, layout=CENTROIDS) if target.resolve().trains_centroids else given
+        built: CommunityStrategy = made(f"strategy={name}", fitting, **(usual | changes))
+        return built
+
+    return build
 
 
-def _flic(given: ServerContext) -> Flic:
-    return Flic(given, participation=0.5, cluster_round=5)
+def _by_messages(name: str) -> bool:
+    return not option(f"strategy={name}").resolve().simulation_only
 
 
-STRATEGIES: dict[str, Build] = {
-    "fedavg": lambda given: FedAvg(given, participation=0.5),
-    "fedmedian": lambda given: FedMedian(given, participation=0.5),
-    "flic": _flic,
-    "flic median": lambda given: Flic(given, participation=0.5, cluster_round=5, rule="median"),
-    "late": lambda given: Late(given, participation=0.5, cluster_round=5),
-    "late euclidean": lambda given: Late(
-        given, participation=0.5, cluster_round=5, similarity="euclidean"
-    ),
-    "hierarchical": lambda given: Hierarchical(
-        given, participation=0.5, cluster_round=5, threshold=0.5
-    ),
-    "ifca": lambda given: Ifca(given, participation=0.5, communities=3),
-    "ifca gradients": lambda given: Ifca(
-        given, participation=0.5, communities=3, average="gradients"
-    ),
-    "ifca restarts": lambda given: Ifca(given, participation=0.5, communities=3, restarts=1),
-    "cfl": lambda given: Cfl(given, participation=0.5, mode="clusters", max_age=3),
-    "cfl byzantine": lambda given: Cfl(given, participation=0.5),
-    "dcfl": lambda given: Dcfl(given, participation=0.5),
-    "dcfl euclidean": lambda given: Dcfl(given, participation=0.5, distance="euclidean", max_age=9),
-    "kmeans": _kmeans,
-    "kmeans dynamic": lambda given: _kmeans(given, weighting="dynamic"),
-    "kmeans own": lambda given: _kmeans(given, init="kfed", n_init=2),
-    "kmeans equal starts": lambda given: _kmeans(given, weighting="equal", n_init=3),
-    **{
-        name: partial(Robust, participation=0.5, rule=name, malicious=1)
-        for name in ("median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median")
-    },
-    "communities": lambda given: CommunityDiscovery(given, participation=0.5),
-    "communities 1nn": lambda given: CommunityDiscovery(
-        given, participation=0.5, attribution="1nn", max_age=4
-    ),
-    "communities wnn": lambda given: CommunityDiscovery(
-        given, participation=0.5, attribution="wnn", similarity="euclidean", weighting="samples"
+STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_messages(name)} | {
+    "flic median": builder("flic", rule="median"),
+    "late euclidean": builder("late", similarity="euclidean"),
+    "ifca gradients": builder("ifca", average="gradients"),
+    "ifca restarts": builder("ifca", restarts=1),
+    "cfl clusters of age": builder("cfl", mode="clusters", max_age=3),
+    "dcfl euclidean": builder("dcfl", distance="euclidean", max_age=9),
+    "kmeans random": builder("kmeans", init="random"),
+    "kmeans dynamic": builder("kmeans", init="random", weighting="dynamic"),
+    "kmeans own": builder("kmeans", n_init=2),
+    "kmeans equal starts": builder("kmeans", init="random", weighting="equal", n_init=3),
+    "communities_1nn of age": builder("communities_1nn", max_age=4),
+    "communities_wnn euclidean": builder(
+        "communities_wnn", similarity="euclidean", weighting="samples"
     ),
 }

@@ -11,6 +11,7 @@ from toy import context, roster
 
 from fl_app.params import Layout, from_bytes
 from fl_app.strategies.central_kmeans import CentralKMeans
+from fl_app.wiring import made
 
 LAYOUT = Layout(("centroids", "counts"), ((2, 1), (2,)), 1)
 POINTS = np.array([[0.0], [2.0], [10.0], [14.0]])
@@ -18,7 +19,7 @@ POINTS = np.array([[0.0], [2.0], [10.0], [14.0]])
 
 def _strategy(**changes: object) -> CentralKMeans:
     given = {"layout": LAYOUT, "initial": np.zeros(4, np.float32), "union": lambda: POINTS}
-    return CentralKMeans(context(**(given | changes)))
+    return made("strategy=central_kmeans", context(**(given | changes)))
 
 
 def test_the_centroids_are_the_means_of_the_two_clusters() -> None:

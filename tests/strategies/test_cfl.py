@@ -1,6 +1,7 @@
 """CFL's splits, and robust rules, on toy clients."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 from toy import TARGETS, context, honest, play, reply, roster
 
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.robust import Robust
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
+from fl_app.wiring import made
+
+cfl = partial(made, "strategy=cfl")
+robust = partial(made, "strategy=robust")
 
 LIARS = {1, 4, 7}
 
@@ -29,7 +32,7 @@ def _attacked(client: int, start: np.ndarray, server_round: int) -> FitRes:
 
 
 def test_liars_are_removed_by_name_and_never_asked_again() -> None:
-    strategy, known = Cfl(context(), participation=1.0), roster(12, groups=1)
+    strategy, known = cfl(context(), participation=1.0), roster(12, groups=1)
     play(strategy, known, range(1, 2), client=_attacked)
     assert strategy.state.removed == dict.fromkeys(LIARS, 1)
     (event,) = strategy.events
@@ -42,13 +45,13 @@ def test_liars_are_removed_by_name_and_never_asked_again() -> None:
 
 
 def test_the_update_of_the_removed_never_reaches_the_mean() -> None:
-    strategy = Cfl(context(), participation=1.0)
+    strategy = cfl(context(), participation=1.0)
     play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
     assert (strategy.state.communities.models[0][[0, 5]] > 0).all()
 
 
 def test_clusters_are_split_until_they_agree() -> None:
-    strategy = Cfl(context(), participation=1.0, mode="clusters", alpha_threshold=0.5)
+    strategy = cfl(context(), participation=1.0, mode="clusters", alpha_threshold=0.5)
     play(strategy, roster(12), range(1, 8))
     view = strategy.view(7)
     assert view is not None
@@ -67,14 +70,14 @@ def test_those_who_agree_are_never_split() -> None:
     def same(client: int, start: np.ndarray, server_round: int) -> FitRes:
         return reply(start + np.ones_like(start))
 
-    strategy = Cfl(context(), participation=0.5, mode="clusters")
+    strategy = cfl(context(), participation=0.5, mode="clusters")
     play(strategy, roster(8), range(1, 8), client=same)
     assert len(strategy.state.communities.models) == 1
     assert strategy.outcome(7).notes["alpha_cross"]["0"] == pytest.approx(1.0)
 
 
 def test_only_the_freshly_heard_of_are_split() -> None:
-    strategy = Cfl(context(), participation=0.25, mode="clusters", alpha_threshold=0.5)
+    strategy = cfl(context(), participation=0.25, mode="clusters", alpha_threshold=0.5)
     play(strategy, roster(12), range(1, 2))
     cohort = set(strategy.cohort.client_ids)
     assert set(strategy.state.communities.members) == cohort
@@ -82,12 +85,12 @@ def test_only_the_freshly_heard_of_are_split() -> None:
 
 def test_a_cluster_is_cut_after_a_round_that_asked_all_of_it() -> None:
     known = roster(12)
-    strategy = Cfl(context(), participation=0.5, mode="clusters", alpha_threshold=0.5)
+    strategy = cfl(context(), participation=0.5, mode="clusters", alpha_threshold=0.5)
     play(strategy, known, range(1, 2))
     assert len(strategy.cohort.client_ids) == 6
     assert len(strategy.state.communities.models) == 1
     strategy.state.communities.members.update(dict.fromkeys(range(12), 0))
-    again = Cfl(context(), participation=0.5, mode="clusters", alpha_threshold=0.5)
+    again = cfl(context(), participation=0.5, mode="clusters", alpha_threshold=0.5)
     load(again.state, *save(strategy.state))
     for each in (strategy, again):
         play(each, known, range(2, 3))
@@ -106,20 +109,20 @@ def _apart(client: int, start: np.ndarray, server_round: int) -> FitRes:
 def test_clients_without_groups_are_not_split_under_a_gap() -> None:
     options = {"participation": 1.0, "mode": "clusters", "alpha_threshold": 0.5}
     for gap, clusters in ((None, 2), (0.1, 1)):
-        strategy = Cfl(context(), gap_above=gap, **options)
+        strategy = cfl(context(), gap_above=gap, **options)
         play(strategy, roster(6), range(1, 2), client=_apart)
         assert len(strategy.state.communities.models) == clusters
-    pair = Cfl(context(), gap_above=0.1, **options)
+    pair = cfl(context(), gap_above=0.1, **options)
     play(pair, roster(2), range(1, 2), client=_apart)
     assert len(pair.state.communities.models) == 1
-    strategy = Cfl(context(), gap_above=0.1, **options)
+    strategy = cfl(context(), gap_above=0.1, **options)
     play(strategy, roster(12), range(1, 8))
     assert len(strategy.state.communities.models) == 3
 
 
 @pytest.mark.parametrize("option", [{"mean_below": 1e-6}, {"norm_above": 1e6}])
 def test_the_gate_on_norms_holds_back_a_split(option: dict[str, float]) -> None:
-    strategy = Cfl(context(), participation=1.0, **option)
+    strategy = cfl(context(), participation=1.0, **option)
     play(strategy, roster(12, groups=1), range(1, 2), client=_attacked)
     assert strategy.state.removed == {}
 
@@ -127,7 +130,7 @@ def test_the_gate_on_norms_holds_back_a_split(option: dict[str, float]) -> None:
 def test_a_threshold_that_decays_splits_no_more() -> None:
     # the first alpha_cross is 1 / 17: below 0.5, above 0.5 * 0.01^2
     options = {"participation": 1.0, "mode": "clusters", "alpha_threshold": 0.5}
-    late = Cfl(context(), alpha_decay=0.01, **options)
+    late = cfl(context(), alpha_decay=0.01, **options)
     play(late, roster(12), range(3, 4))
     assert len(late.state.communities.models) == 1
 
@@ -143,7 +146,7 @@ def test_robust_rules_stand_a_few_liars(rule: str) -> None:
             return reply(np.full_like(start, 1000.0 * (client - 2)))
         return honest(client - client % 3, start, server_round)
 
-    strategy = Robust(context(), participation=1.0, rule=rule, malicious=2, trim=0.2)
+    strategy = robust(context(), participation=1.0, rule=rule, malicious=2, trim=0.2)
     play(strategy, roster(12, groups=1), range(1, 10), client=wild)
     np.testing.assert_allclose(strategy.state.communities.models[0], TARGETS[0], atol=0.3)
 
@@ -151,6 +154,6 @@ def test_robust_rules_stand_a_few_liars(rule: str) -> None:
 @pytest.mark.parametrize("rule", list(RULES))
 def test_robust_rules_take_any_number_of_replies(rule: str) -> None:
     for clients in range(1, 8):
-        strategy = Robust(context(), participation=1.0, rule=rule, malicious=3)
+        strategy = robust(context(), participation=1.0, rule=rule, malicious=3)
         play(strategy, roster(clients, groups=1), range(1, 3))
         assert np.isfinite(strategy.state.communities.models).all()

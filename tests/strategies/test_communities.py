@@ -1,6 +1,7 @@
 """Community discovery, late clustering, IFCA and hierarchical clustering beyond the contract."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.ifca import Ifca
-from fl_app.strategies.late import Late
 from fl_app.strategies.model_evaluation import GLOBAL
 from fl_app.strategies.state import load, save
+from fl_app.wiring import made
+
+late = partial(made, "strategy=late")
+hierarchical = partial(made, "strategy=hierarchical")
+ifca = partial(made, "strategy=ifca")
+communities = partial(made, "strategy=communities")
 
 PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
 
@@ -34,17 +38,11 @@ def _odd(strategy: CommunityDiscovery) -> set[int]:
 
 
 BUILD = {
-    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
-    "communities 1nn": lambda given: CommunityDiscovery(
-        given, participation=1.0, attribution="1nn"
-    ),
-    "communities cosine": lambda given: CommunityDiscovery(
-        given, participation=1.0, similarity="cosine"
-    ),
-    "late": lambda given: Late(given, participation=1.0, cluster_round=3),
-    "hierarchical": lambda given: Hierarchical(
-        given, participation=0.5, cluster_round=3, threshold=0.5
-    ),
+    "communities": communities,
+    "communities 1nn": partial(communities, attribution="1nn"),
+    "communities cosine": partial(communities, similarity="cosine"),
+    "late": partial(late, cluster_round=3),
+    "hierarchical": partial(hierarchical, participation=0.5, cluster_round=3, threshold=0.5),
 }
 
 
@@ -62,7 +60,7 @@ def test_planted_groups_are_found_and_models_reach_their_targets(name: str) -> N
 
 def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_those() -> None:
     known = roster(5)
-    strategy = CommunityDiscovery(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0)
     play(strategy, known, range(1, 5))
     vectors = strategy.state.graph.vectors
     last = vectors.read(vectors.order)
@@ -72,7 +70,7 @@ def test_a_community_model_is_the_plain_mean_and_the_global_one_the_mean_of_thos
         np.testing.assert_allclose(model, last[mine].mean(axis=0), rtol=1e-6)
     means = strategy.state.communities.models.mean(axis=0)
     np.testing.assert_array_equal(strategy.state.global_model, means)
-    weighed = CommunityDiscovery(context(), participation=1.0, weighting="samples")
+    weighed = communities(context(), participation=1.0, weighting="samples")
     play(weighed, known, range(1, 2))
     vectors = weighed.state.graph.vectors
     last = vectors.read(vectors.order)
@@ -89,10 +87,10 @@ def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> 
         return honest(client_id, start, server_round)
 
     known = roster(12)
-    strategy = CommunityDiscovery(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0)
     play(strategy, known, range(1, 3), client=client)
     assert _odd(strategy) == {1, 4}
-    again = CommunityDiscovery(context(), participation=1.0)
+    again = communities(context(), participation=1.0)
     load(again.state, *save(strategy.state))
     assert _odd(again) == {1, 4}
     play(strategy, known, range(3, 4), client=client)
@@ -101,14 +99,14 @@ def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> 
 
 def test_two_replies_cannot_say_what_is_usual() -> None:
     known = roster(2)
-    strategy = CommunityDiscovery(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0)
     play(strategy, known, range(1, 2), client=lambda client, start, r: reply(start * client))
     assert _odd(strategy) == set()
 
 
 def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
     known = roster(6)
-    strategy = CommunityDiscovery(context(), participation=1.0, max_age=2)
+    strategy = communities(context(), participation=1.0, max_age=2)
     play(strategy, known, range(1, 3))
     proxy = known.proxies()[0]
     known.unregister(proxy)
@@ -122,7 +120,7 @@ def test_newcomers_and_the_forgotten_get_the_global_model() -> None:
 
 def test_everyone_is_measured_on_the_global_model_too() -> None:
     known = roster(6)
-    strategy = CommunityDiscovery(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0)
     play(strategy, known, range(1, 11))
     sent = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
     by_client: dict[int, list[int]] = {}
@@ -137,7 +135,7 @@ def test_a_model_of_zeros_is_at_its_distance_and_parts_nobody(attribution: str) 
         answer = honest(client, start, server_round)
         return reply(np.zeros(SIZE, np.float32)) if client == 2 else answer
 
-    strategy = CommunityDiscovery(context(), participation=1.0, attribution=attribution)
+    strategy = communities(context(), participation=1.0, attribution=attribution)
     play(strategy, roster(12), range(1, 9), client=zero)
     assert strategy.rejections.by_client == {}
     assert {found - {2} for found in _found(strategy, 8)} - {frozenset()} == {
@@ -146,14 +144,14 @@ def test_a_model_of_zeros_is_at_its_distance_and_parts_nobody(attribution: str) 
 
 
 def test_a_model_whose_own_distance_is_no_number_is_rejected_and_named() -> None:
-    strategy = CommunityDiscovery(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0)
     strategy.between = lambda models, others, layout: np.full((len(models), 1), np.nan)
     with pytest.raises(ValueError, match="distance to itself must be finite, got nan"):
         strategy.cohort.check(np.ones(SIZE, np.float32), 10)
 
 
 def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
-    strategy = CommunityDiscovery(context(), participation=1.0, attribution="wnn", neighbours=2)
+    strategy = communities(context(), participation=1.0, attribution="wnn", neighbours=2)
     play(strategy, roster(12), range(1, 4))
     models, ((row,),) = strategy.attribute([4])
     own = models[row]
@@ -165,7 +163,7 @@ def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
 
 
 def test_ifca_leaves_a_model_that_nobody_chose_and_averages_the_others() -> None:
-    strategy = Ifca(context(), participation=1.0, communities=5)
+    strategy = ifca(context(), participation=1.0, communities=5)
     before = strategy.state.communities.models.copy()
     play(strategy, roster(6), range(1, 2))
     chosen = set(strategy.state.choices.values())
@@ -178,7 +176,7 @@ def test_ifca_by_gradients_divides_by_all_who_replied() -> None:
     def push(client: int, start: np.ndarray, server_round: int):
         return reply(start + np.float32(client + 1))
 
-    strategy = Ifca(context(), participation=1.0, communities=2, average="gradients")
+    strategy = ifca(context(), participation=1.0, communities=2, average="gradients")
     before = strategy.state.communities.models.copy()
     play(strategy, roster(4), range(1, 2), client=push)
     for row in range(2):
@@ -193,7 +191,7 @@ def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
         answer.metrics["loss"] = [0.9, 0.2, 0.5][(server_round - 1) // 2 % 3]
         return answer
 
-    strategy = Ifca(context(), participation=1.0, communities=2, restarts=2, trial_rounds=2)
+    strategy = ifca(context(), participation=1.0, communities=2, restarts=2, trial_rounds=2)
     play(strategy, roster(4), range(1, 5), client=graded)
     second = strategy.state.tried[1].models.copy()
     play(strategy, roster(4), range(5, 7), client=graded)
@@ -203,7 +201,7 @@ def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
 
 
 def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> None:
-    strategy = Hierarchical(context(), participation=0.25, cluster_round=3, threshold=0.5)
+    strategy = hierarchical(context(), participation=0.25, cluster_round=3, threshold=0.5)
     known = roster(12)
     sizes = []
     for server_round in range(1, 5):

@@ -1,22 +1,26 @@
 """FLIC: phases, the graph that fills, communities and their models."""
 
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import Code, EvaluateRes, Status
-from toy import LAYOUT, TARGETS, context, play, roster
+from toy import DETECTION, LAYOUT, TARGETS, context, play, roster
 
-from fl_app.graph.communities import CommunityDetection
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
+from fl_app.wiring import made
+
+flic = partial(made, "strategy=flic")
 
 
 def _flic(**options: object) -> Flic:
     values: dict[str, object] = {"participation": 0.5, "cluster_round": 6}
-    return Flic(context(), **(values | options))
+    return flic(context(), **(values | options))
 
 
 def test_planted_groups_are_found_and_each_gets_its_own_model() -> None:
@@ -44,8 +48,8 @@ def test_before_the_clustering_round_there_is_one_model_and_the_view_looks_ahead
 
 
 def test_the_whole_matrix_of_many_clients_is_shown_at_the_clustering_alone() -> None:
-    many = CommunityDetection(sparse_above=5, neighbours=4)
-    strategy = Flic(context(detection=many), participation=1.0, cluster_round=2)
+    many = replace(DETECTION, sparse_above=5, neighbours=4)
+    strategy = flic(context(detection=many), participation=1.0, cluster_round=2)
     shown = []
     for number in (1, 2, 3):
         play(strategy, roster(12), range(number, number + 1))
@@ -73,7 +77,7 @@ def test_early_updates_are_left_out_of_the_graph() -> None:
 
 def test_statistics_of_normalisation_do_not_count_as_direction() -> None:
     layout = Layout(("w", "running_mean"), ((4,), (2,)), 1)
-    strategy = Flic(context(layout=layout), participation=1.0, cluster_round=6)
+    strategy = flic(context(layout=layout), participation=1.0, cluster_round=6)
     play(strategy, roster(3), range(1, 2))
     assert strategy.state.graph.vectors.table().shape == (3, 4)
     assert LAYOUT.direction == slice(0, 6)

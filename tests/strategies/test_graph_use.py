@@ -1,6 +1,7 @@
 """Every setting of the graph has an effect on a method, or is refused by name."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,24 +9,24 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import context, honest, play, roster
+from methods import builder
+from toy import DETECTION, context, honest, play, roster
 
-from fl_app.config import CONF, ConfigError, load
-from fl_app.graph.communities import CommunityDetection
+from fl_app.config import CONF, ConfigError, choices, load, option
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.dcfl import Dcfl
-from fl_app.strategies.flic import Flic
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.late import Late
 
-CLASSES: dict[str, Any] = {
-    "flic": Flic, "late": Late, "communities": CommunityDiscovery, "cfl": Cfl, "dcfl": Dcfl,
-    "hierarchical": Hierarchical,
-}  # fmt: skip
+
+def _with_a_graph() -> list[str]:
+    """Return the methods that have a graph, each class once."""
+    targets = {name: option(f"strategy={name}") for name in choices("strategy")}
+    first = {target.path: name for name, target in reversed(targets.items())}
+    return sorted(name for name in first.values() if targets[name].resolve().graph_use is not None)
+
+
+METHODS = _with_a_graph()
+SPARSE = replace(DETECTION, sparse_above=5, neighbours=3)
 SETTINGS = list(GraphConfig.__dataclass_fields__)
 OTHER = {
     "store": "sketch", "memory_gb": 2.0, "sketch_dim": 99, "backend": "leiden",
@@ -56,10 +57,10 @@ def _use(method: str, name: str) -> str:
 
 
 def test_the_page_has_the_table_of_what_has_an_effect() -> None:
-    lines = ["| setting | " + " | ".join(f"`{method}`" for method in CLASSES) + " |"]
-    lines.append("|" + "---|" * (len(CLASSES) + 1))
+    lines = ["| setting | " + " | ".join(f"`{method}`" for method in METHODS) + " |"]
+    lines.append("|" + "---|" * (len(METHODS) + 1))
     for name in SETTINGS:
-        cells = [_use(method, name) for method in CLASSES]
+        cells = [_use(method, name) for method in METHODS]
         lines.append(f"| `graph.{name}` | " + " | ".join(cells) + " |")
     table = "\n".join(lines)
     assert table in PAGE.read_text(encoding="utf-8"), f"put this into {PAGE.name}:\n{table}"
@@ -80,7 +81,7 @@ def test_sketches_will_do_where_the_distance_allows_them_and_no_look_ahead_alway
     assert not _problems("strategy=late", "strategy.similarity=cosine", "graph.store=sketch")
     own = "strategy.distance=fl_app.graph.similarity.euclidean_between"
     assert "needs whole updates" in _problems("strategy=hierarchical", own, "graph.store=sketch")[0]
-    for method in CLASSES:
+    for method in METHODS:
         assert not _problems(f"strategy={method}", "graph.look_ahead_every=0")
 
 
@@ -97,20 +98,16 @@ STORES = {
     "sketch": lambda **_: Sketched(dimension=4096, seed=0),
 }
 BUILD = {
-    "flic": lambda given: Flic(given, participation=1.0, cluster_round=3),
-    "cfl": lambda given: Cfl(
-        given, participation=1.0, mode="clusters", alpha_threshold=0.5, mean_below=1.8,
+    "flic": builder("flic", participation=1.0, cluster_round=3),
+    "cfl": builder(
+        "cfl", participation=1.0, mode="clusters", alpha_threshold=0.5, mean_below=1.8,
         norm_above=0.1, gap_above=0.1,
     ),
-    "hierarchical": lambda given: Hierarchical(
-        given, participation=1.0, cluster_round=3, threshold=0.5
-    ),
-    "late": lambda given: Late(given, participation=1.0, cluster_round=3, similarity="euclidean"),
-    "dcfl": lambda given: Dcfl(given, participation=1.0),
-    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
-    "communities wnn": lambda given: CommunityDiscovery(
-        given, participation=1.0, attribution="wnn"
-    ),
+    "hierarchical": builder("hierarchical", participation=1.0, cluster_round=3),
+    "late": builder("late", participation=1.0, cluster_round=3, similarity="euclidean"),
+    "dcfl": builder("dcfl", participation=1.0),
+    "communities": builder("communities", participation=1.0),
+    "communities_wnn": builder("communities_wnn", participation=1.0),
 }  # fmt: skip
 
 
@@ -131,7 +128,7 @@ def test_every_store_finds_the_same_communities(name: str, store: str) -> None:
         whole.append(options["whole"])
         return STORES[store](**options)
 
-    if store == "sketch" and name in ("dcfl", "communities", "communities wnn"):
+    if store == "sketch" and name in ("dcfl", "communities", "communities_wnn"):
         BUILD[name](context(vector_backend=backend))
         assert whole == [True]
         return
@@ -139,15 +136,14 @@ def test_every_store_finds_the_same_communities(name: str, store: str) -> None:
     assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
 
 
-@pytest.mark.parametrize("name", ["flic", "late", "communities", "communities wnn"])
+@pytest.mark.parametrize("name", ["flic", "late", "communities", "communities_wnn"])
 def test_sparse_graphs_find_the_same_communities(name: str) -> None:
-    sparse = CommunityDetection(sparse_above=5, neighbours=3)
-    assert _groups(name, detection=sparse) == _groups(name)
+    assert _groups(name, detection=SPARSE) == _groups(name)
 
 
 @pytest.mark.parametrize("name", list(BUILD))
 def test_matrices_of_many_clients_are_shown_at_the_clustering_alone(name: str) -> None:
-    strategy = BUILD[name](context(detection=CommunityDetection(sparse_above=5, neighbours=3)))
+    strategy = BUILD[name](context(detection=SPARSE))
     play(strategy, roster(12), range(1, 9))
     strategy.events.clear()
     view = strategy.view(8)

@@ -9,22 +9,19 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
+from methods import builder
 from toy import SIZE, TARGETS, context, honest, play, reply, roster
 
+from fl_app.graph.measures import DcflKind
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cfl import Cfl
-from fl_app.strategies.communities import CommunityDiscovery
-from fl_app.strategies.dcfl import Dcfl
-from fl_app.strategies.flic import Flic
-from fl_app.strategies.hierarchical import Hierarchical
-from fl_app.strategies.late import Late
 from fl_app.strategies.state import save
 
 LIARS = (3, 7)
@@ -50,39 +47,29 @@ LIES: dict[str, Lie] = {
     "a twin": lambda client, start, r: _honest_model(0, start, r),
 }
 METHODS = {
-    "communities": lambda given: CommunityDiscovery(given, participation=1.0),
-    "communities 1nn": lambda given: CommunityDiscovery(
-        given, participation=1.0, attribution="1nn"
+    "communities": builder("communities", participation=1.0),
+    "communities 1nn": builder("communities_1nn", participation=1.0),
+    "communities wnn": builder("communities_wnn", participation=1.0),
+    "communities euclidean": builder("communities", participation=1.0, similarity="euclidean"),
+    "communities cosine": builder("communities", participation=1.0, similarity="cosine"),
+    "late": builder("late", participation=1.0, cluster_round=3),
+    "late median": builder("late", participation=1.0, cluster_round=3, rule="median"),
+    "hierarchical median": builder(
+        "hierarchical", participation=1.0, cluster_round=3, rule="median"
     ),
-    "communities wnn": lambda given: CommunityDiscovery(
-        given, participation=1.0, attribution="wnn"
+    "flic": builder("flic", participation=1.0, cluster_round=3),
+    "hierarchical": builder("hierarchical", participation=1.0, cluster_round=3),
+    "hierarchical euclidean": builder(
+        "hierarchical", participation=1.0, cluster_round=3, threshold=1.0, distance="euclidean"
     ),
-    "communities euclidean": lambda given: CommunityDiscovery(
-        given, participation=1.0, similarity="euclidean"
-    ),
-    "communities cosine": lambda given: CommunityDiscovery(
-        given, participation=1.0, similarity="cosine"
-    ),
-    "late": lambda given: Late(given, participation=1.0, cluster_round=3),
-    "late median": lambda given: Late(given, participation=1.0, cluster_round=3, rule="median"),
-    "hierarchical median": lambda given: Hierarchical(
-        given, participation=1.0, cluster_round=3, threshold=0.5, rule="median"
-    ),
-    "flic": lambda given: Flic(given, participation=1.0, cluster_round=3),
-    "hierarchical": lambda given: Hierarchical(
-        given, participation=1.0, cluster_round=3, threshold=0.5
-    ),
-    "hierarchical euclidean": lambda given: Hierarchical(
-        given, participation=1.0, cluster_round=3, threshold=1.0, distance="euclidean"
-    ),
-    "cfl": lambda given: Cfl(
-        given, participation=1.0, mode="clusters", alpha_threshold=0.5, norm_above=0.2
-    ),
-    "dcfl": lambda given: Dcfl(given, participation=1.0),
-    "dcfl median": lambda given: Dcfl(given, participation=1.0, rule="median"),
-    "dcfl divergence": lambda given: Dcfl(given, participation=1.0, distance="divergence"),
-    "dcfl euclidean": lambda given: Dcfl(given, participation=1.0, distance="euclidean"),
-    "dcfl cosine": lambda given: Dcfl(given, participation=1.0, distance="cosine"),
+    "cfl": builder("cfl", participation=1.0, mode="clusters", alpha_threshold=0.5, norm_above=0.2),
+    "dcfl": builder("dcfl", participation=1.0),
+    "dcfl median": builder("dcfl", participation=1.0, rule="median"),
+    **{
+        f"dcfl {kind}": builder("dcfl", participation=1.0, distance=kind)
+        for kind in get_args(DcflKind)
+        if kind != "complete"
+    },
 }
 
 

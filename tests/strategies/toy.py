@@ -1,19 +1,23 @@
 """A federation of toy clients: each moves half-way to its group's target; no data, no network."""
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.config import load
 from fl_app.params import Layout, from_bytes, to_bytes
+from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.roster import Identity, Roster
-from fl_app.strategies.server_context import ServerContext
+from fl_app.strategies.server_context import ServerContext, largest
 
 TARGETS = np.array([[4, 0, 0, 0, 0, 1], [0, 4, 0, 0, 0, 1], [0, 0, 4, 0, 0, 1]], np.float32)
 SIZE = TARGETS.shape[1]
 LAYOUT = Layout(("w",), ((2, SIZE // 2),), 1)
+DETECTION = detection(load([]))
 
 
 class Proxy(ClientProxy):
@@ -33,10 +37,12 @@ Proxy.__abstractmethods__ = frozenset()
 
 
 def context(**changes: object) -> ServerContext:
-    """Return a context of six parameters and ten rounds."""
+    """Return a context of six parameters and ten rounds, with no bound on updates and samples."""
     values = {"seed": 0, "rounds": 10, "layout": LAYOUT, "min_success": 1, "evaluate_every": 5}
-    first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh}
-    return ServerContext(**(values | first | changes))
+    first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh, "detection": DETECTION}
+    free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
+    rest = {"evaluate_at_most": None, "look_ahead_every": 1, "benign": largest}
+    return ServerContext(**(values | first | free | rest | changes))
 
 
 def fresh(number: int) -> np.ndarray:

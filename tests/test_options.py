@@ -1,0 +1,64 @@
+"""Each setting stands once: conf states every one, the code has no default for any."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+from hydra.utils import get_object
+from omegaconf import OmegaConf
+
+from fl_app.config import CONF, choices, compose, option
+from fl_app.data.schedule import Dynamics
+from fl_app.schema import FIXED, TARGETS
+from fl_app.wiring import made
+
+OPTIONS = [(group, name) for group in TARGETS for name in choices(group)]
+FORMS = [*FIXED.items(), ("population/dynamics", Dynamics)]
+
+
+def _settings(target: Callable[..., Any]) -> set[str]:
+    """Return the keyword-only parameters but `seed`, which is the run's; none has a default."""
+    keyed = {
+        name: parameter.default
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "seed"
+    }
+    assert not [name for name, default in keyed.items() if default is not inspect.Parameter.empty]
+    return set(keyed)
+
+
+@pytest.mark.parametrize(("group", "name"), OPTIONS)
+def test_an_option_states_the_settings_of_its_target(group: str, name: str) -> None:
+    chosen = option(f"{group}={name}")
+    taken = _settings(chosen.resolve())
+    shared = set(getattr(chosen.resolve(), "shared", {}))
+    assert taken <= set(chosen.options) <= taken | shared
+
+
+@pytest.mark.parametrize(("group", "form"), FORMS)
+def test_an_option_of_fixed_form_states_its_fields(group: str, form: type) -> None:
+    for field in fields(form):
+        assert field.default is field.default_factory is MISSING, field.name
+    for name in choices(group):
+        stated = OmegaConf.select(compose([f"{group}={name}"]), group.replace("/", "."))
+        assert set(stated) == {field.name for field in fields(form)}, name
+
+
+def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
+    stated = OmegaConf.load(CONF / "config.yaml").hydra.callbacks.table
+    assert set(stated) == _settings(get_object(stated._target_)) | {"_target_"}
+
+
+def test_every_target_of_conf_is_looked_at() -> None:
+    files = [file for file in CONF.rglob("*.yaml") if "_target_:" in file.read_text("utf-8")]
+    groups = {file.parent.relative_to(CONF).as_posix() for file in files}
+    assert groups == {*TARGETS, "."}
+
+
+def test_an_option_is_made_with_its_settings_and_changes() -> None:
+    attack = made("attack=scaled", share=0.5)
+    assert (attack.factor, attack.share) == (10.0, 0.5)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'speed'"):
+        made("attack=scaled", speed=1)
