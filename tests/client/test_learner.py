@@ -1,6 +1,7 @@
 """The learner that a network names, and what goes with it."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from fl_app.client.clustering import CentroidLearner
 from fl_app.client.learner import Learner, TrainingJob, learner_of
-from fl_app.client.networks import centroids, small_cnn
 from fl_app.client.sgd import SgdLearner
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.params import FlatModule
+from fl_app.wiring import made
+
+centroids, small_cnn = partial(made, "network=centroids"), partial(made, "network=small_cnn")
 
 SHAPE, CLASSES = (1, 8, 8), 3
 OWN = ["network=mcmahan_cnn", "network._target_=user_networks.with_a_learner"]
@@ -33,8 +36,8 @@ def _learner(build: type[Learner], module: nn.Module) -> Learner:
 
 
 def test_a_network_names_its_learner() -> None:
-    assert learner_of(small_cnn(SHAPE, CLASSES, width=1.0)) is SgdLearner
-    assert learner_of(centroids(SHAPE, CLASSES, k=None)) is CentroidLearner
+    assert learner_of(small_cnn(SHAPE, CLASSES)) is SgdLearner
+    assert learner_of(centroids(SHAPE, CLASSES)) is CentroidLearner
 
 
 @pytest.mark.parametrize("build", [SgdLearner, CentroidLearner])
@@ -59,11 +62,11 @@ def test_it_trains_from_the_start_and_scores_what_it_is_given(build: type[Learne
 
 
 def test_learners_in_a_cohort_and_alone_share_one_network() -> None:
-    learner = _learner(SgdLearner, small_cnn(SHAPE, CLASSES, width=1.0))
+    learner = _learner(SgdLearner, small_cnn(SHAPE, CLASSES))
     together = learner.fused()
     assert (together.in_cohort, together.alone().in_cohort) == (True, False)
     assert together.flat is learner.flat
-    apart = _learner(CentroidLearner, centroids(SHAPE, CLASSES, k=None))
+    apart = _learner(CentroidLearner, centroids(SHAPE, CLASSES))
     assert apart.fused() is apart
     assert not CentroidLearner.fuses(apart.flat.module)
 

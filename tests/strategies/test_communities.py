@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -163,13 +164,33 @@ def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
 
 
 def test_ifca_leaves_a_model_that_nobody_chose_and_averages_the_others() -> None:
-    strategy = ifca(context(), participation=1.0, communities=5)
+    strategy = ifca(context(), participation=1.0, communities=5, unchosen="keep")
     before = strategy.state.communities.models.copy()
     play(strategy, roster(6), range(1, 2))
     chosen = set(strategy.state.choices.values())
     for row in range(5):
         moved = not np.array_equal(strategy.state.communities.models[row], before[row])
         assert moved == (row in chosen)
+
+
+def test_ifca_restarts_a_model_that_is_nobodys_last_choice_from_one_of_the_largest() -> None:
+    strategy = ifca(context(), participation=1.0, communities=3)
+    before = strategy.state.communities.models.copy()
+    replied = np.arange(24, dtype=np.float32).reshape(4, SIZE)
+    replies = SimpleNamespace(
+        starts=np.array([0, 1, 1, 1]), models=replied, client_ids=np.array([4, 5, 6, 7])
+    )
+    strategy.state.choices = {4: 0, 5: 1, 6: 1, 7: 1}
+    strategy._restart_unchosen(3, replies)
+    models = strategy.state.communities.models
+    np.testing.assert_array_equal(models[:2], before[:2])
+    assert any(np.array_equal(models[2], each) for each in replied[1:])
+    assert [event.kind for event in strategy.events] == ["restarted"]
+    # the last choice of a client that is absent counts too
+    strategy.state.choices |= {8: 2}
+    strategy._restart_unchosen(4, SimpleNamespace(**{**vars(replies), "models": replied + 99}))
+    assert not (strategy.state.communities.models == replied[1] + 99).all(axis=1).any()
+    assert len(strategy.events) == 1
 
 
 def test_ifca_by_gradients_divides_by_all_who_replied() -> None:
