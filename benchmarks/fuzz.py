@@ -138,7 +138,7 @@ def by_run(name: str, replies: int, seed: int) -> Found:
     from fl_app.config import option
 
     target = option(f"strategy={name}")
-    points = target.resolve().trains_centroids
+    points = target.resolve().clusters_points
     words = [f"strategy={name}", "network=centroids" if points else "network.width=0.25"]
     words += ["strategy.cluster_round=2"] if "cluster_round" in target.options else []
     found = Found("whole runs with the real client app")

@@ -69,7 +69,7 @@ class Seen:
         received = cohort._received_by(answers)
         usual = usual_norms(norms, received)
         longer = norms > limits(usual, received, multiple=CLIP)
-        longer &= not cohort.trains_centroids
+        longer &= not cohort.screens_direction
         self.rounds += 1
         self.alone += len(answers) < FEWEST
         samples = np.array([answer.samples for answer in answers], float)

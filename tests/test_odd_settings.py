@@ -33,7 +33,7 @@ POINTS = ("strategy=kmeans", "network=centroids", "data=blobs", "population=iid"
 COMPANIONS = {("network", "centroids"): POINTS, ("data", "blobs"): POINTS} | {
     ("strategy", name): POINTS
     for name in choices("strategy")
-    if option(f"strategy={name}").resolve().trains_centroids
+    if option(f"strategy={name}").resolve().clusters_points
 }
 """What an option needs beside itself, for a configuration that is sound without the odd value."""
 

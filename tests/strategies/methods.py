@@ -23,7 +23,7 @@ def builder(name: str, **changes: Any) -> Build:
     usual = {key: value for key, value in USUAL.items() if key in target.options}
 
     def build(given: ServerContext) -> CommunityStrategy:
-        fitting = replace(given, layout=CENTROIDS) if target.resolve().trains_centroids else given
+        fitting = replace(given, layout=CENTROIDS) if target.resolve().clusters_points else given
         built: CommunityStrategy = made(f"strategy={name}", fitting, **(usual | changes))
         return built
 
