@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match options.action:
             case "up":
-                return up(folder, nodes=options.nodes, data_root=options.data_root)
+                return up(folder, options)
             case "run":
                 return run(folder, overrides)
             case "status":
@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "keys":
                 return keys(folder, nodes=options.nodes)
             case "keep":
-                return keep(folder, nodes=options.nodes, data_root=options.data_root)
+                return keep(folder, options)
             case _:
-                return demo(folder, nodes=options.nodes, data_root=options.data_root)
+                return demo(folder, options)
     except KeyboardInterrupt:
         return 130
 
@@ -62,12 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
     parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
     parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
+    told = "clients are forks of a process that has their libraries (default: yes)"
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help=told)
     return parser
 
 
-def demo(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+def demo(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation, run the demo on it, stop it; return the status of the run."""
-    started = up(folder, nodes=nodes, data_root=data_root)
+    started = up(folder, options)
     if started != 0:
         return started
     try:
@@ -76,15 +78,16 @@ def demo(folder: Path, *, nodes: int, data_root: Path | None) -> int:
         down(folder)
 
 
-def up(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+def up(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation in the background; return when its nodes are online."""
     if keeper(folder) is not None:
         print(f"a federation is already running in {folder}; stop it with scripts/deploy down")
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
-    words += ["--nodes", str(nodes)]
-    words += [] if data_root is None else ["--data-root", str(data_root.resolve())]
+    words += ["--nodes", str(options.nodes), "--warm" if options.warm else "--no-warm"]
+    root: Path | None = options.data_root
+    words += [] if root is None else ["--data-root", str(root.resolve())]
     log = folder / "keeper.log"
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -117,14 +120,20 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     return 0
 
 
-def keep(folder: Path, *, nodes: int, data_root: Path | None) -> int:
+def keep(folder: Path, options: argparse.Namespace) -> int:
     """Run a federation until SIGTERM; this is the process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with _pid_file(folder).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
         held.truncate(0)
-        with Federation(folder, nodes=nodes, data_root=data_root) as federation:
-            state = {"pid": os.getpid(), "nodes": nodes, "mark": federation.supervisor.token}
+        with Federation(
+            folder, nodes=options.nodes, warm=options.warm, data_root=options.data_root
+        ) as federation:
+            state = {
+                "pid": os.getpid(),
+                "nodes": options.nodes,
+                "mark": federation.supervisor.token,
+            }
             held.write(json.dumps(state))
             held.flush()
             with contextlib.suppress(KeyboardInterrupt):

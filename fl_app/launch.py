@@ -79,6 +79,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
             app,
             overrides=overrides,
             nodes=config.population.options["clients"],
+            warm=config.engine.warm,
             folder=Path(config.engine.folder or folder / "federation"),
             connection=config.engine.connection,
             data_root=None,

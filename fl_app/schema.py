@@ -65,6 +65,7 @@ class EngineConfig:
     connect_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
+    warm: bool
     connection: Text | None
     folder: Text | None
 

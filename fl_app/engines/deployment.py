@@ -4,6 +4,7 @@ It uses TLS, node authentication and a database for the SuperLink; processes tha
 restarted with back-off. Here all run on loopback; docker-compose.yml runs them in containers.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fl_app.engines import commands, credentials, flower
+from fl_app.engines import commands, credentials, flower, warm_clients
 from fl_app.engines.flower import Connection, FlowerError, RunResult
 from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
+from fl_app.engines.warm_clients import WarmClients
 
 NAME = "fl-app"
 """Name of a private federation's connection in its own Flower home."""
@@ -43,9 +45,12 @@ class Federation:
     """A context manager: the processes of the federation run only inside its block.
 
     `folder` contains keys, database, Flower homes and logs; a later federation continues them.
+    With `warm`, clients are forks of a process with loaded libraries, if the system allows it.
     """
 
-    def __init__(self, folder: Path, *, nodes: int, data_root: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, nodes: int, warm: bool, data_root: Path | None = None
+    ) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise ValueError(
                 f"nodes must be in 1..{MAX_NODES} on one machine, got {nodes}; lower "
@@ -53,6 +58,7 @@ class Federation:
             )
         self.folder = folder.resolve()
         self.nodes = nodes
+        self.warm = warm and warm_clients.available()
         self.data_root = data_root
         self.connection = Connection(NAME, self.folder / "home")
         self.members: list[Member] = []
@@ -62,8 +68,12 @@ class Federation:
     def __enter__(self) -> Self:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
+        if self.warm:
+            self._supervisor.scratch = warm_clients.new_folder()
         self._supervisor.__enter__()
         try:
+            if self._supervisor.scratch is not None:
+                self._start_warm(WarmClients(self._supervisor.scratch))
             self._start(keys)
         except BaseException:
             self._supervisor.stop()
@@ -101,6 +111,13 @@ class Federation:
                 member.process = self._launch(member.name, member.command, member.home)
                 member.started, member.due = now, None
                 self.restarts += 1
+
+    def _start_warm(self, warm: WarmClients) -> None:
+        """Start the warm process; its imports go on while the others start."""
+        warm.install()
+        environment = self._supervisor.environment
+        environment["PATH"] = os.pathsep.join([str(warm.commands), environment["PATH"]])
+        self._add(warm_clients.NAME, warm.command)
 
     def _start(self, keys: credentials.Credentials) -> None:
         port, fleet_port, *node_ports = free_ports(2 + self.nodes)
@@ -172,6 +189,7 @@ def run_deployment(
     *,
     overrides: str,
     nodes: int,
+    warm: bool,
     folder: Path,
     connection: str | None = None,
     data_root: Path | None = None,
@@ -182,7 +200,7 @@ def run_deployment(
 
     With `connection`, the app runs on a running federation: the one that `scripts/deploy up`
     started in `folder`, else a connection of the user's Flower home. Without it, the app runs on
-    a private federation of `nodes` SuperNodes that ends with the run.
+    a private federation of `nodes` SuperNodes that ends with the run; see `Federation` for `warm`.
     """
     log = log.resolve()
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +211,7 @@ def run_deployment(
         with Supervisor(target.environment()) as supervisor:
             run_id = flower.submit(target, app, overrides=overrides, federation={})
             return flower.follow(target, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
-    with Federation(folder, nodes=nodes, data_root=data_root) as federation:
+    with Federation(folder, nodes=nodes, warm=warm, data_root=data_root) as federation:
 
         def tick() -> None:
             federation.check()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fl_app.engines import flower
+from fl_app.engines import flower, warm_clients
 from fl_app.engines.deployment import Federation, Member
 
 APP = Path(__file__).parent / "small_app"
@@ -62,6 +62,12 @@ class Run:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill_warm(self) -> None:
+        """Kill the process that clients are forks of: then they start as Flower starts them."""
+        process = next(m for m in self.federation.members if m.name == warm_clients.NAME).process
+        process.popen.kill()
+        process.popen.wait()
+
     def give_up(self, number: int) -> None:
         """Say, as an operator, that a node is gone: Flower itself waits for a minute first."""
         node_id = _node_ids(self.node(number).process.output)[-1]
@@ -93,7 +99,7 @@ def _node_ids(output: str) -> list[str]:
 
 
 def test_a_run_goes_on_without_the_nodes_lost_in_any_phase(tmp_path: Path) -> None:
-    with Federation(tmp_path / "federation", nodes=NODES) as federation:
+    with Federation(tmp_path / "federation", nodes=NODES, warm=True) as federation:
         run = Run(federation, tmp_path / "run")
         run.sees(1, "get_properties")
         run.stop(1)  # in the introduction; it comes back
@@ -105,7 +111,11 @@ def test_a_run_goes_on_without_the_nodes_lost_in_any_phase(tmp_path: Path) -> No
         run.stop(3)  # in an evaluation
         run.until("client 1 to train", lambda: 1 in run.rounds()[-1]["sampled"])
         run.stop(1)  # between rounds
+        run.kill_warm()
         assert run.status() == flower.COMPLETED
+        logs = [run.node(number).process.log.read_text() for number in range(NODES)]
+    if federation.warm:
+        assert "no warm process starts this client" in "".join(logs)
     rounds = run.rounds()
     assert len(rounds) == ROUNDS
     first, last = rounds[0], rounds[-1]

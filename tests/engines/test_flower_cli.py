@@ -202,12 +202,12 @@ def test_commands_are_options_that_flower_knows():
 @pytest.mark.parametrize("nodes", [0, 17])
 def test_a_federation_on_one_machine_has_a_sensible_size(tmp_path, nodes):
     with pytest.raises(ValueError, match=f"nodes must be in 1..16 on one machine, got {nodes}"):
-        deployment.Federation(tmp_path, nodes=nodes)
+        deployment.Federation(tmp_path, nodes=nodes, warm=True)
 
 
 def test_a_member_that_ends_is_started_again_with_growing_waits(tmp_path, monkeypatch):
     monkeypatch.setattr(deployment, "_BACK_OFF_S", 0.1)
-    federation = deployment.Federation(tmp_path, nodes=1)
+    federation = deployment.Federation(tmp_path, nodes=1, warm=False)
     with federation.supervisor:
         home = tmp_path / "home"
         process = federation._launch("node", ["false"], home)

@@ -1,0 +1,261 @@
+"""A process with a client's libraries imported, that forks a process for each client.
+
+Run as a program: warm_process.py SOCKET. `flwr-clientapp` starts a process for each message, and
+its imports take seconds of the processor and most of a gigabyte. A fork of this process has them
+already and shares their memory until it writes to it; apart from that it is the process that
+Flower would have started. One such process serves all SuperNodes of a federation on one machine:
+they belong to the same user, so that one for each would cost memory and separate nothing more.
+What the nodes must not share is `fl_app`: each run brings its own, so it is not imported here.
+
+A fork copies one thread only. Hence no library may have started threads here, nor CUDA, nor
+gRPC. (OpenBLAS has threads after its import; it ends them itself before a fork.)
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import stat
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import entry_points
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any, NoReturn
+
+COMMAND = "flwr-clientapp"
+LIBRARIES = (
+    "numpy", "torch", "torch.func", "torch.nn.utils.stateless", "flwr.app", "flwr.client",
+    "flwr.clientapp", "flwr.common", "hydra", "hydra.core.global_hydra", "omegaconf", "pydantic",
+    "jaxtyping", "yaml", "sklearn.datasets", "torchvision",
+)  # fmt: skip
+"""What `fl_app.client_app` imports, and what most data sets need; what is missing is skipped."""
+READ_AT_IMPORT = (
+    "PYTHON", "LD_", "FLWR_", "TORCH_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+    "GRPC_ENABLE_",
+)  # fmt: skip
+"""Beginnings of environment variables that act on the imports, so that a client can have no other.
+
+CUDA's are read where it is initialised, by each client.
+"""
+READ_LATER = ("FLWR_HOME",)
+_REQUEST_S = 10.0
+_PIECE = 1 << 16
+_LONGEST = 1 << 22
+
+
+@dataclass(eq=False)
+class Client:
+    """A client at work: its launcher's connection, its process and what tells its end."""
+
+    connection: socket.socket
+    pid: int
+    pidfd: int
+
+
+class Server:
+    """Forks a client for each launcher that connects, and tells each how its client ended."""
+
+    def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
+        self.listener = listener
+        self.environment = environment
+        self.clients: list[Client] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def step(self) -> None:
+        """Wait for something to happen and answer it."""
+        for key, _ in self._selector.select():
+            key.data()
+
+    def _accept(self) -> None:
+        connection, _ = self.listener.accept()
+        files: list[int] = []
+        try:
+            connection.settimeout(_REQUEST_S)
+            _send(connection, version=version())
+            asked = _request(connection, files)
+            connection.settimeout(None)
+            if reason := unsafe() or differing(asked["env"], self.environment):
+                _send(connection, refused=reason)
+                connection.close()
+            else:
+                self._fork(connection, files, asked)
+        except (OSError, ValueError, KeyError):
+            connection.close()  # the launcher has ended, wants another version, or no fork can be
+        finally:
+            for file in files:
+                os.close(file)
+
+    def _fork(self, connection: socket.socket, files: list[int], asked: dict[str, Any]) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self.listener.close()
+            self._selector.close()
+            for other in self.clients:
+                other.connection.close()
+                os.close(other.pidfd)
+            set_since = {k: v for k, v in os.environ.items() if k not in self.environment}
+            become_client(connection, files, {**asked, "env": {**set_since, **asked["env"]}})
+        client = Client(connection, pid, os.pidfd_open(pid))
+        self.clients.append(client)
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._left, client))
+        self._selector.register(client.pidfd, selectors.EVENT_READ, partial(self._ended, client))
+
+    def _left(self, client: Client) -> None:
+        """End a client whose launcher has ended: who killed the launcher meant the client."""
+        if client not in self.clients:
+            return  # both have ended since the last look
+        self._selector.unregister(client.connection)
+        os.kill(client.pid, signal.SIGKILL)  # not waited for yet, so the id is still its own
+
+    def _ended(self, client: Client) -> None:
+        _, status = os.waitpid(client.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(OSError):
+            _send(client.connection, code=code)  # unread where the client told it
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(client.connection)
+        self._selector.unregister(client.pidfd)
+        client.connection.close()
+        os.close(client.pidfd)
+        self.clients.remove(client)
+
+
+def become_client(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
+    """Be the process that the launcher stands for: run Flower's command and end.
+
+    The client tells its exit code itself, because this process may have been killed meanwhile.
+    """
+    code = 1
+    try:
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        os.chdir(asked["cwd"])
+        os.environ.clear()
+        os.environ.update(asked["env"])
+        sys.argv = [COMMAND, *asked["argv"]]
+        reseed()
+        _send(connection, pid=os.getpid())
+        code = _run()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _send(connection, code=code)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)  # taking the imported libraries apart would copy their memory
+
+
+def _run() -> int:
+    """Return the exit code of Flower's command, once its threads have ended too."""
+    try:
+        found = command()()
+    except SystemExit as error:
+        found = error.code
+    threading._shutdown()  # type: ignore[attr-defined]  # as a process of its own would
+    if isinstance(found, str):
+        print(found, file=sys.stderr)
+        return 1
+    return found or 0
+
+
+def command() -> Any:
+    """Return what Flower's own command calls."""
+    (entry,) = entry_points(group="console_scripts", name=COMMAND)
+    return entry.load()
+
+
+def reseed() -> None:
+    """Give the global generators states of their own: all forks have the same.
+
+    Ours are all keyed; what others draw must not repeat itself from client to client. Python
+    reseeds its own at a fork.
+    """
+    import numpy as np
+    import torch
+
+    np.random.seed()
+    torch.default_generator.seed()
+
+
+@cache
+def version() -> str:
+    """Say what launcher and warm process must agree about: they may start days apart.
+
+    Looked up once: a library that is installed anew meanwhile is not the one that is imported.
+    """
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"1, flwr {version_of('flwr')}, torch {version_of('torch')}, Python {python}"
+
+
+def unsafe() -> str | None:
+    """Return why this process must not be forked, None if it may."""
+    import torch
+
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return "CUDA is initialised in the warm process, and a fork could not use it"
+    if threading.active_count() > 1:
+        return f"the warm process has threads: {threading.enumerate()}"
+    return None
+
+
+def differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
+    """Return which variables of a launcher are not as the imports have found them."""
+    names = sorted(
+        name
+        for name in {*theirs, *ours} - {*READ_LATER}
+        if name.startswith(READ_AT_IMPORT) and theirs.get(name) != ours.get(name)
+    )
+    return f"its environment differs in {', '.join(names)}" if names else None
+
+
+def _request(connection: socket.socket, files: list[int]) -> dict[str, Any]:
+    """Return what a launcher asks for, and append the files of its stdio, also on an error."""
+    line, received, *_ = socket.recv_fds(connection, _PIECE, 3)
+    files += received
+    while line and not line.endswith(b"\n") and len(line) < _LONGEST:
+        line += connection.recv(_PIECE)
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def _send(connection: socket.socket, **said: object) -> None:
+    connection.sendall(json.dumps(said).encode() + b"\n")
+
+
+def main() -> None:
+    """Listen, import, serve until a signal ends this process."""
+    path = Path(sys.argv[1])
+    if stat.S_IMODE(path.parent.stat().st_mode) & 0o077:
+        sys.exit(f"{path.parent} must be closed to others: whoever connects runs commands here")
+    environment = dict(os.environ)
+    path.unlink(missing_ok=True)  # of a warm process that was killed
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()  # before the imports: a client that comes early waits for them
+        for name in LIBRARIES:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        command()
+        gc.collect()
+        gc.freeze()  # a client's collections leave the shared memory alone
+        print(f"ready: {version()}", flush=True)
+        server = Server(listener, environment)
+        with contextlib.suppress(KeyboardInterrupt):
+            while True:
+                server.step()
+
+
+if __name__ == "__main__":
+    main()
