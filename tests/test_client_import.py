@@ -23,7 +23,7 @@ context = flwr.app.Context(
     run_config={"overrides": "network.width=0.25 client.epochs=1"},
 )
 client = client_fn(context)
-start = flwr.common.Parameters([to_bytes(client.local.model.vector())], "numpy.ndarray")
+start = flwr.common.Parameters([to_bytes(client.local.learner.flat.vector())], "numpy.ndarray")
 client.fit(flwr.common.FitIns(start, {"round": 1}))
 print(json.dumps([sorted(imported), sorted(set(sys.modules) - before)]))
 """
