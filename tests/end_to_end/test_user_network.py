@@ -67,7 +67,7 @@ def test_a_saved_model_loads_strictly_and_scores_what_was_recorded(
 def test_what_no_client_trains_is_what_the_constructor_made(tmp_path: Path) -> None:
     config, _ = _run(tmp_path, "Everything")
     made = wiring.network(config, wiring.shared_population(config).dataset)
-    client = client_wiring.client(config, 0).model
+    client = client_wiring.client(config, 0).learner.flat
     for state in read_models(tmp_path):
         assert state.keys() == made.state_dict().keys()
         for name in ("position_ids", "even", "masked", "frozen.weight", "frozen.bias"):
