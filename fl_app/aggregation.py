@@ -14,6 +14,7 @@ Rule = Callable[[Vectors, Weights], Vector]
 SMOOTHING = 1e-5
 """Smallest distance in the geometric median, as a share of the median distance to its start."""
 MOST_ITERATIONS = 100
+TINY = 1e-300
 COLUMNS = 16_384
 """Columns converted to double precision at a time, to avoid an array (n, d) of doubles."""
 
@@ -50,13 +51,15 @@ def median(vectors: Vectors, weights: Weights) -> Vector:
 def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
     """Return an approximation of the point (d,) with the least sum of distances to vectors (n, d).
 
-    Computed by smoothed Weiszfeld iterations in double precision, from the coordinate-wise median.
-    With nu = SMOOTHING times the median distance to this start, distances below nu are replaced by
-    nu. The iterations end after a step of at most nu, or after MOST_ITERATIONS. A minority of
-    vectors cannot make the start or nu arbitrarily large. If more than half of the vectors are
-    equal, the result is their value; for two vectors it is the midpoint. The weights are not used,
-    as in `median`. This is algorithm 2 of Pillutla et al., IEEE TSP 2022, with equal weights,
-    another start and a relative nu.
+    Computed by Weiszfeld iterations in double precision, from the coordinate-wise median. With nu =
+    SMOOTHING times the median distance to this start, vectors nearer than nu count as the point
+    itself: it stays if the others do not pull it away, else it moves by the rule of Vardi and
+    Zhang, PNAS 2000. The iterations end after a step of at most nu, or after
+    MOST_ITERATIONS. A minority of vectors cannot make the start or nu arbitrarily large. If more
+    than half of the vectors are equal, the result is their value; for two vectors it is the
+    midpoint. The weights are not used, as in `median`. This is algorithm 2 of Pillutla et al., IEEE
+    TSP 2022, with equal weights, another start and this rule instead of its smoothing, which
+    leaves a start at one of the vectors only slowly.
     """
     middle = median(vectors, weights).astype(np.float64)
     distances = _distances(vectors, middle)
@@ -64,9 +67,14 @@ def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
     if least == 0:
         return middle.astype(np.float32)
     for _ in range(MOST_ITERATIONS):
-        inverse = 1.0 / np.maximum(distances, least)
-        before, middle = middle, _mixture(vectors, inverse / inverse.sum())
-        if np.linalg.norm(middle - before) <= least:
+        apart = distances > least
+        inverse = np.where(apart, 1.0 / np.maximum(distances, least), 0.0)
+        step = _mixture(vectors, inverse / inverse.sum()) - middle
+        length = float(np.linalg.norm(step))
+        stay = np.count_nonzero(~apart) / max(length * inverse.sum(), TINY)
+        share = max(0.0, 1.0 - stay)
+        middle += share * step
+        if share * length <= least:
             break
         distances = _distances(vectors, middle)
     return middle.astype(np.float32)
