@@ -343,13 +343,24 @@ def test_clients_that_raise_or_reply_nonsense_are_named_and_left_out(tmp_path: P
         assert all(np.isfinite(part).all() for part in model.values())
 
 
-def test_too_few_replies_stop_the_run_with_a_checkpoint_and_the_names(tmp_path: Path) -> None:
+def test_a_round_with_too_few_replies_is_skipped_and_named(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    options = ["strategy.participation=1", "engine.min_success=8"]
-    done = _broken_run(folder, "()", *options)
-    assert done.returncode == 1
+    done = _broken_run(folder, "()", "strategy.participation=1", "engine.min_success=8")
+    assert done.returncode == 0, done.stderr
     assert "must have at least engine.min_success=8 valid replies, got 7 of 8" in done.stderr
-    assert "client 3: RuntimeError: out of memory" in done.stderr
+    assert _summary(folder)["status"] == "completed"
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    (event,) = rounds[1]["events"]
+    assert event["kind"] == "skipped"
+    assert "client 3: RuntimeError: out of memory" in event["detail"]
+    assert [record["round"] for record in rounds if record["train_loss"] is None] == [2]
+
+
+def test_a_run_without_valid_replies_fails_with_a_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = _broken_run(folder, "range(8)", "strategy.participation=1")
+    assert done.returncode == 1
+    assert "parameters are not finite" in done.stderr
     assert _summary(folder)["status"] == "failed"
     assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
     _resumed(folder)
