@@ -5,7 +5,7 @@ fails and sends one message per thread. All engines use this loop.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from logging import getLogger
 from typing import Any
 
@@ -132,7 +132,8 @@ class RoundLoop(Server):
         if saved is None:
             return 0
         load(self.method.state, saved.arrays, saved.state)
-        self._idle = None
+        if not all(_was_skipped(record) for record in self.recorder.history.rounds):
+            self._idle = None
         self.reporter.restore(self.recorder.history.rounds)
         if self.budget is not None:
             self.budget.restore(self.recorder.history.rounds)
@@ -278,3 +279,7 @@ class RoundLoop(Server):
         )
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)
+
+
+def _was_skipped(record: Mapping[str, Any]) -> bool:
+    return any(event["kind"] == "skipped" for event in record["events"])

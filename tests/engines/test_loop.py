@@ -78,22 +78,29 @@ class Federation:
 
 
 class Played:
-    """A loop of three rounds over such a federation, with its folder."""
+    """A loop over such a federation, with its folder."""
 
-    def __init__(self, folder: Path, joins: Callable[[int], set[int]], least: int) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        joins: Callable[[int], set[int]],
+        least: int,
+        rounds: int = 3,
+        resume: bool = False,
+    ) -> None:
+        self.folder, self.rounds = folder, rounds
         recorder = Recorder(
             folder,
             identity={"strategy": "fedavg", "engine": "inprocess", "seed": 0},
             config_yaml="",
             checkpoint_every=1,
             snapshot_rounds=(),
-            resume=False,
+            resume=resume,
         )
         self.loop = RoundLoop(
             strategy=made(
                 "strategy=fedavg",
-                context(rounds=3, min_success=least, evaluate_every=1),
+                context(rounds=rounds, min_success=least, evaluate_every=1),
                 participation=1.0,
             ),
             recorder=recorder,
@@ -106,7 +113,7 @@ class Played:
         self.loop.messenger = self.loop.connections.messenger = self.federation  # type: ignore[assignment]
 
     def __call__(self) -> list[dict[str, Any]]:
-        self.loop.fit(3, None)
+        self.loop.fit(self.rounds, None)
         return read_rounds(self.folder)
 
     @property
@@ -236,6 +243,20 @@ def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]
         played()
     assert played.federation.fits == 3
     assert played.summary["status"] == "failed"
+
+
+def test_a_resumed_run_that_had_learnt_nothing_fails_too(tmp_path: Path) -> None:
+    def played(resume: bool) -> Played:
+        made = Played(tmp_path / "run", lambda look: {0, 1, 2}, least=1, rounds=9, resume=resume)
+        made.federation.fails = lambda client, fit: ClientFailure(client, "ValueError: no data")
+        return made
+
+    begun = played(resume=False)
+    begun.rounds = 1
+    assert [record["train_loss"] for record in begun()] == [None]
+    with pytest.raises(TooFewRepliesError, match="ValueError: no data"):
+        played(resume=True)()
+    assert len(read_rounds(begun.folder)) == ATTEMPTS
 
 
 @pytest.mark.parametrize("bad", [{1}, {2}, {2, 3}, {1, 2}])
