@@ -161,7 +161,21 @@ def by_seed(results: Results) -> list[str]:
     for seed in range(SEEDS):
         found = [results[method][list(CASES).index(lie)][seed] for method, lie in columns]
         lines.append(row(seed, *(f"{each['accuracy']:.3f}" for each in found)))
-    return lines
+    runs, above = single_runs(results)
+    return [*lines, "", f"Of the {runs} single runs behind these means {len(above)} lost more than "
+            f"{MOST:g}{': ' if above else ''}{'; '.join(above)}."]  # fmt: skip
+
+
+def single_runs(results: Results) -> tuple[int, list[str]]:
+    """Return how many runs with a lie the means are of, and those that lost too much alone."""
+    runs = [
+        (f"{method}, {lie}, seed {seed}", clean["accuracy"] - found["accuracy"])
+        for method in CHANCY
+        for lie, all_seeds in zip(CASES, results[method], strict=True)
+        for seed, (clean, found) in enumerate(zip(results[method][0], all_seeds, strict=True))
+        if lie != CLEAN
+    ]
+    return len(runs), [f"{name} {loss:+.3f}" for name, loss in runs if loss > MOST]
 
 
 def cell(found: dict[str, Any], without: dict[str, Any]) -> tuple[str, float, bool]:
