@@ -5,6 +5,7 @@ second list of settings.
 """
 
 import inspect
+import logging
 import re
 import shlex
 import threading
@@ -21,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError, create_model
 
+from fl_app import own
 from fl_app.cross_checks import cross_checks
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, SERVER_TARGETS, STRICT, TARGETS, TOP, Config, ConfigError, Target
@@ -42,6 +44,8 @@ _PACKAGE = Path(__file__).resolve().parent
 CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
 """The Hydra tree: in an installed package, or next to it in a checkout and Flower's bundle."""
 
+own.use(CONF.parent / own.PROJECT)  # what travels with Flower's bundle
+
 GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics")
 """Keys of a group with a target that are not its options."""
@@ -49,6 +53,7 @@ BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
 """Number of positional arguments of a target: context, data set, shape and classes, run."""
 SEEDED = ("population", "data")
 _compose_lock = threading.Lock()
+logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # the errors here have the same text
 
 
 Check = Callable[[Mapping[str, Any]], list[str]]
@@ -62,6 +67,7 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
     that only the server builds are neither imported nor checked.
     """
     composed, problems = _compose_all(tuple(overrides))
+    problems = own.problems(CONF) + problems
     if composed is None:
         raise ConfigError(problems)
     return check(composed, problems, also=also, on_client=on_client)
@@ -84,7 +90,8 @@ def load_text_on_client(overrides: str) -> Config:
 
 def choices(group: str) -> list[str]:
     """Return the names of the options of a group, such as `strategy`."""
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    files = (path for folder in (CONF, *own.searched) for path in (folder / group).glob("*.yaml"))
+    return sorted({path.stem for path in files})
 
 
 @cache
@@ -136,7 +143,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-                return hydra.compose("config", overrides=list(overrides))
+                return hydra.compose("config", overrides=[*own.overrides(), *overrides])
         except (HydraException, OmegaConfBaseException):
             raise
         except (ValueError, TypeError, OSError, RecursionError) as error:
@@ -213,11 +220,14 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         target = get_object(node["_target_"])
         inspect.signature(target)
     except (ImportError, ValueError, TypeError) as error:
+        why = own.unfound(node["_target_"]) or " ".join(str(error).split())
         problems.append(
-            f"{key}._target_ must name a class or function, got {node['_target_']!r}: "
-            f"{_first_line(error)}; use one of conf/{key}"
+            f"{key}._target_ must name a class or function, got {node['_target_']!r}: {why}; "
+            f"use one of conf/{key}"
         )
         return None
+    takes = inspect.signature(target).parameters.keys() | getattr(target, "shared", {}).keys()
+    options = {k: v for k, v in options.items() if v is not None or k in takes}  # null: not given
     try:
         model = _schema(target)(**options)
         options = {name: getattr(model, name) for name in options}

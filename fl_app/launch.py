@@ -10,6 +10,7 @@ from rich.console import Console
 from fl_app.client_wiring import fuses, workers
 from fl_app.config import CONF, Config
 from fl_app.engines import signals, stop_request
+from fl_app.own import PROJECT
 from fl_app.progress import Live, live
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
     from fl_app.engines.bundle import app_folder
     from fl_app.engines.simulation import run_simulation
 
-    with app_folder(CONF) as app:
+    with app_folder(CONF, folder / PROJECT) as app:
         outcome = run_simulation(
             app,
             overrides=overrides,
@@ -74,7 +75,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
     from fl_app.engines.bundle import app_folder
     from fl_app.engines.deployment import run_deployment
 
-    with app_folder(CONF) as app:
+    with app_folder(CONF, folder / PROJECT) as app:
         outcome = run_deployment(
             app,
             overrides=overrides,

@@ -1,6 +1,7 @@
 """The `fl-app` command: run, resume, sweep, report, compare.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
+fl-app --config-dir <folder> …  the same with options of your own
 fl-app resume=<output folder>   continue a run from its last checkpoint
 fl-app report <output folder>   write the report.html of a run, also while it continues
 fl-app compare <folders>        compare runs: a page and tables
@@ -14,6 +15,7 @@ if __name__ == "__main__":
 import contextlib
 import json
 import logging
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -28,6 +30,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
+from fl_app import own
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
@@ -58,7 +61,10 @@ def main() -> None:
 
 
 def _main() -> None:
-    arguments = sys.argv[1:]
+    folders, arguments = own.taken_from(sys.argv[1:])
+    sys.path.append(os.getcwd())  # where a user's modules are; installed ones come first
+    for folder in folders:
+        own.search(folder)
     if arguments and arguments[0] in COMMANDS:
         with _errors_printed():
             COMMANDS[arguments[0]](arguments[1:])
@@ -71,6 +77,7 @@ def _main() -> None:
     if not any(argument.startswith("-") for argument in arguments):
         with _errors_printed():
             load(arguments, also=problems)  # all at once, before Hydra stops at the first
+    sys.argv[1:] = [*own.overrides(), *arguments]
     _hydra_main()
     if _failed:
         print(f"failed: {', '.join(map(str, _failed))}", file=sys.stderr)
@@ -115,6 +122,7 @@ def _resume(folder: Path, changes: list[str]) -> None:
     saved = folder / OVERRIDES
     if not saved.exists():
         raise ConfigError([f"resume must be the output folder of a run, got {folder}"])
+    own.use(folder / own.PROJECT)
     made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
@@ -166,6 +174,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))
+        own.keep(config.resolved, folder / own.PROJECT)
         root = config.data.options.get("root")
         if root is not None:
             where.append(override("data.root", str(Path(root).expanduser().resolve())))

@@ -1,5 +1,6 @@
 """The folder that Flower bundles and sends to the processes of a run."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ PROJECT = PACKAGE / "bundle.toml"
 
 
 @contextmanager
-def app_folder(conf: Path) -> Iterator[Path]:
-    """Yield the folder of the Flower app: the checkout, or a copy of the installed package."""
-    if not PROJECT.exists():
+def app_folder(conf: Path, project: Path) -> Iterator[Path]:
+    """Yield the folder of the Flower app: the checkout, or a copy of the app and of the project.
+
+    `project` is the folder with the user's modules and options; it may be missing.
+    """
+    if not PROJECT.exists() and not project.is_dir():
         yield conf.parent
         return
     with TemporaryDirectory(prefix="fl-app-bundle-") as top:
@@ -22,5 +26,16 @@ def app_folder(conf: Path) -> Iterator[Path]:
         skipped = shutil.ignore_patterns("__pycache__", "conf", PROJECT.name)
         shutil.copytree(PACKAGE, app / PACKAGE.name, ignore=skipped)
         shutil.copytree(conf, app / "conf")
-        shutil.copy(PROJECT, app / "pyproject.toml")
+        form = (PROJECT if PROJECT.exists() else conf.parent / "pyproject.toml").read_text("utf-8")
+        if project.is_dir():
+            shutil.copytree(project, app / "project")
+            form = _including(form, app)
+        (app / "pyproject.toml").write_text(form, "utf-8")
         yield app
+
+
+def _including(form: str, app: Path) -> str:
+    """Return the pyproject.toml of an app that takes the files of the project along."""
+    files = (file for file in (app / "project").rglob("*") if file.is_file())
+    named = sorted(json.dumps(file.relative_to(app).as_posix()) for file in files)
+    return form.replace("fab-include = [", f"fab-include = [{', '.join(named)}, ", 1)

@@ -19,13 +19,25 @@ ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=3"]
 """In the last round, when the communities stand: it must turn the same update on every engine."""
 
 
+OWN = {
+    "conf/network/own.yaml": "_target_: own_network.made\nwidth: 1.0\n",
+    "own_network.py": "from own_parts import small_cnn as made\n",
+    "own_parts.py": "from fl_app.client.networks import small_cnn\n",
+}
+"""Files of a user, in the folder in which the runs are started."""
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     top = tmp_path_factory.mktemp("engines")
+    for name, text in OWN.items():
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text(text)
     found = {}
     for engine in ("inprocess", "simulation", "deployment"):
         folder = top / engine
-        command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo"]
+        command = [sys.executable, "-P", "-m", "fl_app.main", "experiment=federation_demo"]
+        command += ["--config-dir", "conf", "network=own"]
         command += [f"engine={engine}", f"hydra.run.dir={folder}", *SHORT, *ATTACK]
         done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from fl_app.own import OPTIONS, PROJECT
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
 from fl_app.report.run import Run, memberships, planted_count, read_run
@@ -30,6 +31,8 @@ class Outcome:
     run: Run
     summary: Mapping[str, Any] | None
     overrides: list[str] | None
+    project: bool = False
+    """Whether the folder has a copy of the user's modules or options."""
 
     @property
     def status(self) -> str:
@@ -38,8 +41,18 @@ class Outcome:
 
     @property
     def command(self) -> str | None:
-        """The command line that repeats the run, None if fl-app did not start it."""
-        return None if self.overrides is None else shlex.join(["fl-app", *self.overrides])
+        """The command line that repeats the run, None if fl-app did not start it.
+
+        It is for the folder that contains the output folder, where the run had modules or options
+        of the user.
+        """
+        if self.overrides is None:
+            return None
+        if not self.project:
+            return shlex.join(["fl-app", *self.overrides])
+        copy = f"{self.folder}/{PROJECT}"
+        words = shlex.join(["fl-app", "--config-dir", f"{copy}/{OPTIONS}", *self.overrides])
+        return f"PYTHONPATH={shlex.quote(copy)} {words}"
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
@@ -179,4 +192,5 @@ def read_outcome(folder: Path) -> Outcome:
                          "give the output folder of a run")  # fmt: skip
     saved = folder / OVERRIDES
     overrides = yaml.safe_load(saved.read_text(encoding="utf-8")) if saved.exists() else None
-    return Outcome(folder.name, run, read_summary(folder), overrides)
+    project = (folder / PROJECT).is_dir()
+    return Outcome(folder.resolve().name, run, read_summary(folder), overrides, project)

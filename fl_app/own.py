@@ -1,0 +1,187 @@
+"""The user's own options and modules: where they are found, and the copy that stays with a run."""
+
+import ast
+import importlib.util
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+PROJECT = "project"
+"""The folder with the copy, in the output folder of a run and in the bundle of the app."""
+OPTIONS = "conf"
+"""The folder with the options, inside of a project."""
+SUFFIXES = (".py", ".yaml", ".yml", ".json", ".jsonl", ".toml")
+"""The kinds of files that are copied: those that Flower's bundles accept."""
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = tuple(
+    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib")
+)
+
+searched: list[Path] = []
+"""Folders of the user with options, in the order in which Hydra looks through them."""
+
+
+def use(folder: Path) -> None:
+    """Let this process find the modules of a project and the options in its `conf`."""
+    folder = folder.resolve()
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    if (folder / OPTIONS).is_dir():
+        search(folder / OPTIONS)
+
+
+def search(folder: Path) -> None:
+    """Let this process find the options in a folder, after those of the app."""
+    if folder.resolve() not in searched:
+        searched.append(folder.resolve())
+
+
+def taken_from(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Split a command line into the folders with options that it names, and the rest.
+
+    Folders are named as to every Hydra app: by `--config-dir` or by `hydra.searchpath`.
+    """
+    folders, rest, words = [], [], iter(arguments)
+    for word in words:
+        name, given, value = word.partition("=")
+        if name in ("--config-dir", "-cd"):
+            folders.append(value if given else next(words, ""))
+        elif name == "hydra.searchpath":
+            folders += [each.strip(" '\"") for each in value.strip("[]").split(",") if each]
+        else:
+            rest.append(word)
+    return [_folder(each) for each in folders], rest
+
+
+def _folder(named: str) -> Path:
+    """Return the folder of an entry of Hydra's search path."""
+    scheme, given, rest = named.partition("://")
+    if given and scheme == "pkg":
+        found = importlib.util.find_spec(rest.replace("/", "."))
+        places = [] if found is None else list(found.submodule_search_locations or ())
+        return Path(places[0]) if places else Path(rest)
+    return Path(rest if given else named).expanduser().resolve()
+
+
+def overrides() -> list[str]:
+    """Return the override that adds the folders to Hydra's search path, if there are any."""
+    folders = ",".join(f"'file://{folder}'" for folder in searched)
+    return [f"hydra.searchpath=[{folders}]"] if folders else []
+
+
+def problems(conf: Path) -> list[str]:
+    """Return what is wrong with the folders that are searched beside `conf`."""
+    found = []
+    for folder in searched:
+        if not folder.is_dir():
+            found.append(f"--config-dir must be a folder with options, got {folder}; create it")
+        for file in sorted(folder.rglob("*.yaml")):
+            if (conf / file.relative_to(folder)).exists():
+                found.append(f"{file} must not be named like an option of the app; rename it")
+    return found
+
+
+def modules(tree: Any) -> dict[str, Path]:
+    """Return the user's top-level modules and packages that a configuration needs, with paths.
+
+    These are the ones that its strings name by a dotted path, and all that they import or name in
+    turn. What is installed, and the app itself, is not the user's.
+    """
+    found: dict[str, Path] = {}
+    waiting = sorted({text for text in _strings(tree) if DOTTED.fullmatch(text)})
+    while waiting:
+        dotted = waiting.pop()
+        name = dotted.partition(".")[0]
+        path = None if name in found else _of_user(dotted)
+        if path is not None:
+            found[name] = path
+            waiting += sorted({each for file in _sources(path) for each in _imported(file)})
+    return found
+
+
+def unfound(dotted: str) -> str | None:
+    """Return how to make a module known that is nowhere; None if it is somewhere."""
+    name = dotted.partition(".")[0]
+    if not name.isidentifier() or PathFinder.find_spec(name) is not None:
+        return None
+    return f"there is no module {name}; start fl-app in the folder of {name}.py or set PYTHONPATH"
+
+
+def keep(tree: Any, folder: Path) -> None:
+    """Copy the user's options and the modules of a configuration into `folder`; replaces it.
+
+    Without any, no folder is written.
+    """
+    taken, folder = modules(tree), folder.resolve()
+    if folder in (path.parent for path in [*taken.values(), *searched]):
+        return  # a resumed run uses its own copy
+    shutil.rmtree(folder, ignore_errors=True)
+    if taken or searched:
+        (folder / OPTIONS).mkdir(parents=True)
+    for path in taken.values():
+        _copy(path, folder / path.name)
+    for options in reversed(searched):  # the first one has precedence
+        _copy(options, folder / OPTIONS)
+
+
+def _copy(path: Path, to: Path) -> None:
+    if path.is_file():
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, to)
+        return
+    for file in sorted(path.rglob("*")):
+        inside = file.relative_to(path)
+        hidden = any(part.startswith((".", "__pycache__")) for part in inside.parts)
+        if file.is_file() and file.suffix in SUFFIXES and not hidden:
+            (to / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, to / inside)
+
+
+def _strings(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    elif isinstance(tree, Mapping):
+        yield from (text for value in tree.values() for text in _strings(value))
+    elif isinstance(tree, Iterable):
+        yield from (text for value in tree for text in _strings(value))
+
+
+def _of_user(dotted: str) -> Path | None:
+    """Return the file or the folder of a top-level module, None if it is not the user's."""
+    name, _, inside = dotted.partition(".")
+    spec = None if name in sys.stdlib_module_names else PathFinder.find_spec(name)
+    if spec is None:
+        return None
+    places = list(spec.submodule_search_locations or ())
+    path = Path(places[0] if places else spec.origin or "").resolve()
+    if spec.origin is None and not _has(path, inside.partition(".")[0]):
+        return None  # some folder of that name
+    installed = any(path.is_relative_to(folder) for folder in _INSTALLED)
+    return None if installed or path.is_relative_to(_PACKAGE) or not path.exists() else path
+
+
+def _has(folder: Path, name: str) -> bool:
+    return bool(name) and ((folder / f"{name}.py").exists() or (folder / name).is_dir())
+
+
+def _sources(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def _imported(file: Path) -> set[str]:
+    """Return the modules that a file imports or names by a dotted path, with what it takes."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value} if DOTTED.fullmatch(node.value) else set()
+    return found

@@ -1,0 +1,159 @@
+"""A folder of the user's own: its options are found, its modules are copied and travel."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fl_app import main, own
+from fl_app.config import CONF, ConfigError, choices, load
+from fl_app.engines.bundle import app_folder
+from fl_app.main import run
+
+QUICK = ["population.clients=3", "population.train_samples=40", "population.test_samples=20",
+         "rounds=1", "client.epochs=1", "strategy=fedavg", "records.figures=false",
+         "records.report=false", "tracking=none"]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a network of two modules, one package, and an option; it is the current one."""
+    monkeypatch.setattr(own, "searched", [])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "network").mkdir(parents=True)
+    (tmp_path / "conf" / "network" / "mine.yaml").write_text(
+        "_target_: own_network.made\nwidth: 0.25\n"
+    )
+    (tmp_path / "own_network.py").write_text(
+        "import own_parts\nfrom own_package.deep import scaled\n"
+        "LATER = 'own_named.there'\n"
+        "def made(shape, classes, *, width: float):\n"
+        "    return own_parts.small_cnn(shape, classes, width=scaled(width))\n"
+    )
+    (tmp_path / "own_parts.py").write_text("from fl_app.client.networks import small_cnn\n")
+    (tmp_path / "own_named.py").write_text("there = 1\n")
+    (tmp_path / "own_stranger.py").write_text("unused = 1\n")
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__init__.py").write_text("")
+    (tmp_path / "own_package" / "deep.py").write_text("def scaled(width): return 2 * width\n")
+    (tmp_path / "own_package" / "words.json").write_text("[]")
+    (tmp_path / "own_package" / "raw.bin").write_text("is left")
+    yield tmp_path
+    _forget("own_")
+
+
+def _forget(start: str) -> None:
+    for name in [each for each in sys.modules if each.startswith(start)]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "folders", "rest"),
+    [
+        (["rounds=3"], [], ["rounds=3"]),
+        (["--config-dir", "/a", "rounds=3"], ["/a"], ["rounds=3"]),
+        (["--config-dir=/a", "-m"], ["/a"], ["-m"]),
+        (["-cd", "/a"], ["/a"], []),
+        (["hydra.searchpath=[file:///a,'/b c']", "rounds=3"], ["/a", "/b c"], ["rounds=3"]),
+    ],
+)
+def test_folders_are_named_in_the_words_of_hydra(
+    arguments: list[str], folders: list[str], rest: list[str]
+) -> None:
+    assert own.taken_from(arguments) == ([Path(each) for each in folders], rest)
+
+
+def test_a_package_on_the_search_path_is_its_folder() -> None:
+    found, _ = own.taken_from(["hydra.searchpath=[pkg://fl_app.client]"])
+    assert found == [Path(own.__file__).parent / "client"]
+
+
+def test_an_option_of_the_user_is_one_of_the_choices(folder: Path) -> None:
+    own.search(folder / "conf")
+    assert "mine" in choices("network")
+    assert "small_cnn" in choices("network")
+    assert load(["network=mine"]).network.options == {"width": 0.25}
+    with pytest.raises(ConfigError, match=r"network must be one of .*\bmine\b.*, got yours"):
+        load(["network=yours"])
+
+
+def test_what_a_module_imports_or_names_comes_with_it(folder: Path) -> None:
+    found = own.modules({"network": {"_target_": "own_network.made"}, "data": {"root": "a.b"}})
+    assert set(found) == {"own_network", "own_parts", "own_package", "own_named"}
+
+
+@pytest.mark.parametrize(
+    "text", ["fl_app.client.networks.small_cnn", "torch.nn.Linear", "json.loads", "0.5", "none.at"]
+)
+def test_what_is_installed_is_not_the_users(folder: Path, text: str) -> None:
+    assert own.modules({"x": [text]}) == {}
+
+
+def test_a_run_keeps_a_copy_that_is_enough_to_go_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.search(folder / "conf")
+    run(["network=mine", *QUICK], folder / "run")
+    kept = {
+        path.relative_to(folder / "run" / "project").as_posix()
+        for path in (folder / "run" / "project").rglob("*")
+        if path.is_file()
+    }
+    assert kept == {
+        "own_network.py", "own_parts.py", "own_named.py", "own_package/__init__.py",
+        "own_package/deep.py", "own_package/words.json", "conf/network/mine.yaml",
+    }  # fmt: skip
+    _forget("own_")
+    monkeypatch.setattr(own, "searched", [])
+    for name in ("own_network.py", "conf/network/mine.yaml"):
+        (folder / name).unlink()
+    main._resume(folder / "run", ["rounds=2"])
+    assert json.loads((folder / "run" / "summary.json").read_text())["rounds"] == 2
+
+
+def test_a_run_without_a_module_of_the_user_keeps_none(folder: Path) -> None:
+    run(QUICK, folder / "run")
+    assert not (folder / "run" / "project").exists()
+
+
+def test_the_bundle_has_the_project_and_says_so(folder: Path) -> None:
+    own.search(folder / "conf")
+    own.keep({"x": "own_network.made"}, folder / "kept")
+    with app_folder(CONF, folder / "kept") as app:
+        form = (app / "pyproject.toml").read_text()
+        assert (app / "project" / "own_network.py").exists()
+        assert (app / "fl_app" / "own.py").exists()
+        assert '"project/conf/network/mine.yaml"' in form
+        assert '"project/own_package/deep.py"' in form
+
+
+def test_a_missing_module_is_told_with_what_to_do(folder: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(["network._target_=nowhere_at_all.made"])
+    assert "there is no module nowhere_at_all; start fl-app in the folder of" in str(raised.value)
+
+
+def test_an_option_must_not_hide_one_of_the_app_nor_a_folder_be_missing(folder: Path) -> None:
+    (folder / "conf" / "network" / "small_cnn.yaml").write_text("_target_: own_network.made\n")
+    own.search(folder / "conf")
+    own.search(folder / "absent")
+    with pytest.raises(ConfigError) as raised:
+        load([])
+    assert "small_cnn.yaml must not be named like an option of the app" in str(raised.value)
+    assert f"must be a folder with options, got {folder / 'absent'}" in str(raised.value)
+
+
+def test_a_null_setting_that_the_users_class_does_not_take_is_left_out(folder: Path) -> None:
+    (folder / "own_attack.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from fl_app.client.attacks import Attack\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Mine(Attack):\n"
+        "    pass\n"
+    )
+    given = ["attack=label_flip", "attack._target_=own_attack.Mine", "~attack.target"]
+    assert "source" not in load(given).attack.options
+    assert "clients" in load(given).attack.options
