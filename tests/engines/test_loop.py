@@ -28,7 +28,7 @@ from fl_app.strategies.roster import Identity, Roster
 from fl_app.wiring import made
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "strategies"))
-from toy import Proxy, context, honest
+from fl_app.testing.toy import Proxy, context, honest
 
 CLIENTS = 3
 Instructions = Sequence[tuple[Proxy, FitIns]]

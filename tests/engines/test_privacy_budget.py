@@ -11,14 +11,13 @@ import pytest
 from flwr.common import FitIns, Parameters
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
-from toy import Proxy, roster
-
 from fl_app.client import accountant
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
+from fl_app.testing.toy import Proxy, roster
 from fl_app.wiring import made
 
 local_dp = partial(made, "privacy=local_dp")

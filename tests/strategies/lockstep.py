@@ -20,7 +20,6 @@ from flwr.server.client_proxy import ClientProxy
 sys.path.insert(0, str(Path(__file__).parents[1] / "ingress"))
 import rules
 from lies import lie_of_evaluation, lie_of_fit
-from toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
 
 from fl_app.graph.similarity import DISTANCES
 from fl_app.params import from_bytes
@@ -29,6 +28,7 @@ from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
+from fl_app.testing.toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
 
 CLIENTS, LIARS = 12, (1, 4, 7)
 HONEST = "honest"

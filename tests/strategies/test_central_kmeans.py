@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import context, roster
-
 from fl_app.params import Layout, from_bytes
 from fl_app.strategies.central_kmeans import CentralKMeans
+from fl_app.testing.toy import context, roster
 from fl_app.wiring import made
 
 LAYOUT = Layout(("centroids", "counts"), ((2, 1), (2,)), 1)

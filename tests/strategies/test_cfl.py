@@ -9,10 +9,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
-from toy import TARGETS, context, honest, play, reply, roster
 
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
+from fl_app.testing.toy import TARGETS, context, honest, play, reply, roster
 from fl_app.wiring import made
 
 cfl = partial(made, "strategy=cfl")

@@ -10,12 +10,11 @@ import pytest
 from flwr.common import FitRes
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import SIZE, TARGETS, context, honest, play, reply, roster
-
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.model_evaluation import GLOBAL
 from fl_app.strategies.state import load, save
+from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 from fl_app.wiring import made
 
 late = partial(made, "strategy=late")

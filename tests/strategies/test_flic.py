@@ -9,10 +9,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import Code, EvaluateRes, Status
-from toy import DETECTION, LAYOUT, TARGETS, context, play, roster
 
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
+from fl_app.testing.toy import DETECTION, LAYOUT, TARGETS, context, play, roster
 from fl_app.wiring import made
 
 flic = partial(made, "strategy=flic")

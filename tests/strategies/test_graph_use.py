@@ -10,12 +10,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from methods import builder
-from toy import DETECTION, context, honest, play, roster
 
 from fl_app.config import CONF, ConfigError, choices, load, option
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.testing.toy import DETECTION, context, honest, play, roster
 
 
 def _with_a_graph() -> list[str]:

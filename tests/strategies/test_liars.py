@@ -17,12 +17,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 from methods import builder
-from toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 from fl_app.graph.measures import DcflKind
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.state import save
+from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 LIARS = (3, 7)
 ROUNDS = 8

@@ -7,10 +7,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 from methods import STRATEGIES
-from toy import context, play, roster
 
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Outcome
+from fl_app.testing.toy import context, play, roster
 from fl_app.types import Labels, Vectors
 
 

@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import SIZE, context, play, reply, roster
-
 from fl_app.params import from_bytes
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
+from fl_app.testing.toy import SIZE, context, play, reply, roster
 from fl_app.types import Labels
 
 CLIENTS = 6

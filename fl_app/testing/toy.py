@@ -1,33 +1,52 @@
 """A federation of toy clients: each moves half-way to its group's target; no data, no network."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 from flwr.common import Code, FitIns, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.config import load
+from fl_app.config import load, option
 from fl_app.params import Layout, from_bytes, to_bytes
 from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.strategies.server_context import ServerContext, largest
+from fl_app.types import Vector
+from fl_app.wiring import made
 
 TARGETS = np.array([[4, 0, 0, 0, 0, 1], [0, 4, 0, 0, 0, 1], [0, 0, 4, 0, 0, 1]], np.float32)
 SIZE = TARGETS.shape[1]
 LAYOUT = Layout(("w",), ((2, SIZE // 2),), 1)
+CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
+"""One centroid of five coordinates, and its count: as many numbers as the toy has."""
 DETECTION = detection(load([]))
+USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
+"""For some rounds of the toy, where a method has such a setting."""
+Build = Callable[[ServerContext], CommunityStrategy]
+
+
+def builder(name: str, **changes: Any) -> Build:
+    """Return what builds the method that `strategy=<name>` selects, for the toy."""
+    target = option(f"strategy={name}")
+    usual = {key: value for key, value in USUAL.items() if key in target.options}
+
+    def build(given: ServerContext) -> CommunityStrategy:
+        points = getattr(target.resolve(), "clusters_points", False)
+        fitting = replace(given, layout=CENTROIDS) if points else given
+        built: CommunityStrategy = made(f"strategy={name}", fitting, **(usual | changes))
+        return built
+
+    return build
 
 
 class Proxy(ClientProxy):
     """A client that the tests answer for."""
 
-    def __init__(self, cid: str) -> None:
-        super().__init__(cid)
-        self.answer = None
-
-    def _none(self, *_: object, **__: object) -> None:
+    def _none(self, *_: Any, **__: Any) -> Any:
         return None
 
     get_properties = get_parameters = fit = evaluate = reconnect = _none
@@ -36,18 +55,24 @@ class Proxy(ClientProxy):
 Proxy.__abstractmethods__ = frozenset()
 
 
-def context(**changes: object) -> ServerContext:
+def context(**changes: Any) -> ServerContext:
     """Return a context of six parameters and ten rounds, with no bound on updates and samples."""
-    values = {"seed": 0, "rounds": 10, "layout": LAYOUT, "min_success": 1, "evaluate_every": 5}
+    values: dict[str, Any] = {
+        "seed": 0,
+        "rounds": 10,
+        "layout": LAYOUT,
+        "min_success": 1,
+        "evaluate_every": 5,
+    }
     first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh, "detection": DETECTION}
     free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
-    rest = {"evaluate_at_most": None, "look_ahead_every": 1, "benign": largest}
+    rest = {"evaluate_every": 5, "evaluate_at_most": None, "look_ahead_every": 1, "benign": largest}
     return ServerContext(**(values | first | free | rest | changes))
 
 
-def fresh(number: int) -> np.ndarray:
+def fresh(number: int) -> Vector:
     """Return a first model by its number."""
-    return np.random.default_rng(number).normal(size=SIZE).astype(np.float32)
+    return np.asarray(np.random.default_rng(number).normal(size=SIZE), np.float32)
 
 
 def roster(clients: int, groups: int = 3) -> Roster:
@@ -60,14 +85,14 @@ def roster(clients: int, groups: int = 3) -> Roster:
     return known
 
 
-def honest(client: int, start: np.ndarray, server_round: int) -> FitRes:
+def honest(client: int, start: Vector, server_round: int) -> FitRes:
     """Train: half-way to the target, with a little noise of the client's own."""
     noise = np.random.default_rng((client, server_round)).normal(0, 0.01, SIZE)
     model = start + 0.5 * (TARGETS[client % len(TARGETS)] - start) + noise
     return reply(model.astype(np.float32), samples=10 + client)
 
 
-def reply(model: np.ndarray, *, samples: int = 10, loss: float = 0.5) -> FitRes:
+def reply(model: Vector, *, samples: int = 10, loss: float = 0.5) -> FitRes:
     """Return a well-formed reply."""
     parameters = Parameters([to_bytes(model)], "numpy.ndarray")
     return FitRes(Status(Code.OK, ""), parameters, samples, {"loss": loss, "train_s": 0.0})
@@ -78,15 +103,16 @@ def play(
     known: Roster,
     rounds: range,
     *,
-    client: Callable[[int, np.ndarray, int], FitRes | None] = honest,
+    client: Callable[[int, Vector, int], FitRes | None] = honest,
     reverse: bool = False,
 ) -> None:
     """Run rounds of a strategy; `reverse` hands the replies over in the opposite order.
 
     A client that answers None sends no reply.
     """
-    parameters = strategy.initialize_parameters(known)
+    parameters: Parameters | None = strategy.initialize_parameters(known)
     for server_round in rounds:
+        assert parameters is not None
         instructions: list[tuple[ClientProxy, FitIns]] = strategy.configure_fit(
             server_round, parameters, known
         )
@@ -101,7 +127,7 @@ def play(
 
 
 def answer_of(
-    client: Callable[[int, np.ndarray, int], FitRes | None],
+    client: Callable[[int, Vector, int], FitRes | None],
     client_id: int,
     ins: FitIns,
     server_round: int,

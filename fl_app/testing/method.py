@@ -1,0 +1,260 @@
+"""The contract of every method: the same cases, whatever it computes."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.common import Code, FitRes, Parameters, Status
+
+from fl_app.records.checkpoint import Checkpoint, read, write
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.ifca import Ifca
+from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.roster import Identity
+from fl_app.strategies.state import load, save
+from fl_app.testing.toy import (
+    SIZE,
+    TARGETS,
+    Build,
+    Proxy,
+    builder,
+    context,
+    honest,
+    play,
+    reply,
+    roster,
+)
+from fl_app.types import Vector
+
+
+def _models(strategy: CommunityStrategy) -> Vector:
+    return strategy.state.communities.models
+
+
+def _raw(tensors: list[Any]) -> FitRes:
+    return FitRes(Status(Code.OK, ""), Parameters(tensors, "numpy.ndarray"), 10, {"loss": 0.5})
+
+
+def _npy(array: Vector) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def _with(value: float) -> Vector:
+    model = np.zeros(SIZE, np.float32)
+    model[2] = value
+    return model
+
+
+def _fit(samples: Any = 10, **metrics: Any) -> FitRes:
+    answer = reply(_with(0.0))
+    answer.num_examples = samples
+    answer.metrics = answer.metrics | metrics
+    return answer
+
+
+FORM = f"model must be a flat float32 vector of {SIZE} parameters"
+BAD: dict[str, tuple[Callable[[], FitRes], str]] = {
+    "nan": (lambda: reply(_with(np.nan)), "1 parameters are not finite"),
+    "infinity": (lambda: reply(_with(np.inf)), "1 parameters are not finite"),
+    "too large": (lambda: reply(_with(1e20)), "its norm below 1e+18, got norm 1e+20"),
+    "shape": (lambda: reply(np.zeros(SIZE + 1, np.float32)), f"{FORM} in 152 bytes, got 156 bytes"),
+    "rank": (lambda: _raw([_npy(np.zeros((2, 3), np.float32))]), f"{FORM}, got other bytes"),
+    "dtype": (lambda: _raw([_npy(np.zeros(SIZE))]), f"{FORM} in 152 bytes, got 176 bytes"),
+    "same length": (lambda: _raw([_npy(np.zeros(SIZE, np.int32))]), f"{FORM}, got other bytes"),
+    "garbage": (lambda: _raw([b"not an array"]), f"{FORM} in 152 bytes, got 12 bytes"),
+    "nothing": (lambda: _raw([]), "model must be one flat array, got 0 arrays"),
+    "two": (lambda: _raw([_npy(_with(0.0))] * 2), "model must be one flat array, got 2 arrays"),
+    "no bytes": (lambda: _raw([None]), f"{FORM} in 152 bytes, got None"),
+    "loss": (
+        lambda: reply(_with(0.0), loss=float("nan")),
+        "loss must be a number in -1e+30..1e+30",
+    ),
+    "loss text": (lambda: _fit(loss="low"), "loss must be a number in -1e+30..1e+30, got 'low'"),
+    "samples": (lambda: _fit(0), "num_examples must be an integer in 1.."),
+    "samples nan": (lambda: _fit(float("nan")), "num_examples must be an integer in 1.."),
+    "samples float": (lambda: _fit(1e308), "num_examples must be an integer in 1.."),
+    "samples beyond": (lambda: _fit(10**9), "num_examples must be an integer in 1.."),
+    "samples endless": (lambda: _fit(10**30_000), "got an integer of 99658 bits"),
+    "samples truth": (lambda: _fit(True), "num_examples must be an integer in 1.."),
+    "choice": (lambda: _fit(choice=float("inf")), "choice must be an integer in 0.."),
+    "choice beyond": (lambda: _fit(choice=99), "choice must be an integer in 0.."),
+    "seconds": (lambda: _fit(train_s="abc"), "train_s must be a number in 0..1e+09, got 'abc'"),
+    "seconds back": (lambda: _fit(train_s=-1.0), "train_s must be a number in 0..1e+09, got -1.0"),
+    "fitting": (lambda: _fit(fitting=b"x"), "fitting must be a number in"),
+}
+
+
+def _nothing(*_: object) -> FitRes:
+    return _raw([])
+
+
+class MethodContract:
+    """Tests of a method on toy clients; a subclass names it by `name`, as in `strategy=<name>`."""
+
+    name = "fedavg"
+
+    @pytest.fixture
+    def build(self) -> Build:
+        """Return what builds the method from a context."""
+        return builder(self.name)
+
+    def test_runs_are_repeatable_and_do_not_depend_on_reply_order(self, build: Build) -> None:
+        first, second = build(context()), build(context())
+        play(first, roster(12), range(1, 9))
+        play(second, roster(12), range(1, 9), reverse=True)
+        np.testing.assert_array_equal(_models(first), _models(second))
+        assert first.state.communities.members == second.state.communities.members
+
+    def test_another_seed_samples_other_clients(self, build: Build) -> None:
+        first, second = build(context()), build(context(seed=1))
+        # the second round: a method may ask all clients in the first
+        play(first, roster(12), range(1, 3))
+        play(second, roster(12), range(1, 3))
+        assert first.cohort.client_ids != second.cohort.client_ids
+
+    @pytest.mark.parametrize("stop", [3, 5, 7])
+    def test_restored_strategy_goes_on_as_if_nothing_had_happened(
+        self, build: Build, stop: int, tmp_path: Path
+    ) -> None:
+        whole = build(context())
+        play(whole, roster(12), range(1, 9))
+        before, after = build(context()), build(context())
+        play(before, roster(12), range(1, stop + 1))
+        write(tmp_path, Checkpoint(stop, *save(before.state)))
+        kept = read(tmp_path)
+        load(after.state, kept.arrays, kept.state)
+        play(after, roster(12), range(stop + 1, 9))
+        np.testing.assert_array_equal(_models(whole), _models(after))
+        assert whole.state.communities.members == after.state.communities.members
+
+    def test_no_more_clients_are_measured_than_asked_for_and_others_each_time(
+        self, build: Build
+    ) -> None:
+        known = roster(12)
+
+        def examined(most: int | None) -> list[set[int]]:
+            strategy = build(context(evaluate_at_most=most, evaluate_every=1))
+            parameters = strategy.initialize_parameters(known)
+            found = []
+            for server_round in (1, 2):
+                instructions = strategy.configure_evaluate(server_round, parameters, known)
+                found.append({known.client_id(proxy) for proxy, _ in instructions})
+            return found
+
+        assert examined(None) == examined(12) == [set(range(12))] * 2
+        first, second = examined(5)
+        assert len(first) == len(second) == 5
+        assert first != second
+        assert examined(5) == [first, second]
+
+    def test_a_single_client_is_a_federation(self, build: Build) -> None:
+        strategy = build(context())
+        play(strategy, roster(1), range(1, 9))
+        assert np.isfinite(_models(strategy)).all()
+        view = strategy.view(8)
+        assert view is None or view.labels.shape == (1,)
+
+    def test_equal_clients_get_equal_models(self, build: Build) -> None:
+        def same(client: int, start: Vector, server_round: int) -> FitRes:
+            return reply(start + 0.5 * (TARGETS[0] - start))
+
+        strategy, known = build(context()), roster(6, groups=1)
+        strategy.sampler.participation = 1.0  # a model of an earlier round is another model
+        play(strategy, known, range(1, 9), client=same)
+        models, offers = strategy.attribute(range(6))
+        received = [[models[row] for row in rows] for rows in offers]
+        assert all(np.array_equal(received[0], each) for each in received)
+        assert np.isfinite(models).all()
+
+    def test_two_clients_with_the_same_update_belong_together(self, build: Build) -> None:
+        def twins(client: int, start: Vector, server_round: int) -> FitRes:
+            return honest(0 if client == 3 else client, start, server_round)
+
+        strategy = build(context())
+        strategy.sampler.participation = 1.0
+        play(strategy, roster(12), range(1, 9), client=twins)
+        view = strategy.view(8)
+        groups_clients = strategy.graph_use is not None or isinstance(strategy, Ifca)
+        assert (view is not None) == groups_clients
+        if view is not None:
+            label = dict(zip(view.client_ids.tolist(), view.labels.tolist(), strict=True))
+            assert label[0] == label[3]
+
+    def test_a_newcomer_is_taken_in(self, build: Build) -> None:
+        strategy, known = build(context()), roster(12)
+        play(strategy, known, range(1, 5))
+        proxy = Proxy("99991")
+        known.register(proxy)
+        known.introduce(proxy, Identity(12, 0, 10))
+        play(strategy, known, range(5, 10))
+        models, (rows,) = strategy.attribute([12])
+        assert np.isfinite(models[list(rows)]).all()
+        instructions = strategy.configure_evaluate(10, strategy.initialize_parameters(known), known)
+        assert 12 in {known.client_id(proxy) for proxy, _ in instructions}
+
+    def test_a_community_whose_clients_are_gone_keeps_its_model(self, build: Build) -> None:
+        strategy, known = build(context()), roster(12)
+        play(strategy, known, range(1, 7))
+        for client, proxy in known.proxies().items():
+            if client % 3 == 0:
+                known.unregister(proxy)
+        before = {row: model.copy() for row, model in enumerate(_models(strategy))}
+        members = dict(strategy.state.communities.members)
+        play(strategy, known, range(7, 9))
+        assert np.isfinite(_models(strategy)).all()
+        now = strategy.state.communities.members
+        gone = {client: row for client, row in members.items() if client % 3 == 0}
+        for client, row in gone.items():
+            alone = all(c % 3 == 0 for c in members if members[c] == row)
+            if alone and now.get(client) == row and len(_models(strategy)) == len(before):
+                np.testing.assert_array_equal(_models(strategy)[row], before[row])
+
+    @pytest.mark.parametrize("case", list(BAD))
+    def test_a_bad_reply_is_named_and_never_reaches_a_sum(self, build: Build, case: str) -> None:
+        make, message = BAD[case]
+        with_bad, without = build(context()), build(context())
+        known = roster(12)
+        target: list[int] = []
+
+        def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+            target[:] = target or [client_id]
+            return make() if client_id == target[0] else honest(client_id, start, server_round)
+
+        play(with_bad, known, range(1, 2), client=client)
+        assert list(with_bad.rejections.by_client) == target
+        assert message in with_bad.rejections.by_client[target[0]]
+
+        def silent(client_id: int, start: Vector, server_round: int) -> FitRes | None:
+            return None if client_id == target[0] else honest(client_id, start, server_round)
+
+        play(without, known, range(1, 2), client=silent)
+        np.testing.assert_array_equal(_models(with_bad), _models(without))
+
+    def test_too_few_valid_replies_stop_the_round_and_change_nothing(self, build: Build) -> None:
+        strategy = build(context(min_success=4))
+        play(strategy, roster(12), range(1, 3))
+        before = _models(strategy).copy()
+        with pytest.raises(TooFewRepliesError, match=r"min_success=4 valid replies, got 0 of \d+;"):
+            play(strategy, roster(12), range(3, 4), client=lambda *_: _raw([]))
+        np.testing.assert_array_equal(_models(strategy), before)
+
+    @pytest.mark.parametrize("skipped", [(1,), (1, 2), (5,), (6, 7)])
+    def test_rounds_without_valid_replies_are_skipped(
+        self, build: Build, skipped: tuple[int, ...]
+    ) -> None:
+        strategy, known = build(context()), roster(12)
+        for server_round in range(1, 10):
+            before = strategy.outcome(server_round - 1)
+            if server_round in skipped:
+                with pytest.raises(TooFewRepliesError):
+                    play(strategy, known, range(server_round, server_round + 1), client=_nothing)
+                np.testing.assert_array_equal(strategy.outcome(server_round).models, before.models)
+                assert strategy.outcome(server_round).members == before.members
+            else:
+                play(strategy, known, range(server_round, server_round + 1))
+        assert np.isfinite(_models(strategy)).all()

@@ -1,0 +1,229 @@
+"""Contracts of networks, learners, data sets and populations, on the data that they are given."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fl_app import client_wiring, wiring
+from fl_app.client.learner import TrainingJob
+from fl_app.client.local import LocalClient
+from fl_app.compatibility import problems
+from fl_app.config import Config, load
+from fl_app.data.datasets import Dataset
+from fl_app.data.population import ClientData, Population
+from fl_app.main import run
+from fl_app.params import FlatModule
+from fl_app.types import Vector
+
+SMALL = (
+    "population.clients=3", "rounds=2", "client.epochs=1", "records.evaluate_every=1",
+    "records.figures=false", "records.report=false", "tracking=none", "strategy=fedavg",
+)  # fmt: skip
+
+
+class Contract:
+    """Tests of a part; a subclass selects it by `overrides`, as on the command line."""
+
+    overrides: Sequence[str] = ()
+
+    @pytest.fixture(scope="class")
+    def config(self) -> Config:
+        """Return the configuration of a small run with the part."""
+        return load([*SMALL, *self.overrides], also=problems)
+
+    def test_a_run_with_it_completes_and_nobody_fails(self, tmp_path: Path) -> None:
+        run([*SMALL, *self.overrides], tmp_path / "run")
+        summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+        assert summary["status"] == "completed"
+        assert summary["clients"]["failed"] == summary["clients"]["rejected"] == 0
+
+
+class NetworkContract(Contract):
+    """Tests of a network; `overrides` select it, and data of a shape that it takes."""
+
+    overrides = ("network=small_cnn",)
+
+    @pytest.fixture
+    def built(self, config: Config) -> nn.Module:
+        """Return the network as every process of a run builds it."""
+        return wiring.network(config, wiring.shared_population(config).dataset)
+
+    def test_it_is_the_same_whenever_it_is_built(self, config: Config, built: nn.Module) -> None:
+        again = wiring.network(config, wiring.shared_population(config).dataset)
+        _same(built.state_dict(), again.state_dict())
+
+    def test_another_number_is_another_draw_of_its_weights(self, config: Config) -> None:
+        first, second = (wiring.initial_model(config, number)[1] for number in (0, 1))
+        assert first.shape == second.shape
+        assert (first != second).any()
+
+    def test_a_model_that_travelled_loads_strictly(self, config: Config, built: nn.Module) -> None:
+        flat = FlatModule(wiring.network(config, wiring.shared_population(config).dataset))
+        flat.load(flat.vector())
+        built.load_state_dict(flat.module.state_dict(), strict=True)
+
+    def test_it_answers_each_sample_with_finite_numbers(
+        self, config: Config, built: nn.Module
+    ) -> None:
+        data = _data(config)
+        built.eval()
+        with torch.inference_mode():
+            answers = built(data.train_images[:5])
+        assert len(answers) == 5
+        assert torch.isfinite(answers).all()
+
+    def test_one_sample_does_not_depend_on_the_others(
+        self, config: Config, built: nn.Module
+    ) -> None:
+        data = _data(config)
+        built.eval()
+        with torch.inference_mode():
+            alone, among = built(data.train_images[:1]), built(data.train_images[:5])[:1]
+        torch.testing.assert_close(alone, among, rtol=1e-4, atol=1e-5)
+
+
+class LearnerContract(Contract):
+    """Tests of a learner; `overrides` select a network that names it."""
+
+    overrides = ("network=small_cnn",)
+
+    @pytest.fixture
+    def client(self, config: Config) -> LocalClient:
+        """Return the first client."""
+        return client_wiring.client(config, 0)
+
+    @pytest.fixture
+    def start(self, config: Config) -> Vector:
+        """Return the first model (d,)."""
+        return wiring.initial_model(config)[1]
+
+    def test_training_is_repeatable_whatever_came_between(
+        self, config: Config, client: LocalClient, start: Vector
+    ) -> None:
+        before = start.copy()
+        first = client.fit(start, server_round=1).model.copy()
+        client_wiring.client(config, 1).fit(first, server_round=1)
+        torch.rand(3), np.random.rand(3)
+        second = client.fit(start, server_round=1).model
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_array_equal(start, before)
+
+    def test_another_round_has_other_draws(self, client: LocalClient, start: Vector) -> None:
+        first = client.fit(start, server_round=1).model.copy()
+        assert (first != client.fit(start, server_round=2).model).any()
+
+    def test_training_changes_the_model_and_what_it_tells_is_finite(
+        self, client: LocalClient, start: Vector
+    ) -> None:
+        done = client.fit(start, server_round=1)
+        assert (done.model != start).any()
+        assert np.isfinite(done.model).all()
+        assert np.isfinite(done.loss)
+        assert done.seconds >= 0
+
+    def test_training_lowers_the_loss_on_its_own_data(
+        self, client: LocalClient, start: Vector
+    ) -> None:
+        model = start
+        for server_round in range(1, 6):
+            model = client.fit(model, server_round=server_round).model.copy()
+        first, last = (
+            client.score(each, train_data=True, server_round=1).loss for each in (start, model)
+        )
+        assert last < first
+
+    def test_scoring_twice_is_scoring_once(self, client: LocalClient, start: Vector) -> None:
+        scores = [client.score(start, train_data=False, server_round=1) for _ in range(2)]
+        assert scores[0].loss == scores[1].loss
+        assert scores[0].samples > 0
+
+    def test_a_single_sample_leaves_a_finite_model(
+        self, client: LocalClient, start: Vector
+    ) -> None:
+        data = client.load(1)
+        job = TrainingJob(start, data.train_images[:1], data.train_labels[:1], torch.Generator())
+        assert np.isfinite(client.learner.train(job).model).all()
+
+
+class DataContract(Contract):
+    """Tests of a data set."""
+
+    overrides = ("data=digits",)
+
+    @pytest.fixture
+    def dataset(self, config: Config) -> Dataset:
+        """Return the data set."""
+        return wiring.dataset(config.data, config.seed)
+
+    def test_there_is_data_to_train_and_to_test(self, dataset: Dataset) -> None:
+        assert len(dataset.train_images) == len(dataset.train_labels) > 0
+        assert len(dataset.test_images) == len(dataset.test_labels) > 0
+
+    def test_it_is_the_same_in_every_process(self, config: Config, dataset: Dataset) -> None:
+        again = config.data.resolve()(seed=config.seed, **config.data.options)
+        for name in ("train_images", "train_labels", "test_images", "test_labels"):
+            np.testing.assert_array_equal(getattr(dataset, name), getattr(again, name))
+
+    def test_labels_of_classes_are_in_range(self, dataset: Dataset) -> None:
+        for labels in (dataset.train_labels, dataset.test_labels):
+            if dataset.classes and np.issubdtype(np.asarray(labels).dtype, np.integer):
+                assert np.min(labels) >= 0
+                assert np.max(labels) < dataset.classes
+
+    def test_samples_have_one_shape_and_are_finite(self, dataset: Dataset) -> None:
+        for images in (dataset.train_images, dataset.test_images):
+            assert np.asarray(images).shape[1:] == np.asarray(dataset.train_images).shape[1:]
+            assert np.isfinite(np.asarray(images, np.float64)).all()
+
+    def test_it_is_not_tested_on_what_it_was_trained_on(self, dataset: Dataset) -> None:
+        trained = {np.asarray(image).tobytes() for image in dataset.train_images}
+        tested = [np.asarray(image).tobytes() in trained for image in dataset.test_images]
+        assert np.mean(tested) < 0.5
+
+
+class PopulationContract(Contract):
+    """Tests of a population."""
+
+    overrides = ("population=label_swap",)
+
+    @pytest.fixture
+    def people(self, config: Config) -> Population:
+        """Return the population."""
+        return wiring.population(config)
+
+    def test_every_client_has_data_to_train_and_to_test(self, people: Population) -> None:
+        assert people.clients > 0
+        for client in range(people.clients):
+            data = people.client(client)
+            assert len(data.train_images) == len(data.train_labels) == people.samples(client) > 0
+            assert len(data.test_images) == len(data.test_labels) > 0
+
+    def test_it_is_the_same_in_every_process(self, config: Config, people: Population) -> None:
+        again = wiring.population(config)
+        for client in range(people.clients):
+            _same(vars(people.client(client)), vars(again.client(client)))
+
+    def test_every_client_has_a_planted_group(self, people: Population) -> None:
+        assert people.groups.shape == (people.clients,)
+        assert np.issubdtype(people.groups.dtype, np.integer)
+
+    def test_an_unknown_client_is_refused(self, people: Population) -> None:
+        for client in (-1, people.clients):
+            with pytest.raises(ValueError, match="client id must be in"):
+                people.client(client)
+
+
+def _data(config: Config) -> ClientData:
+    return wiring.shared_population(config).client(0)
+
+
+def _same(first: dict[str, Any], second: dict[str, Any]) -> None:
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name

@@ -1,0 +1,95 @@
+"""The contracts that users import: parts of the app keep them, broken parts do not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fl_app import wiring
+from fl_app.client.sgd import SgdLearner
+from fl_app.client_wiring import client
+from fl_app.config import Config, load
+from fl_app.testing import DataContract, LearnerContract, NetworkContract, PopulationContract
+from fl_app.testing.parts import SMALL
+
+
+class TestLearner(LearnerContract):
+    pass
+
+
+class TestNetwork(NetworkContract):
+    pass
+
+
+class TestDigits(DataContract):
+    pass
+
+
+class TestBlobs(DataContract):
+    overrides = ("data=blobs", "network=centroids", "population=iid", "strategy=kmeans")
+
+
+class TestPopulation(PopulationContract):
+    pass
+
+
+@pytest.fixture
+def config() -> Config:
+    return load(SMALL)
+
+
+def _fails(check: Callable[..., None], *given: Any) -> None:
+    with pytest.raises(AssertionError):
+        check(*given)
+
+
+class Mixing(nn.Module):
+    """A network whose answer to a sample depends on the others, and whose weights are unkeyed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.from_numpy(np.random.default_rng().random((64, 10))))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        flat = images.flatten(1).double()
+        return (flat - flat.mean(0)) @ self.weight
+
+
+def test_a_network_with_draws_of_its_own_or_that_mixes_samples_fails(config: Config) -> None:
+    contract, built = NetworkContract(), Mixing()
+    _fails(contract.test_it_is_the_same_whenever_it_is_built, config, built)
+    _fails(contract.test_one_sample_does_not_depend_on_the_others, config, built)
+
+
+class Careless(SgdLearner):
+    """A learner that draws from torch's global generator, and never learns."""
+
+    def train(self, job: Any) -> Any:
+        done = super().train(job)
+        return replace(done, model=job.start + torch.rand(len(job.start)).numpy())
+
+
+def test_a_learner_with_draws_of_its_own_or_that_never_learns_fails(config: Config) -> None:
+    honest, start = client(config, 0), wiring.initial_model(config)[1]
+    learner = honest.learner
+    careless = Careless(learner.flat, learner.settings, classes=learner.classes)
+    broken, contract = replace(honest, learner=careless), LearnerContract()
+    _fails(contract.test_training_is_repeatable_whatever_came_between, config, broken, start)
+    _fails(contract.test_training_lowers_the_loss_on_its_own_data, broken, start)
+
+
+def test_data_that_is_tested_on_its_training_rows_or_has_odd_labels_fails(config: Config) -> None:
+    data, contract = wiring.dataset(config.data, 0), DataContract()
+    same = replace(data, test_images=data.train_images, test_labels=data.train_labels)
+    _fails(contract.test_it_is_not_tested_on_what_it_was_trained_on, same)
+    _fails(contract.test_labels_of_classes_are_in_range, replace(data, classes=3))
+
+
+def test_a_population_with_a_client_without_data_fails(config: Config) -> None:
+    people = wiring.population(config)
+    empty = replace(people, train=[people.train[0][:0], *people.train[1:]])
+    _fails(PopulationContract().test_every_client_has_data_to_train_and_to_test, empty)
