@@ -1,10 +1,11 @@
-"""The `fl-app` command: run, resume, sweep, report, compare.
+"""The `fl-app` command: run, resume, sweep, report, compare, new.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
 fl-app --config-dir <folder> …  the same with options of your own
 fl-app resume=<output folder>   continue a run from its last checkpoint
 fl-app report <output folder>   write the report.html of a run, also while it continues
 fl-app compare <folders>        compare runs: a page and tables
+fl-app new <folder>             begin a project with data, network and method of your own
 """
 
 from fl_app.engines import signals
@@ -147,6 +148,21 @@ def _compare(arguments: list[str]) -> None:
         compare(arguments)
 
 
+def _new(arguments: list[str]) -> None:
+    """Write a project of the user's own into the given folder."""
+    from fl_app import new
+
+    if len(arguments) != 1:
+        raise ConfigError(["new needs one folder, as in fl-app new <folder>"])
+    folder = Path(arguments[0]).resolve()
+    if fault := new.problem(folder):
+        raise ConfigError([fault])
+    for file in new.write(folder):
+        print(Path(arguments[0]) / file)
+    print(f"\ncd {arguments[0]}")
+    print(f"fl-app --config-dir conf experiment={new.package_of(folder)}")
+
+
 @contextmanager
 def _as_settings() -> Iterator[None]:
     """Report folders that cannot be read as configuration errors."""
@@ -156,7 +172,7 @@ def _as_settings() -> Iterator[None]:
         raise ConfigError([str(error)]) from error
 
 
-COMMANDS = {"report": _report, "compare": _compare}
+COMMANDS = {"report": _report, "compare": _compare, "new": _new}
 """Commands of the first argument; without one, a run starts."""
 
 

@@ -32,7 +32,7 @@ class Contract:
 
     overrides: Sequence[str] = ()
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def config(self) -> Config:
         """Return the configuration of a small run with the part."""
         return load([*SMALL, *self.overrides], also=problems)
@@ -47,7 +47,7 @@ class Contract:
 class NetworkContract(Contract):
     """Tests of a network; `overrides` select it, and data of a shape that it takes."""
 
-    overrides = ("network=small_cnn",)
+    overrides: Sequence[str] = ("network=small_cnn",)
 
     @pytest.fixture
     def built(self, config: Config) -> nn.Module:
@@ -91,7 +91,7 @@ class NetworkContract(Contract):
 class LearnerContract(Contract):
     """Tests of a learner; `overrides` select a network that names it."""
 
-    overrides = ("network=small_cnn",)
+    overrides: Sequence[str] = ("network=small_cnn",)
 
     @pytest.fixture
     def client(self, config: Config) -> LocalClient:
@@ -154,7 +154,7 @@ class LearnerContract(Contract):
 class DataContract(Contract):
     """Tests of a data set."""
 
-    overrides = ("data=digits",)
+    overrides: Sequence[str] = ("data=digits",)
 
     @pytest.fixture
     def dataset(self, config: Config) -> Dataset:
@@ -190,7 +190,7 @@ class DataContract(Contract):
 class PopulationContract(Contract):
     """Tests of a population."""
 
-    overrides = ("population=label_swap",)
+    overrides: Sequence[str] = ("population=label_swap",)
 
     @pytest.fixture
     def people(self, config: Config) -> Population:

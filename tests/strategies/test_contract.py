@@ -8,11 +8,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from methods import STRATEGIES
 
+from fl_app.strategies.ifca import Ifca
 from fl_app.testing import MethodContract
-from fl_app.testing.toy import Build
+from fl_app.testing.toy import Build, context, play, roster
 
 
 class TestEveryMethod(MethodContract):
     @pytest.fixture(params=list(STRATEGIES))
     def build(self, request: pytest.FixtureRequest) -> Build:
         return STRATEGIES[request.param]
+
+    def test_a_method_that_groups_clients_shows_them(self, build: Build) -> None:
+        strategy = build(context())
+        play(strategy, roster(12), range(1, 9))
+        groups_clients = strategy.graph_use is not None or isinstance(strategy, Ifca)
+        assert (strategy.view(8) is not None) == groups_clients

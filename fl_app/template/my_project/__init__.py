@@ -1,0 +1,1 @@
+"""A federated problem: its data, its network and its method."""

@@ -1,0 +1,64 @@
+"""`fl-app new` writes a project whose tests pass as they are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fl_app import new
+from fl_app.config import ConfigError
+from fl_app.main import COMMANDS
+
+
+def _outside(folder: Path, *words: str) -> str:
+    """Run Python in a folder, as a user who has only installed the app."""
+    quiet = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=quiet, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_tests_of_a_new_project_pass_on_three_engines(tmp_path: Path) -> None:
+    written = _outside(tmp_path, "-m", "fl_app", "new", "heart-rates")
+    assert "fl-app --config-dir conf experiment=heart_rates" in written
+    told = _outside(tmp_path / "heart-rates", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert "failed" not in told
+    assert "66 passed" in told
+
+
+def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    files = new.write(folder)
+    assert Path("mine/network.py") in files
+    assert all(new.NAME not in (folder / file).read_text() for file in files)
+    assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == set(files)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        ("2nd", "must be a Python name"),
+        ("my project", "must be a Python name"),
+        ("json", "must not be that of an installed module"),
+        ("torch", "must not be that of an installed module"),
+        ("fl-app", "must not be that of an installed module"),
+        ("full", "must not exist or be empty"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused_and_left_alone(
+    tmp_path: Path, name: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match=rule):
+        COMMANDS["new"]([str(tmp_path / name)])
+    assert [path.name for path in tmp_path.rglob("*")] == ["full", "thesis.txt"]
+
+
+def test_it_wants_one_folder() -> None:
+    with pytest.raises(ConfigError, match="new needs one folder"):
+        COMMANDS["new"]([])
