@@ -9,24 +9,31 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
 from fl_app.rng import generator
 from fl_app.types import Text
+
+__all__ = ["DataError", "Dataset", "LabelKind", "cifar10", "digits", "emnist", "fashion_mnist",
+           "image_folder", "mnist", "moments"]  # fmt: skip
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Pixels = Annotated[int, Field(gt=0, le=10_000)]
 
 
-class DataError(ValueError):
-    """The data of a run are missing or have the wrong form."""
-
-
 @dataclass(frozen=True)
 class Dataset:
-    """Images as bytes (N, C, H, W) and labels (N,) in [0, classes), for training and test.
+    """Inputs (N, ...) of any shape and their labels, for training and test, in memory.
 
-    Points are float32 (N, 1, 1, d) and are not scaled; one class means that classes are unknown.
-    Pixels become float32 when a client loads its samples: they are scaled to [0, 1] and, with
-    `moments`, standardised per channel by the mean and deviation of the training images.
+    Bytes are pixels (N, C, H, W). They become float32 when a client loads its samples: they are
+    scaled to [0, 1] and, with `moments`, standardised per channel by the mean and deviation of the
+    training images. Other integers, such as tokens (N, length), stay integers up to the network;
+    other numbers, such as rows of a table (N, d), become float32 and are not scaled.
+
+    `target` says what the labels are, and `classes` how many outputs a network needs:
+    "classification", integers (N,) in [0, classes), where one class means that classes are
+    unknown; "regression", numbers (N,) or (N, classes); "multilabel", 0 or 1 (N, classes).
+    Labels become int64 for a classification and float32 otherwise. Raises DataError for labels or
+    inputs that do not fit.
     """
 
     name: str
@@ -36,29 +43,72 @@ class Dataset:
     test_images: np.ndarray
     test_labels: np.ndarray
     moments: tuple[np.ndarray, np.ndarray] | None = None
+    target: LabelKind = "classification"
+
+    def __post_init__(self) -> None:
+        for part, kind in (("train", "training"), ("test", "test")):
+            data = f"the {kind} data of {self.name}"
+            inputs = checked_inputs(getattr(self, f"{part}_images"), data)
+            labels = checked_labels(
+                getattr(self, f"{part}_labels"), data, samples=len(inputs),
+                classes=self.classes, target=self.target,
+            )  # fmt: skip
+            # frozen for everyone else
+            object.__setattr__(self, f"{part}_images", inputs)
+            object.__setattr__(self, f"{part}_labels", labels)
+        train, test = self.train_images, self.test_images
+        if train.shape[1:] != test.shape[1:] or _kind(train) != _kind(test):
+            raise DataError(
+                f"the test inputs of {self.name} must be like those for training, {train.dtype} "
+                f"of shape {train.shape[1:]}, got {test.dtype} of shape {test.shape[1:]}; use "
+                "data of one kind"
+            )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape (C, H, W) of one image."""
-        channels, height, width = self.train_images.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input: (C, H, W) of an image, (d,) of a row of a table."""
+        return tuple(self.train_images.shape[1:])
+
+    def check_classes(self, needed_by: str, *, least: int = 1) -> None:
+        """Raise DataError unless each sample has one of at least `least` classes."""
+        if self.target != "classification" or self.classes < least:
+            raise DataError(
+                f"{needed_by} needs data with one of at least {least} classes per sample, got "
+                f"{self.name} with target={self.target} and {self.classes} classes; use "
+                "population=iid, own or by_column"
+            )
+
+    def check_images(self, needed_by: str) -> None:
+        """Raise DataError unless the inputs are images (C, H, W)."""
+        if len(self.shape) != 3:
+            raise DataError(
+                f"{needed_by} needs images of shape (channels, height, width), got inputs of "
+                f"shape {self.shape} of {self.name}; use other data, or another {needed_by}"
+            )
 
     def train(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return training images (s, C, H, W) float32 and labels (s,) of some samples."""
+        """Return training inputs (s, ...) and labels (s, ...) of some samples."""
         return self._take(self.train_images, self.train_labels, indices)
 
     def test(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return test images (s, C, H, W) float32 and labels (s,) of some samples."""
+        """Return test inputs (s, ...) and labels (s, ...) of some samples."""
         return self._take(self.test_images, self.test_labels, indices)
 
     def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
+        taken = torch.from_numpy(labels[i])
+        if _kind(images) in "ui":
+            return torch.from_numpy(images[i].astype(np.int64)), taken
         pixels = images[i].astype(np.float32)
         if images.dtype == np.uint8:
             pixels /= 255
         if self.moments is not None:
             mean, deviation = self.moments
             pixels = (pixels - mean[:, None, None]) / deviation[:, None, None]
-        return torch.from_numpy(pixels), torch.from_numpy(labels[i].astype(np.int64))
+        return torch.from_numpy(pixels), taken
+
+
+def _kind(inputs: np.ndarray) -> str:
+    return "pixels" if inputs.dtype == np.uint8 else inputs.dtype.kind
 
 
 def digits(*, test_share: Share, standardise: bool, seed: int) -> Dataset:
