@@ -1,6 +1,8 @@
 """Data sets by name: images or points in memory, ready to be split among clients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,14 +12,16 @@ from pydantic import Field
 from torch import Tensor
 
 from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
+from fl_app.data.downloads import idx_fault, sum_fault
 from fl_app.rng import generator
 from fl_app.types import Text
 
 __all__ = ["DataError", "Dataset", "LabelKind", "cifar10", "digits", "emnist", "fashion_mnist",
-           "image_folder", "mnist", "moments"]  # fmt: skip
+           "mnist", "moments"]  # fmt: skip
 
 Share = Annotated[float, Field(gt=0, lt=1)]
-Pixels = Annotated[int, Field(gt=0, le=10_000)]
+Fault = Callable[[Path], str | None]
+_idx_fault = partial(idx_fault, parts=("train", "t10k"))
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Dataset:
     test_labels: np.ndarray
     moments: tuple[np.ndarray, np.ndarray] | None = None
     target: LabelKind = "classification"
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, if they have any."""
 
     def __post_init__(self) -> None:
         for part, kind in (("train", "training"), ("test", "test")):
@@ -127,20 +133,20 @@ def digits(*, test_share: Share, standardise: bool, seed: int) -> Dataset:
 
 def mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load MNIST from `root`/MNIST/raw, or download it; raises DataError if both fail."""
-    return _torchvision("MNIST", root, download, standardise)
+    return _published("MNIST", root, download, standardise, _idx_fault)
 
 
 def fashion_mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load Fashion-MNIST from `root`/FashionMNIST/raw, or download it; raises DataError."""
-    return _torchvision("FashionMNIST", root, download, standardise)
+    return _published("FashionMNIST", root, download, standardise, _idx_fault)
 
 
 def cifar10(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load CIFAR-10 from `root`/cifar-10-batches-py, or download it; raises DataError.
 
-    Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
+    Images in folders, `root`/{train,test}/<class>, are read by `images.image_folder`.
     """
-    return _torchvision("CIFAR10", root, download, standardise, place="cifar-10-batches-py")
+    return _published("CIFAR10", root, download, standardise, _cifar_fault, "cifar-10-batches-py")
 
 
 def emnist(
@@ -156,20 +162,12 @@ def emnist(
     The images in the files are transposed; here they are upright as in MNIST. Cohen et al.,
     IJCNN 2017.
     """
-    from torchvision import datasets
-
-    place = Path(root) / "EMNIST" / "raw"
-    try:
-        train, test = (
-            datasets.EMNIST(root=root, split=split, train=part, download=download)
-            for part in (True, False)
-        )
-    except Exception as error:  # mirrors fail in different ways: no network, bad archive
-        raise DataError(
-            f"EMNIST is not at {place} and could not be downloaded; get gzip.zip from NIST's page "
-            f"of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz there, unzipped, or point "
-            f"data.root at a folder that has them ({error})"
-        ) from error
+    train, test = _torchvision(
+        "EMNIST", root, download, partial(idx_fault, parts=(f"emnist-{split}-train",
+                                                            f"emnist-{split}-test")),
+        f"get gzip.zip from NIST's page of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz "
+        "there, unzipped,", split=split,
+    )  # fmt: skip
     first = int(split == "letters")  # the labels of letters start at 1
     arrays = (_upright(train.data), np.asarray(train.targets) - first,
               _upright(test.data), np.asarray(test.targets) - first)  # fmt: skip
@@ -180,63 +178,42 @@ def _upright(images: Any) -> np.ndarray:
     return _channels_first(np.ascontiguousarray(np.asarray(images).swapaxes(1, 2)))
 
 
-def image_folder(*, root: Text, size: Pixels | None, standardise: bool, seed: int) -> Dataset:
-    """Load `root`/{train,test}/<class>/<image>, resized to `size` x `size` pixels if given.
-
-    Raises DataError for a folder of another form, or images of several sizes without `size`.
-    """
-    from torchvision.datasets import ImageFolder
-
-    parts: list[np.ndarray] = []
-    classes: list[str] = []
-    for split in ("train", "test"):
-        try:
-            folder = ImageFolder(str(Path(root) / split))
-        except (FileNotFoundError, OSError) as error:
-            raise DataError(
-                f"no image folder at {root}: expected {root}/{split}/<class>/<image>; "
-                f"put the images there or point data.root elsewhere ({error})"
-            ) from error
-        classes = classes or folder.classes
-        if folder.classes != classes:
-            raise DataError(
-                f"the classes of {root}/test must be those of train, {classes}, got "
-                f"{folder.classes}; give both the same folders"
-            )
-        parts += [_pixels(folder, size), np.array(folder.targets)]
-    return _dataset(Path(root).name, tuple(parts), len(classes), standardise)
-
-
-def _pixels(folder: Any, size: int | None) -> np.ndarray:
-    """Return all images of a torchvision folder as bytes (N, C, H, W)."""
-    images = [image if size is None else image.resize((size, size)) for image, _ in folder]
-    shapes = {image.size for image in images}
-    if len(shapes) > 1:
-        raise DataError(
-            f"images must have the same size, got {sorted(shapes)[:4]}; give data.size=<pixels>"
-        )
-    return np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
-
-
-def _torchvision(
-    name: str, root: str, download: bool, standardise: bool, place: str | None = None
+def _published(
+    name: str, root: str, download: bool, standardise: bool, fault: Fault, place: str = "raw"
 ) -> Dataset:
-    from torchvision import datasets
-
-    try:
-        train, test = (
-            getattr(datasets, name)(root=root, train=part, download=download)
-            for part in (True, False)
-        )
-    except Exception as error:  # mirrors fail in different ways: no network, bad archive
-        raise DataError(
-            f"{name} is not at {Path(root) / (place or f'{name}/raw')} and could not be "
-            "downloaded; put its files there or point data.root at a folder that has them "
-            f"({error})"
-        ) from error
+    train, test = _torchvision(name, root, download, fault, "put its files there", place=place)
     arrays = (_channels_first(train.data), np.asarray(train.targets),
               _channels_first(test.data), np.asarray(test.targets))  # fmt: skip
     return _dataset(name.lower(), arrays, len(train.classes), standardise)
+
+
+def _torchvision(
+    name: str, root: str, download: bool, fault: Fault, remedy: str, *, place: str = "raw",
+    **options: str,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return training and test data; `fault` says what is wrong with files that exist."""
+    from torchvision import datasets
+
+    folder = Path(root) / (f"{name}/raw" if place == "raw" else place)
+    try:
+        train, test = (
+            getattr(datasets, name)(root=root, train=part, download=download, **options)
+            for part in (True, False)
+        )
+    except Exception as error:  # mirrors fail in different ways: no network, bad archive
+        if damaged := fault(folder):
+            raise DataError(damaged) from error
+        raise DataError(
+            f"{name} is not at {folder} and could not be downloaded; {remedy} or point data.root "
+            f"at a folder that has them ({error})"
+        ) from error
+    return train, test
+
+
+def _cifar_fault(folder: Path) -> str | None:
+    from torchvision.datasets import CIFAR10
+
+    return sum_fault(folder, [*CIFAR10.train_list, *CIFAR10.test_list])
 
 
 def _channels_first(images: Any) -> np.ndarray:
