@@ -105,6 +105,11 @@ def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Da
             f"data.target must be {' or '.join(learner.targets)} with {net.path}, whose learner "
             f"is {learner.__name__}, got {data.target}; use other data or another learner"
         )
+    if len(data.train_labels) and not len(data.test_labels) and not learner.scores_training_data:
+        raise ValueError(
+            f"data must have samples for test with {net.path}, got none in {data.name}; give "
+            "data.test_share above 0"
+        )
     samples = np.arange(min(2, len(data.train_labels)))
     if learner.model_kind != "network" or not len(samples):
         return

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Literal, ParamSpec
 
@@ -54,6 +55,16 @@ def small_cnn(shape: tuple[int, ...], classes: int, *, width: Width) -> nn.Modul
     channels = max(1, round(16 * width)), max(1, round(32 * width))
     hidden = max(1, round(64 * width))
     return _two_convolutions(shape, classes, channels=channels, kernel=3, hidden=hidden)
+
+
+@bounded
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: list[Count]) -> nn.Module:
+    """Return dense layers of `hidden` units with ReLUs, for rows of a table or any other inputs."""
+    sizes = [prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inside, outside in pairwise(sizes):
+        layers += [nn.Linear(inside, outside), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
 
 
 @bounded

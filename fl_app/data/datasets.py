@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
 from fl_app.data.downloads import idx_fault, sum_fault
+from fl_app.data.split import Owners
 from fl_app.rng import generator
 from fl_app.types import Text
 
@@ -50,6 +51,10 @@ class Dataset:
     target: LabelKind = "classification"
     class_names: tuple[str, ...] = ()
     """The names of the classes, if they have any."""
+    owners: Owners | None = None
+    """The client of each sample, if the data name it."""
+    inferred: tuple[str, ...] = ()
+    """Settings of the data that were left open and found in the rows, so others may differ."""
 
     def __post_init__(self) -> None:
         for part, kind in (("train", "training"), ("test", "test")):

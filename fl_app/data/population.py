@@ -40,8 +40,15 @@ def iid(
 def own(dataset: Dataset, *, seed: int, clients: Count) -> Population:
     """Return clients that each have all samples of their own data root.
 
-    There are no planted groups; all are -1.
+    There are no planted groups; all are -1. Raises ValueError if other nodes could find another
+    form in their own rows.
     """
+    if dataset.inferred and clients > 1:
+        raise ValueError(
+            f"{', '.join(dataset.inferred)} must be the same on all nodes of population=own, but "
+            f"would be found in the rows of each; list classes and categories, and scale numbers "
+            "before (data.standardise=false)"
+        )
     train, test = np.arange(len(dataset.train_labels)), np.arange(len(dataset.test_labels))
     return Population(dataset, [train] * clients, [test] * clients, np.full(clients, -1))
 

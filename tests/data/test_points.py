@@ -1,8 +1,7 @@
-"""Points: blobs, tables of clients' own, the hub, and populations by clusters."""
+"""Points: blobs, the hub, and populations by clusters."""
 
 import sys
 from functools import partial
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import ClassVar
 
@@ -14,7 +13,6 @@ from fl_app.wiring import made
 
 digits = partial(made, "data=digits")
 blobs = partial(made, "data=blobs")
-table = partial(made, "data=table")
 femnist = partial(made, "data=femnist")
 non_iid = partial(made, "population=non_iid")
 half_iid = partial(made, "population=half_iid")
@@ -82,46 +80,6 @@ def test_clusters_one_apart_are_dealt_whole_far_from_the_origin(offset: float) -
 def test_more_clusters_than_points_are_refused() -> None:
     with pytest.raises(ValueError, match="need at least 800 points, the data set has 1438"):
         half_iid(digits(seed=0), seed=0, clients=800)
-
-
-def test_a_table_with_names_and_classes(tmp_path: Path) -> None:
-    (tmp_path / "points.csv").write_text("x,kind,y\n1,0,2\n3,1,4.5\n")
-    data = table(root=str(tmp_path), label="kind", classes=3, seed=0)
-    assert data.train_images.reshape(-1, 2).tolist() == [[1, 2], [3, 4.5]]
-    assert data.train_labels.tolist() == [0, 1]
-    assert (data.classes, data.shape) == (3, (1, 1, 2))
-
-
-def test_tables_without_names_or_classes_or_points(tmp_path: Path) -> None:
-    (tmp_path / "points.csv").write_text("1,2\n3,4\n")
-    np.save(tmp_path / "points.npy", np.array([[1, 2], [3, 4]]))
-    (tmp_path / "names.csv").write_text("x,y\n")
-    first = table(root=str(tmp_path), seed=0)
-    second = table(root=str(tmp_path), file="points.npy", seed=0)
-    np.testing.assert_array_equal(first.train_images, second.train_images)
-    assert first.classes == 1
-    empty = table(root=str(tmp_path), file="names.csv", seed=0)
-    assert (len(empty.train_labels), empty.shape) == (0, (1, 1, 2))
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        (None, {}, r"no table at .*points.csv: expected .* point data.root"),
-        ("a,b\n1,two\n", {}, r"no table at .*comma-separated numbers"),
-        ("a,b\n1,nan\n", {}, "must contain only finite numbers"),
-        ("a,b\n1,2\n", {"label": "c", "classes": 2}, r"data.label must name a column .*'a', 'b'"),
-        ("a,b\n1,2\n", {"label": "b", "classes": 2}, r"whole numbers in 0..1, got 2..2"),
-        ("a,b\n1,2\n", {"label": "b"}, "must be given together"),
-    ],
-)
-def test_a_table_of_another_form_is_refused(
-    tmp_path: Path, text: str | None, options: dict, message: str
-) -> None:
-    if text is not None:
-        (tmp_path / "points.csv").write_text(text)
-    with pytest.raises(DataError, match=message):
-        table(root=str(tmp_path), **options, seed=0)
 
 
 class _Rows:
