@@ -120,10 +120,12 @@ def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Da
         with torch.no_grad(), global_torch_seed(0):
             module.eval()(inputs)
     except Exception as error:  # a user's layer can raise anything
+        remedy = "use another network or other data"
+        if not inputs.is_floating_point():
+            remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
         raise ValueError(
             f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} up to "
-            f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; use another "
-            "network or other data"
+            f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; {remedy}"
         ) from error
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, ParamSpec
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.types import Count
@@ -65,6 +65,39 @@ def mlp(shape: tuple[int, ...], classes: int, *, hidden: list[Count]) -> nn.Modu
     for inside, outside in pairwise(sizes):
         layers += [nn.Linear(inside, outside), nn.ReLU()]
     return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+
+class MeanEmbedding(nn.Module):
+    """Tokens (s, length) to the mean of their embeddings (s, width); token 0 is padding."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the means; a text of padding alone has zeros."""
+        present = (tokens != 0).unsqueeze(-1)
+        embedded: Tensor = self.embedding(tokens) * present
+        return embedded.sum(1) / present.sum(1).clamp(min=1)
+
+
+@bounded
+def text_classifier(
+    shape: tuple[int, ...], classes: int, *, vocabulary: Count, width: Count, hidden: Count
+) -> nn.Module:
+    """Return a classifier of token sequences (length,): the mean embedding and one hidden layer.
+
+    Joulin et al., EACL 2017 (fastText), with a hidden layer. Token 0 is padding.
+    """
+    if len(shape) != 1:
+        raise ValueError(
+            f"text_classifier needs tokens of shape (length,), got inputs of shape {shape}; use "
+            "data=text or another network"
+        )
+    return nn.Sequential(
+        MeanEmbedding(vocabulary, width), nn.Linear(width, hidden), nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )  # fmt: skip
 
 
 @bounded

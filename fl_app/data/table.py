@@ -64,16 +64,9 @@ def table(
     In a deployment all nodes must have the same columns, and the server needs only their names.
     Raises DataError that names the file and the line or column.
     """
-    frame = read_table(Path(root) / file)
+    rows = read_rows(Path(root), file, test_file, test_share, client, seed)
     form = Form(label, target, classes, categories, exclude, missing, standardise)
-    if test_file is None:
-        clients, source = _clients(frame, client)
-        train, test = split_rows(len(frame), test_share, seed=seed, owners=clients)
-        return build(Path(file).stem, Rows(frame, train, test, clients, source), form)
-    whole = joined([frame, read_table(Path(root) / test_file)])
-    clients, source = _clients(whole, client)
-    train, test = np.arange(len(frame)), np.arange(len(frame), len(whole))
-    return build(Path(file).stem, Rows(whole, train, test, clients, source), form)
+    return build(Path(file).stem, rows, form)
 
 
 def client_files(
@@ -136,6 +129,31 @@ def _labels(
         return numbers_of(frame, column), [], []
     labels, names = classes_of(frame, column, form.classes)
     return labels, names, ["data.classes"] if form.classes is None else []
+
+
+def read_rows(
+    root: Path, file: str, test_file: str | None, test_share: float, client: Column | None,
+    seed: int,
+) -> Rows:  # fmt: skip
+    """Return the rows of a table for training, and those of a second one or a share for test."""
+    frame = read_table(root / file)
+    if test_file is None:
+        return shared_rows(frame, test_share, client, seed)
+    return two_tables(frame, read_table(root / test_file), client)
+
+
+def shared_rows(frame: Frame, test_share: float, client: Column | None, seed: int) -> Rows:
+    """Return the rows of a table, a share of which are for test."""
+    clients, source = _clients(frame, client)
+    train, test = split_rows(len(frame), test_share, seed=seed, owners=clients)
+    return Rows(frame, train, test, clients, source)
+
+
+def two_tables(frame: Frame, other: Frame, client: Column | None) -> Rows:
+    """Return the rows of a table for training and those of another for test."""
+    whole = joined([frame, other])
+    clients, source = _clients(whole, client)
+    return Rows(whole, np.arange(len(frame)), np.arange(len(frame), len(whole)), clients, source)
 
 
 def _clients(frame: Frame, client: Column | None) -> tuple[list[str] | None, str]:

@@ -55,3 +55,41 @@ def test_no_rows_for_test_is_an_error_before_the_run(tmp_path: Path) -> None:
     load([*SMALL, *given], also=problems)
     with pytest.raises(ConfigError, match=r"must have samples for test .*got none in patients"):
         load([*SMALL, *given, "data.test_share=0"], also=problems)
+
+
+def _reviews(root: Path, *, draw: np.random.Generator) -> None:
+    """Write reviews of four shops, one of whose words says whether they are good."""
+    said = {"bad": ["awful", "poor", "Boring!"], "good": ["great", "Fine,", "lovely"]}
+    lines = ["text,label,shop"]
+    for row in range(400):
+        label = ("bad", "good")[draw.integers(2)]
+        words = [f"word{number}" for number in draw.integers(30, size=draw.integers(3, 9))]
+        words.insert(draw.integers(3), str(draw.choice(said[label])))
+        lines.append(f'"{" ".join(words)}",{label},shop{row % 4}')
+    (root / "texts.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_texts_are_classified_by_their_shops(tmp_path: Path) -> None:
+    _reviews(tmp_path, draw=np.random.default_rng(0))
+    given = ["data=text", f"data.root={tmp_path}", "data.client=shop", "data.length=12",
+             "network=text_classifier", "network.width=16", "client.learning_rate=1.0"]  # fmt: skip
+    found = _run(tmp_path, *given)
+    assert found["status"] == "completed"
+    assert found["accuracy"]["mean"] > 0.9
+    with pytest.raises(ConfigError, match=r"int64 up to 39, .*an embedding needs 40 rows \(netw"):
+        load([*SMALL, *given, "network.vocabulary=39"], also=problems)
+
+
+def test_integer_sequences_train_as_a_cohort_too(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    lines = ["label,text,who"]
+    for row in range(200):
+        label = int(draw.integers(3))
+        tokens = [*draw.integers(100, 200, size=4), 1000 + label, *draw.integers(100, 200, size=3)]
+        lines.append(f"{label},{' '.join(map(str, tokens))},{row % 4}")
+    (tmp_path / "texts.csv").write_text("\n".join(lines) + "\n")
+    given = ["data=text", f"data.root={tmp_path}", "data.client=who", "data.tokens=spaces",
+             "data.length=8", "network=text_classifier", "client.learning_rate=1.0"]  # fmt: skip
+    for cohort in ("single", "fused"):
+        found = _run(tmp_path / cohort, *given, f"client.cohort={cohort}")
+        assert found["accuracy"]["mean"] > 0.8, cohort
