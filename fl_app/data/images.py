@@ -111,8 +111,8 @@ def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.n
         raise DataError(
             f"{name} must have 8 or 16 bits per channel, got 32; save it with 8 bits per channel"
         )
-    if channels is not None:
-        image = image.convert(MODES[channels])
+    if channels is not None or image.mode not in MODES.values():  # such as numbers of a palette
+        image = image.convert(MODES[channels or 3])
     if size is not None:
         height, width = size if isinstance(size, list) else (size, size)
         image = image.resize((width, height))
