@@ -24,6 +24,16 @@ class Owners:
     test: np.ndarray
     source: str
 
+    @staticmethod
+    def of(
+        clients: Sequence[str] | None, train: np.ndarray, test: np.ndarray, source: str
+    ) -> "Owners | None":
+        """Return the clients of some training and test rows, None if they are not known."""
+        if clients is None:
+            return None
+        names, member = np.unique(np.asarray(clients, str), return_inverse=True)
+        return Owners(tuple(names.tolist()), member[train], member[test], source)
+
 
 def split_rows(
     rows: int, share: float, *, seed: int, owners: Sequence[str] | None

@@ -43,10 +43,7 @@ class Rows:
 
     def owners(self) -> Owners | None:
         """Return the clients of the rows."""
-        if self.clients is None:
-            return None
-        names, member = np.unique(np.asarray(self.clients, str), return_inverse=True)
-        return Owners(tuple(names.tolist()), member[self.train], member[self.test], self.source)
+        return Owners.of(self.clients, self.train, self.test, self.source)
 
 
 def table(
