@@ -57,7 +57,7 @@ def _array(path: Path) -> np.ndarray:
 
 def _classes(labels: np.ndarray, target: LabelKind) -> int:
     """Return how many classes or numbers the labels have."""
-    if labels.ndim > 1 or target == "regression":
+    if target in ("regression", "multilabel"):
         return int(np.prod(labels.shape[1:]))
     known = labels.dtype.kind in "bui" and labels.size
     return int(labels.max()) + 1 if known else 1

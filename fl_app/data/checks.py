@@ -1,11 +1,15 @@
 """Checks of the arrays of a data set: what cannot be trained on is refused before a run."""
 
+from math import prod
 from typing import Literal
 
 import numpy as np
 
-LabelKind = Literal["classification", "regression", "multilabel"]
-"""What labels are: classes (N,), numbers (N,) or (N, k), or yes and no for k classes (N, k)."""
+LabelKind = Literal["classification", "regression", "multilabel", "tokens"]
+"""What labels are: a class (N,); numbers (N,) or (N, k); 0 or 1 for each of k classes (N, k); or a
+class for each token (N, length)."""
+PADDING = -100
+"""The label of a token that does not count, as in torch.nn.CrossEntropyLoss."""
 
 
 class DataError(ValueError):
@@ -35,7 +39,7 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
 def checked_labels(
     labels: np.ndarray, data: str, *, samples: int, classes: int, target: LabelKind
 ) -> np.ndarray:
-    """Return labels as int64 classes, or as float32 numbers for a regression.
+    """Return labels as int64, or as float32 for a regression.
 
     Raises DataError for labels that do not fit: another number of labels than `samples`, a class
     outside 0..`classes` - 1, a number that is not finite. Nothing is rounded.
@@ -46,29 +50,35 @@ def checked_labels(
             f"{data} must have one label per sample, got {len(array):,} labels for {samples:,} "
             "samples; use inputs and labels that belong together"
         )
-    if target == "classification":
-        return _classes(array, data, classes)
     if target == "regression":
         return _numbers(array, data, classes)
-    if array.shape[1:] != (classes,) or not np.isin(array, (0, 1)).all():
+    if target == "multilabel" and array.shape[1:] != (classes,):
         raise DataError(
             f"the labels of {data} must be 0 or 1 for each of the {classes} classes, got "
             f"{array.dtype} of shape {array.shape}; give an array (samples, {classes})"
         )
-    return array.astype(np.float32)
+    if target == "multilabel":
+        return _classes(array, data, 2, dimensions=2)
+    if target == "classification":
+        return _classes(array, data, classes, dimensions=1)
+    shown = np.where(array == PADDING, 0, array) if array.dtype.kind == "i" else array
+    _classes(shown, data, classes, dimensions=2)
+    return array.astype(np.int64, copy=False)
 
 
-def _classes(labels: np.ndarray, data: str, classes: int) -> np.ndarray:
-    if labels.ndim != 1 or labels.dtype.kind not in "bui":
+def _classes(labels: np.ndarray, data: str, classes: int, *, dimensions: int) -> np.ndarray:
+    if labels.ndim != dimensions or labels.dtype.kind not in "bui":
+        wanted = "(samples,)" if dimensions == 1 else "(samples, k)"
         raise DataError(
-            f"the labels of {data} must be integers of shape (samples,), got {labels.dtype} of "
+            f"the labels of {data} must be integers of shape {wanted}, got {labels.dtype} of "
             f"shape {labels.shape}; number the classes from 0, or give target='regression' for "
             "numbers to predict"
         )
     if classes < 1:
         raise DataError(f"the classes of {data} must be at least 1, got {classes}; count them")
-    wrong = np.asarray((labels < 0) | (labels >= classes))
-    _refuse(wrong, data, "labels", f"0..{classes - 1} for {classes} classes", labels)
+    wrong = ((labels < 0) | (labels >= classes)).reshape(len(labels), prod(labels.shape[1:]))
+    rule = f"0..{classes - 1} for {classes} classes"
+    _refuse(np.asarray(wrong.any(axis=1)), data, "labels", rule, labels)
     return labels.astype(np.int64, copy=False)
 
 

@@ -36,8 +36,9 @@ class Dataset:
 
     `target` says what the labels are, and `classes` how many outputs a network needs:
     "classification", integers (N,) in [0, classes), where one class means that classes are
-    unknown; "regression", numbers (N,) or (N, classes); "multilabel", 0 or 1 (N, classes).
-    Labels become int64 for a classification and float32 otherwise. Raises DataError for labels or
+    unknown; "regression", numbers (N,) or (N, classes); "multilabel", 0 or 1 (N, classes);
+    "tokens", a class per token (N, length), or -100 for padding. Labels become float32 for a
+    regression and int64 otherwise. Raises DataError for labels or
     inputs that do not fit.
     """
 

@@ -33,20 +33,21 @@ def test_inputs_keep_their_shape_and_rows_their_labels_and_clients(root: Path) -
 
 
 @pytest.mark.parametrize(
-    ("labels", "target", "classes"),
+    ("labels", "target", "classes", "dtype"),
     [
-        (np.linspace(0, 1, 40), "regression", 1),
-        (np.zeros((40, 3)), "regression", 3),
-        (np.ones((40, 2), bool), "multilabel", 2),
+        (np.linspace(0, 1, 40), "regression", 1, torch.float32),
+        (np.zeros((40, 3)), "regression", 3, torch.float32),
+        (np.ones((40, 2), bool), "multilabel", 2, torch.int64),
+        (np.full((40, 3), 6), "tokens", 7, torch.int64),
     ],
 )
 def test_labels_are_what_the_target_says(
-    root: Path, labels: np.ndarray, target: str, classes: int
+    root: Path, labels: np.ndarray, target: str, classes: int, dtype: torch.dtype
 ) -> None:
     np.save(root / "labels.npy", labels)
     data = arrays(root=str(root), target=target)
     assert data.classes == classes
-    assert data.train(np.array([0]))[1].dtype == torch.float32
+    assert data.train(np.array([0]))[1].dtype == dtype
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def _dataset(labels: Any, *, inputs: Any = ROWS, classes: int = 2, **options: An
         ([0, np.nan, 1], {"classes": 1, "target": "regression"}, r"finite .* got nan for sample 1"),
         ([0, 1e39, 1], {"classes": 1, "target": "regression"}, r"finite .* got 1e\+39 for"),
         ([0, 1, 2], {"target": "regression"}, r"2 numbers per sample .*`classes` to how many"),
-        ([[0, 1], [1, 2], [0, 0]], {"target": "multilabel"}, r"0 or 1 for each of the 2 classes"),
+        ([[0, 1], [1, 2], [0, 0]], {"target": "multilabel"}, r"0..1 .*got \[1 2\] for sample 1"),
+        ([[0], [1], [0]], {"target": "multilabel"}, r"0 or 1 for each of the 2 classes"),
+        ([[0, 1], [1, -100], [-1, 0]], {"target": "tokens"}, r"0..1 .*got \[-1  0\] for sample 2"),
     ],
 )  # fmt: skip
 def test_labels_that_do_not_fit_are_refused(labels: Any, options: Any, message: str) -> None:
@@ -66,7 +68,9 @@ def test_labels_are_classes_or_numbers_as_the_target_says() -> None:
     numbers = _dataset([0.5, 2, -1], classes=1, target="regression").train(first)[1]
     assert (numbers.dtype, numbers.tolist()) == (torch.float32, [0.5, -1])
     several = _dataset([[0, 1], [1, 1], [0, 0]], target="multilabel").train(first)[1]
-    assert several.tolist() == [[0, 1], [0, 0]]
+    assert (several.dtype, several.tolist()) == (torch.int64, [[0, 1], [0, 0]])
+    tokens = _dataset([[0, 1, 1], [1, 1, -100], [1, 0, -100]], target="tokens").train(first)[1]
+    assert tokens.tolist() == [[0, 1, 1], [1, 0, -100]]
 
 
 def test_inputs_keep_their_shape_and_integers_stay_integers() -> None:
