@@ -150,6 +150,11 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if given is None or client is None or not given.sound:
         return
     guard: Privacy = given.resolve()(**given.options)
+    if guard.of_samples and not data.train(np.arange(0))[0].is_floating_point():
+        raise ValueError(
+            f"privacy must not be one of samples with tokens, got {given.path} with {data.name}; "
+            "use privacy=local_dp"
+        )
     if guard.kind != "none":
         module = seeded_network(values["network"], data, values["seed"])
         guard.check(module, client, data.shape, deployed=engine.name == "deployment")

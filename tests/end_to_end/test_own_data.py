@@ -76,6 +76,9 @@ def test_texts_are_classified_by_their_shops(tmp_path: Path) -> None:
     found = _run(tmp_path, *given)
     assert found["status"] == "completed"
     assert found["accuracy"]["mean"] > 0.9
+    load([*SMALL, *given, "privacy=local_dp"], also=problems)
+    with pytest.raises(ConfigError, match=r"privacy must not be one of samples with tokens"):
+        load([*SMALL, *given, "privacy=sample_dp"], also=problems)
     with pytest.raises(ConfigError, match=r"int64 up to 39, .*an embedding needs 40 rows \(netw"):
         load([*SMALL, *given, "network.vocabulary=39"], also=problems)
 
