@@ -96,6 +96,11 @@ def build(name: str, rows: Rows, form: Form) -> Dataset:
     others = {frame.column(each, "data.exclude") for each in form.exclude}
     others |= {rows.source} & set(frame.columns)
     column = None if form.label is None else frame.column(form.label, "data.label")
+    if column is not None and column == rows.source:
+        raise DataError(
+            f"data.client must be another column than data.label, got {column!r} for both; each "
+            "client would have one class"
+        )
     labels, names, inferred = _labels(frame, column, form)
     inputs, more = features(
         frame, [each for each in frame.columns if each not in {*others, column}], rows.train,
@@ -136,7 +141,13 @@ def read_rows(
     frame = read_table(root / file)
     if test_file is None:
         return shared_rows(frame, test_share, client, seed)
-    return two_tables(frame, read_table(root / test_file), client)
+    other = root / test_file
+    if other.resolve() == (root / file).resolve():
+        raise DataError(
+            f"data.test_file must be another table than data.file, got {other} for both, and a "
+            "model must not be tested on its training rows; set it to null for data.test_share"
+        )
+    return two_tables(frame, read_table(other), client)
 
 
 def shared_rows(frame: Frame, test_share: float, client: Column | None, seed: int) -> Rows:

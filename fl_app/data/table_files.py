@@ -23,7 +23,9 @@ def read_table(path: Path) -> Frame:
     line has the names of the columns, or numbers if they have none.
     """
     if path.suffix not in ENDINGS:
-        raise DataError(f"a table must end in {', '.join(ENDINGS)}, got {path}; convert it")
+        raise DataError(
+            f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
+        )
     if not path.is_file():
         raise DataError(
             f"no table at {path}; put the file there, or point data.root and data.file at it"

@@ -152,6 +152,8 @@ def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> No
         ("a,b\n1,2\n", {"target": "regression"}, r"data.label must name the column to predict"),
         ("a,b\n1,2\n", {"exclude": ["a", "b"]}, r"must have a column with features, got none"),
         ("a,b\nx,2\n", {"categories": {"a": ["y"]}}, r"'a' .*one of data.categories.a, y, got 'x'"),
+        ("a,b\n1,2\n", {"test_file": "points.csv"}, r"data.test_file must be another table than"),
+        ("a,b\n1,2\n3,1\n", {"label": "b", "client": "b"}, r"data.client must be another column"),
         ("a,b\n1,2\n", {"client": "c"}, r"data.client must name a column"),
         ("a,b\n1,2\n,3\n", {"client": "a"}, r"line 3, .*the client of its row, got nothing"),
         ("a,b\n,2\n,3\n", {"missing": "mean"}, r"at least one training row, .*data.exclude=.a."),
@@ -172,7 +174,7 @@ def test_an_error_names_the_line_and_column(
     [
         ("points.npy", b"abc", r"points.npy must be a .npy file that can be read, got ValueErr"),
         ("points.parquet", b"abc", r"points.parquet (must be a .parquet file|needs the package)"),
-        ("points.xls", b"abc", r"a table must end in .csv, .*points.xls; convert it"),
+        ("points.xls", b"abc", r"a table of data.file must end in .csv, .*points.xls; conv"),
     ],
 )  # fmt: skip
 def test_a_damaged_or_unknown_file_is_named(

@@ -55,6 +55,8 @@ def test_no_rows_for_test_is_an_error_before_the_run(tmp_path: Path) -> None:
     load([*SMALL, *given], also=problems)
     with pytest.raises(ConfigError, match=r"must have samples for test .*got none in patients"):
         load([*SMALL, *given, "data.test_share=0"], also=problems)
+    with pytest.raises(ConfigError, match=r"at least two classes .*, got 1 in patients; give data"):
+        load([*SMALL, *given, "data.label=null"], also=problems)
 
 
 def _reviews(root: Path, *, draw: np.random.Generator) -> None:
