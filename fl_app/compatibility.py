@@ -3,15 +3,19 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
 
-from fl_app.client.learner import learner_of
+from fl_app.client.learner import Learner, learner_of
 from fl_app.client.privacy import Privacy
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
+from fl_app.rng import global_torch_seed
+from fl_app.schema import Target
 from fl_app.wiring import dataset, seeded_network
 
 
@@ -33,16 +37,12 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         return [str(error)]
     hostile = values["attack"]
-    if hostile is not None and hostile.sound:
-        clients = people.options["clients"]
-        check = hostile.resolve()(**hostile.options).check
-        against = _complaint(check, clients=clients, classes=whole.classes)
-    else:
-        against = []
+    sound = hostile is not None and hostile.sound
+    against = _complaint(_check_attack, values, whole) if sound else []
     split = _complaint(people.resolve(), whole, seed=seed, **people.options)
     built = _complaint(_check_network, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
-    moving = _complaint(Schedule(*_parts_of(values)).check) if values["dynamics"] else []
+    moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
     return list(dict.fromkeys(split + built + against + hidden + moving))
 
 
@@ -51,7 +51,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     net, method, records, client = (
         values[key] for key in ("network", "strategy", "records", "client")
     )
-    module = seeded_network(net, data, values["seed"])
+    module = _built(net, data, values["seed"])
     _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
     learner = learner_of(module)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
@@ -59,6 +59,12 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         raise ValueError(
             f"network and strategy must have one kind of model, got {net.path} with "
             f"{learner.model_kind} and {method.path} for {wanted}; change one"
+        )
+    _check_data(module, learner, net, data)
+    if records is not None and records.central_test and data.target != "classification":
+        raise ValueError(
+            f"records.central_test must be false with data.target={data.target}, because it "
+            "takes equally many samples of each class; remove it"
         )
     if not learner.classifies and records is not None and records.central_test:
         raise ValueError(
@@ -76,6 +82,57 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
             f"layers, but {net.path} has some; give client.cohort=auto"
         )
+
+
+def _built(net: Target, data: Dataset, seed: int) -> nn.Module:
+    """Return the network; raises ValueError, also for what a user's constructor raises."""
+    try:
+        return seeded_network(net, data, seed)
+    except Exception as error:
+        if isinstance(error, ValueError) and net.path.startswith("fl_app."):
+            raise  # with our own words
+        raise ValueError(
+            f"network._target_ must build a network for inputs of shape {data.shape} and "
+            f"{data.classes} classes, got {net.path} with {type(error).__name__}: {error}; use "
+            "another network or other data"
+        ) from error
+
+
+def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Dataset) -> None:
+    """Raise ValueError for labels or inputs that the network or its learner cannot take."""
+    if data.target not in learner.targets:
+        raise ValueError(
+            f"data.target must be {' or '.join(learner.targets)} with {net.path}, whose learner "
+            f"is {learner.__name__}, got {data.target}; use other data or another learner"
+        )
+    unlabelled = data.target == "classification" and data.classes < 2
+    if unlabelled and learner.model_kind == "network" and learner.classifies:
+        raise ValueError(
+            f"data must have at least two classes with {net.path}, got {data.classes} in "
+            f"{data.name}; give data.label, or use network=centroids with strategy=kmeans"
+        )
+    if len(data.train_labels) and not len(data.test_labels) and not learner.scores_training_data:
+        raise ValueError(
+            f"data must have samples for test with {net.path}, got none in {data.name}; give "
+            "data.test_share above 0"
+        )
+    samples = np.arange(min(2, len(data.train_labels)))
+    if learner.model_kind != "network" or not len(samples):
+        return
+    inputs, _ = data.train(samples)
+    if not inputs.is_floating_point():
+        inputs[0] = int(data.train_images.max())  # the largest token must have an embedding
+    try:
+        with torch.no_grad(), global_torch_seed(0):
+            module.eval()(inputs)
+    except Exception as error:  # a user's layer can raise anything
+        remedy = "use another network or other data"
+        if not inputs.is_floating_point():
+            remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
+        raise ValueError(
+            f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} up to "
+            f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; {remedy}"
+        ) from error
 
 
 def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:
@@ -99,9 +156,40 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if given is None or client is None or not given.sound:
         return
     guard: Privacy = given.resolve()(**given.options)
+    if guard.of_samples and not data.train(np.arange(0))[0].is_floating_point():
+        raise ValueError(
+            f"privacy must not be one of samples with tokens, got {given.path} with {data.name}; "
+            "use privacy=local_dp"
+        )
     if guard.kind != "none":
         module = seeded_network(values["network"], data, values["seed"])
         guard.check(module, client, data.shape, deployed=engine.name == "deployment")
+
+
+def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for an attack on clients, labels or inputs that do not exist."""
+    hostile: Target = values["attack"]
+    attack = hostile.resolve()(**hostile.options)
+    attack.check(clients=values["population"].options["clients"], classes=data.classes)
+    if attack.needs_images:
+        data.check_images("attack")
+    inputs, labels = data.train(np.arange(min(2, len(data.train_labels))))
+    poisoned, _ = attack.poison(inputs, labels, torch.Generator())
+    if poisoned.dtype != inputs.dtype:
+        raise ValueError(
+            f"attack must keep inputs {inputs.dtype}, got {hostile.path}, which makes them "
+            f"{poisoned.dtype}; use an attack on labels or updates"
+        )
+
+
+def _check_schedule(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a schedule that contradicts the clients or their data."""
+    schedule = Schedule(*_parts_of(values))
+    schedule.check()
+    if schedule.dynamics.drifters and schedule.dynamics.drift == "rotation":
+        data.check_images("population.dynamics.drift=rotation")
+    if schedule.dynamics.drifters and schedule.dynamics.drift == "labels":
+        data.check_classes("population.dynamics.drift=labels")
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:

@@ -4,6 +4,7 @@ Only the wiring modules instantiate the parts of a run. `server_wiring` and `cli
 the other parts, so that a client's process loads no server code.
 """
 
+import json
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from hydra.utils import get_object
 
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.config import Config, option
-from fl_app.data.datasets import Dataset
+from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Schedule
 from fl_app.params import FlatModule, Layout
@@ -57,12 +58,18 @@ def dataset(data: Target, seed: int, data_root: str | None = None) -> Dataset:
     options = dict(data.options)
     if "root" in options:
         options["root"] = str(Path(data_root or options["root"]).expanduser().resolve())
-    return _loaded(data.path, tuple(options.items()), seed)
+    return _loaded(data.path, json.dumps(options), seed)
 
 
 @lru_cache(maxsize=1)
-def _loaded(path: str, options: tuple[tuple[str, Any], ...], seed: int) -> Dataset:
-    loaded: Dataset = get_object(path)(seed=seed, **dict(options))
+def _loaded(path: str, options: str, seed: int) -> Dataset:
+    """Load a data set; the options are JSON, because lists and mappings are no key of a cache."""
+    loaded: object = get_object(path)(seed=seed, **json.loads(options))
+    if not isinstance(loaded, Dataset):
+        raise DataError(
+            f"data._target_ must return a fl_app.data.datasets.Dataset, got {path}, which returns "
+            f"{type(loaded).__name__}; return a Dataset"
+        )
     return loaded
 
 

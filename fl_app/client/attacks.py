@@ -41,6 +41,7 @@ class Attack:
     stop: PositiveInt | None
 
     collusive = False
+    needs_images = False
 
     def malicious(self, clients: int, *, seed: int) -> frozenset[int]:
         """Return the malicious clients among the ids 0..`clients` - 1."""
@@ -251,6 +252,8 @@ class Backdoor(Attack):
     size: PositiveInt
     value: float
     factor: PositiveFloat
+
+    needs_images = True
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator

@@ -10,6 +10,7 @@ from hydra.utils import get_object
 from torch import Tensor, nn
 
 from fl_app.client.training import Score, Settings
+from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
@@ -55,6 +56,8 @@ class Learner(ABC):
     model_kind: ClassVar[str] = "network"
     classifies: ClassVar[bool] = True
     """Whether the network answers with classes, so that a central test can score it."""
+    targets: ClassVar[tuple[LabelKind, ...]] = ("classification",)
+    """The kinds of labels that it can train on."""
     scores_training_data: ClassVar[bool] = False
     """Whether a client is always scored on its training data, also without a test set."""
     no_privacy: ClassVar[str | None] = None

@@ -1,13 +1,14 @@
-"""Networks by name: each takes an image shape (C, H, W) and a number of classes."""
+"""Networks by name: each takes the shape of one input and a number of classes."""
 
 from collections.abc import Callable
 from functools import wraps
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Literal, ParamSpec
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from fl_app.client.centroid_model import CentroidModel
 from fl_app.types import Count
@@ -36,7 +37,7 @@ def bounded(build: Callable[P, nn.Module]) -> Callable[P, nn.Module]:
 
 
 @bounded
-def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
+def mcmahan_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return the CNN of McMahan et al. (AISTATS 2017, section 3): 1,663,370 parameters on MNIST.
 
     Two 5x5 convolutions (32 and 64 channels, same padding), each followed by 2x2 max pooling,
@@ -46,7 +47,7 @@ def mcmahan_cnn(shape: tuple[int, int, int], classes: int) -> nn.Module:
 
 
 @bounded
-def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.Module:
+def small_cnn(shape: tuple[int, ...], classes: int, *, width: Width) -> nn.Module:
     """Return a CNN for 8x8 digits: 3x3 convolutions of 16 and 32 channels, dense 64.
 
     `width` scales all three; 0.25 on MNIST's 28x28 pixels has 6,794 parameters.
@@ -57,13 +58,57 @@ def small_cnn(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.
 
 
 @bounded
-def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.Module:
+def mlp(shape: tuple[int, ...], classes: int, *, hidden: list[Count]) -> nn.Module:
+    """Return dense layers of `hidden` units with ReLUs, for rows of a table or any other inputs."""
+    sizes = [prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inside, outside in pairwise(sizes):
+        layers += [nn.Linear(inside, outside), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(sizes[-1], classes))
+
+
+class MeanEmbedding(nn.Module):
+    """Tokens (s, length) to the mean of their embeddings (s, width); token 0 is padding."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return the means; a text of padding alone has zeros."""
+        present = (tokens != 0).unsqueeze(-1)
+        embedded: Tensor = self.embedding(tokens) * present
+        return embedded.sum(1) / present.sum(1).clamp(min=1)
+
+
+@bounded
+def text_classifier(
+    shape: tuple[int, ...], classes: int, *, vocabulary: Count, width: Count, hidden: Count
+) -> nn.Module:
+    """Return a classifier of token sequences (length,): the mean embedding and one hidden layer.
+
+    Joulin et al., EACL 2017 (fastText), with a hidden layer. Token 0 is padding.
+    """
+    if len(shape) != 1:
+        raise ValueError(
+            f"text_classifier needs tokens of shape (length,), got inputs of shape {shape}; use "
+            "data=text or another network"
+        )
+    return nn.Sequential(
+        MeanEmbedding(vocabulary, width), nn.Linear(width, hidden), nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )  # fmt: skip
+
+
+@bounded
+def mobilenet(shape: tuple[int, ...], classes: int, *, width: Width) -> nn.Module:
     """Return MobileNet v1 for small images: 3,217,226 parameters for 10 classes of 3 channels.
 
     Depthwise separable convolutions with batch normalisation; `width` scales the channels.
     For 32x32 pixels, the first and one later convolution have stride 1 instead of 2.
     Howard et al., 2017, arXiv:1704.04861, table 1.
     """
+    _image(shape, "mobilenet")
     # output channels and stride of each depthwise separable convolution
     plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)]
     plan += [(512, 1)] * 5 + [(1024, 2), (1024, 1)]
@@ -82,7 +127,7 @@ def mobilenet(shape: tuple[int, int, int], classes: int, *, width: Width) -> nn.
 
 
 def from_torchvision(
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     classes: int,
     *,
     model: Literal["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"],
@@ -94,7 +139,7 @@ def from_torchvision(
     """
     from torchvision import models
 
-    if shape[0] != 3:
+    if _image(shape, model)[0] != 3:
         raise ValueError(
             f"{model} needs images of 3 channels, got {shape[0]}; use another network or data"
         )
@@ -103,7 +148,7 @@ def from_torchvision(
 
 
 @bounded
-def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None) -> nn.Module:
+def centroids(shape: tuple[int, ...], classes: int, *, k: Count | None) -> nn.Module:
     """Return k centroids for federated k-means; k None means the number of classes.
 
     The initial values are standard normal, like standardised points. Raises ValueError if k is
@@ -114,19 +159,30 @@ def centroids(shape: tuple[int, int, int], classes: int, *, k: Count | None) -> 
     return CentroidModel(k or classes, prod(shape))
 
 
+def _image(shape: tuple[int, ...], network: str) -> tuple[int, int, int]:
+    """Return shape (C, H, W); raises ValueError if it is not that of an image."""
+    if len(shape) != 3:
+        raise ValueError(
+            f"{network} needs images of shape (channels, height, width), got inputs of shape "
+            f"{shape}; use network=mlp for a table or network=text_classifier for tokens"
+        )
+    channels, height, width = shape
+    return channels, height, width
+
+
 def _normalised(convolution: nn.Conv2d) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
 
 
 def _two_convolutions(
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     classes: int,
     *,
     channels: tuple[int, int],
     kernel: int,
     hidden: int,
 ) -> nn.Module:
-    depth, height, width = shape
+    depth, height, width = _image(shape, "a CNN")
     if min(height, width) < 4:
         raise ValueError(
             f"images must be at least 4x4 pixels for two poolings, got {height}x{width}; "

@@ -1,6 +1,8 @@
 """Data sets by name: images or points in memory, ready to be split among clients."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,24 +11,35 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
+from fl_app.data.downloads import idx_fault, sum_fault
+from fl_app.data.split import Owners
 from fl_app.rng import generator
 from fl_app.types import Text
 
+__all__ = ["DataError", "Dataset", "LabelKind", "cifar10", "digits", "emnist", "fashion_mnist",
+           "mnist", "moments"]  # fmt: skip
+
 Share = Annotated[float, Field(gt=0, lt=1)]
-Pixels = Annotated[int, Field(gt=0, le=10_000)]
-
-
-class DataError(ValueError):
-    """The data of a run are missing or have the wrong form."""
+Fault = Callable[[Path], str | None]
+_idx_fault = partial(idx_fault, parts=("train", "t10k"))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images as bytes (N, C, H, W) and labels (N,) in [0, classes), for training and test.
+    """Inputs (N, ...) of any shape and their labels, for training and test, in memory.
 
-    Points are float32 (N, 1, 1, d) and are not scaled; one class means that classes are unknown.
-    Pixels become float32 when a client loads its samples: they are scaled to [0, 1] and, with
-    `moments`, standardised per channel by the mean and deviation of the training images.
+    Bytes are pixels (N, C, H, W). They become float32 when a client loads its samples: they are
+    scaled to [0, 1] and, with `moments`, standardised per channel by the mean and deviation of the
+    training images. Other integers, such as tokens (N, length), stay integers up to the network;
+    other numbers, such as rows of a table (N, d), become float32 and are not scaled.
+
+    `target` says what the labels are, and `classes` how many outputs a network needs:
+    "classification", integers (N,) in [0, classes), where one class means that classes are
+    unknown; "regression", numbers (N,) or (N, classes); "multilabel", 0 or 1 (N, classes);
+    "tokens", a class per token (N, length), or -100 for padding. Labels become float32 for a
+    regression and int64 otherwise. Raises DataError for labels or
+    inputs that do not fit.
     """
 
     name: str
@@ -36,29 +49,78 @@ class Dataset:
     test_images: np.ndarray
     test_labels: np.ndarray
     moments: tuple[np.ndarray, np.ndarray] | None = None
+    target: LabelKind = "classification"
+    class_names: tuple[str, ...] = ()
+    """The names of the classes, if they have any."""
+    owners: Owners | None = None
+    """The client of each sample, if the data name it."""
+    inferred: tuple[str, ...] = ()
+    """Settings of the data that were left open and found in the rows, so others may differ."""
+
+    def __post_init__(self) -> None:
+        for part, kind in (("train", "training"), ("test", "test")):
+            data = f"the {kind} data of {self.name}"
+            inputs = checked_inputs(getattr(self, f"{part}_images"), data)
+            labels = checked_labels(
+                getattr(self, f"{part}_labels"), data, samples=len(inputs),
+                classes=self.classes, target=self.target,
+            )  # fmt: skip
+            # frozen for everyone else
+            object.__setattr__(self, f"{part}_images", inputs)
+            object.__setattr__(self, f"{part}_labels", labels)
+        train, test = self.train_images, self.test_images
+        if train.shape[1:] != test.shape[1:] or _kind(train) != _kind(test):
+            raise DataError(
+                f"the test inputs of {self.name} must be like those for training, {train.dtype} "
+                f"of shape {train.shape[1:]}, got {test.dtype} of shape {test.shape[1:]}; use "
+                "data of one kind"
+            )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Shape (C, H, W) of one image."""
-        channels, height, width = self.train_images.shape[1:]
-        return channels, height, width
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one input: (C, H, W) of an image, (d,) of a row of a table."""
+        return tuple(self.train_images.shape[1:])
+
+    def check_classes(self, needed_by: str, *, least: int = 1) -> None:
+        """Raise DataError unless each sample has one of at least `least` classes."""
+        if self.target != "classification" or self.classes < least:
+            raise DataError(
+                f"{needed_by} needs data with one of at least {least} classes per sample, got "
+                f"{self.name} with target={self.target} and {self.classes} classes; use "
+                "population=iid, own or by_column"
+            )
+
+    def check_images(self, needed_by: str) -> None:
+        """Raise DataError unless the inputs are images (C, H, W)."""
+        if len(self.shape) != 3:
+            raise DataError(
+                f"{needed_by} needs images of shape (channels, height, width), got inputs of "
+                f"shape {self.shape} of {self.name}; use other data, or another {needed_by}"
+            )
 
     def train(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return training images (s, C, H, W) float32 and labels (s,) of some samples."""
+        """Return training inputs (s, ...) and labels (s, ...) of some samples."""
         return self._take(self.train_images, self.train_labels, indices)
 
     def test(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return test images (s, C, H, W) float32 and labels (s,) of some samples."""
+        """Return test inputs (s, ...) and labels (s, ...) of some samples."""
         return self._take(self.test_images, self.test_labels, indices)
 
     def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
+        taken = torch.from_numpy(labels[i])
+        if _kind(images) in "ui":
+            return torch.from_numpy(images[i].astype(np.int64)), taken
         pixels = images[i].astype(np.float32)
         if images.dtype == np.uint8:
             pixels /= 255
         if self.moments is not None:
             mean, deviation = self.moments
             pixels = (pixels - mean[:, None, None]) / deviation[:, None, None]
-        return torch.from_numpy(pixels), torch.from_numpy(labels[i].astype(np.int64))
+        return torch.from_numpy(pixels), taken
+
+
+def _kind(inputs: np.ndarray) -> str:
+    return "pixels" if inputs.dtype == np.uint8 else inputs.dtype.kind
 
 
 def digits(*, test_share: Share, standardise: bool, seed: int) -> Dataset:
@@ -77,20 +139,20 @@ def digits(*, test_share: Share, standardise: bool, seed: int) -> Dataset:
 
 def mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load MNIST from `root`/MNIST/raw, or download it; raises DataError if both fail."""
-    return _torchvision("MNIST", root, download, standardise)
+    return _published("MNIST", root, download, standardise, _idx_fault)
 
 
 def fashion_mnist(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load Fashion-MNIST from `root`/FashionMNIST/raw, or download it; raises DataError."""
-    return _torchvision("FashionMNIST", root, download, standardise)
+    return _published("FashionMNIST", root, download, standardise, _idx_fault)
 
 
 def cifar10(*, root: Text, download: bool, standardise: bool, seed: int) -> Dataset:
     """Load CIFAR-10 from `root`/cifar-10-batches-py, or download it; raises DataError.
 
-    Images in folders, `root`/{train,test}/<class>, are read by `image_folder`.
+    Images in folders, `root`/{train,test}/<class>, are read by `images.image_folder`.
     """
-    return _torchvision("CIFAR10", root, download, standardise, place="cifar-10-batches-py")
+    return _published("CIFAR10", root, download, standardise, _cifar_fault, "cifar-10-batches-py")
 
 
 def emnist(
@@ -106,20 +168,12 @@ def emnist(
     The images in the files are transposed; here they are upright as in MNIST. Cohen et al.,
     IJCNN 2017.
     """
-    from torchvision import datasets
-
-    place = Path(root) / "EMNIST" / "raw"
-    try:
-        train, test = (
-            datasets.EMNIST(root=root, split=split, train=part, download=download)
-            for part in (True, False)
-        )
-    except Exception as error:  # mirrors fail in different ways: no network, bad archive
-        raise DataError(
-            f"EMNIST is not at {place} and could not be downloaded; get gzip.zip from NIST's page "
-            f"of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz there, unzipped, or point "
-            f"data.root at a folder that has them ({error})"
-        ) from error
+    train, test = _torchvision(
+        "EMNIST", root, download, partial(idx_fault, parts=(f"emnist-{split}-train",
+                                                            f"emnist-{split}-test")),
+        f"get gzip.zip from NIST's page of the EMNIST dataset and unpack emnist-{split}-*-ubyte.gz "
+        "there, unzipped,", split=split,
+    )  # fmt: skip
     first = int(split == "letters")  # the labels of letters start at 1
     arrays = (_upright(train.data), np.asarray(train.targets) - first,
               _upright(test.data), np.asarray(test.targets) - first)  # fmt: skip
@@ -130,63 +184,42 @@ def _upright(images: Any) -> np.ndarray:
     return _channels_first(np.ascontiguousarray(np.asarray(images).swapaxes(1, 2)))
 
 
-def image_folder(*, root: Text, size: Pixels | None, standardise: bool, seed: int) -> Dataset:
-    """Load `root`/{train,test}/<class>/<image>, resized to `size` x `size` pixels if given.
-
-    Raises DataError for a folder of another form, or images of several sizes without `size`.
-    """
-    from torchvision.datasets import ImageFolder
-
-    parts: list[np.ndarray] = []
-    classes: list[str] = []
-    for split in ("train", "test"):
-        try:
-            folder = ImageFolder(str(Path(root) / split))
-        except (FileNotFoundError, OSError) as error:
-            raise DataError(
-                f"no image folder at {root}: expected {root}/{split}/<class>/<image>; "
-                f"put the images there or point data.root elsewhere ({error})"
-            ) from error
-        classes = classes or folder.classes
-        if folder.classes != classes:
-            raise DataError(
-                f"the classes of {root}/test must be those of train, {classes}, got "
-                f"{folder.classes}; give both the same folders"
-            )
-        parts += [_pixels(folder, size), np.array(folder.targets)]
-    return _dataset(Path(root).name, tuple(parts), len(classes), standardise)
-
-
-def _pixels(folder: Any, size: int | None) -> np.ndarray:
-    """Return all images of a torchvision folder as bytes (N, C, H, W)."""
-    images = [image if size is None else image.resize((size, size)) for image, _ in folder]
-    shapes = {image.size for image in images}
-    if len(shapes) > 1:
-        raise DataError(
-            f"images must have the same size, got {sorted(shapes)[:4]}; give data.size=<pixels>"
-        )
-    return np.stack([np.asarray(image) for image in images]).transpose(0, 3, 1, 2)
-
-
-def _torchvision(
-    name: str, root: str, download: bool, standardise: bool, place: str | None = None
+def _published(
+    name: str, root: str, download: bool, standardise: bool, fault: Fault, place: str = "raw"
 ) -> Dataset:
-    from torchvision import datasets
-
-    try:
-        train, test = (
-            getattr(datasets, name)(root=root, train=part, download=download)
-            for part in (True, False)
-        )
-    except Exception as error:  # mirrors fail in different ways: no network, bad archive
-        raise DataError(
-            f"{name} is not at {Path(root) / (place or f'{name}/raw')} and could not be "
-            "downloaded; put its files there or point data.root at a folder that has them "
-            f"({error})"
-        ) from error
+    train, test = _torchvision(name, root, download, fault, "put its files there", place=place)
     arrays = (_channels_first(train.data), np.asarray(train.targets),
               _channels_first(test.data), np.asarray(test.targets))  # fmt: skip
     return _dataset(name.lower(), arrays, len(train.classes), standardise)
+
+
+def _torchvision(
+    name: str, root: str, download: bool, fault: Fault, remedy: str, *, place: str = "raw",
+    **options: str,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Return training and test data; `fault` says what is wrong with files that exist."""
+    from torchvision import datasets
+
+    folder = Path(root) / (f"{name}/raw" if place == "raw" else place)
+    try:
+        train, test = (
+            getattr(datasets, name)(root=root, train=part, download=download, **options)
+            for part in (True, False)
+        )
+    except Exception as error:  # mirrors fail in different ways: no network, bad archive
+        if damaged := fault(folder):
+            raise DataError(damaged) from error
+        raise DataError(
+            f"{name} is not at {folder} and could not be downloaded; {remedy} or point data.root "
+            f"at a folder that has them ({error})"
+        ) from error
+    return train, test
+
+
+def _cifar_fault(folder: Path) -> str | None:
+    from torchvision.datasets import CIFAR10
+
+    return sum_fault(folder, [*CIFAR10.train_list, *CIFAR10.test_list])
 
 
 def _channels_first(images: Any) -> np.ndarray:

@@ -1,13 +1,11 @@
-"""Data sets of points: synthetic blobs, and tables of the clients."""
-
-from pathlib import Path
+"""Synthetic points."""
 
 import numpy as np
 from pydantic import PositiveFloat
 
-from fl_app.data.datasets import DataError, Dataset
+from fl_app.data.datasets import Dataset
 from fl_app.rng import generator
-from fl_app.types import Count, NonNegativeInt, Seed, Text
+from fl_app.types import Count, NonNegativeInt, Seed
 
 MOST_COORDINATES = 2**28
 """Limit for the drawn points: 2 GiB in double precision."""
@@ -48,92 +46,8 @@ def blobs(
         order = source.permutation(count + beside)
         every = np.concatenate([near, far]).astype(np.float32)[order]
         classes = np.concatenate([labels, np.full(beside, centres)])[order]
-        return every[:, None, None, :], classes
+        return every, classes
 
     train = points(samples, outliers)
     test = points(max(1, round(samples * TEST_SHARE)), round(outliers * TEST_SHARE))
     return Dataset("blobs", centres + (outliers > 0), *train, *test)
-
-
-def table(
-    *, root: Text, file: Text, label: Text | int | None,
-    classes: Count | None, seed: int,
-) -> Dataset:  # fmt: skip
-    """Load a client's own table from `root`/`file`: one row per point, one column per dimension.
-
-    It is a `.npy` array, or comma-separated text with or without a first line of names. `label`
-    is the name or number of the column with the classes 0..`classes` - 1; None: all columns are
-    coordinates, and only distances are measured. Nothing is scaled: all clients must use the same
-    units. The table is both training and test data. The server of a real deployment needs only
-    its first line of names. Raises DataError for a missing file and for another form.
-    """
-    path = Path(root) / file
-    if (label is None) != (classes is None):
-        raise DataError(
-            f"data.label and data.classes must be given together, got {label} and {classes}; give "
-            "both, or neither if there are no classes"
-        )
-    names, values = _read(path)
-    if not np.isfinite(values).all():
-        raise DataError(f"{path} must contain only finite numbers; fill or remove missing values")
-    labels = np.zeros(len(values), int)
-    if label is not None and classes is not None:
-        place = _place(label, names, values.shape[1], path)
-        labels, values = _classes(values[:, place], classes, path), np.delete(values, place, 1)
-    points = values.astype(np.float32)[:, None, None, :]
-    return Dataset(path.stem, classes or 1, points, labels, points, labels)
-
-
-def _read(path: Path) -> tuple[list[str], np.ndarray]:
-    """Return the names of the columns, if any, and the rows (N, columns)."""
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-            names: list[str] = []
-        else:
-            lines = path.read_text(encoding="utf-8").splitlines() or [""]
-            first = [cell.strip() for cell in lines[0].split(",")]
-            names = [] if all(map(_is_number, first)) else first
-            rows = lines[bool(names) :]
-            values = np.empty((0, len(first)))
-            values = np.loadtxt(rows, delimiter=",", ndmin=2) if rows else values
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"no table at {path}: expected an array of numbers as .npy, or comma-separated "
-            f"numbers; put it there or point data.root and data.file elsewhere ({error})"
-        ) from error
-    if values.ndim != 2 or not np.issubdtype(values.dtype, np.number):
-        raise DataError(
-            f"{path} must contain numbers in rows and columns, got {values.dtype} of shape "
-            f"{values.shape}; save an array (points, dimensions)"
-        )
-    return names, values
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _place(label: Text | int, names: list[str], columns: int, path: Path) -> int:
-    """Return the number of the label's column; raises DataError if there is none."""
-    if isinstance(label, str) and label in names:
-        return names.index(label)
-    if isinstance(label, int) and -columns <= label < columns:
-        return label
-    raise DataError(
-        f"data.label must name a column of {path}, {names or f'0..{columns - 1}'}, got {label!r}"
-    )
-
-
-def _classes(values: np.ndarray, classes: int, path: Path) -> np.ndarray:
-    labels: np.ndarray = values.astype(int)
-    if (labels != values).any() or ((labels < 0) | (labels >= classes)).any():
-        raise DataError(
-            f"the classes of {path} must be whole numbers in 0..{classes - 1}, got "
-            f"{values.min():g}..{values.max():g}; use the same numbers on all clients"
-        )
-    return labels

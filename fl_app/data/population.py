@@ -1,109 +1,27 @@
 """Populations of clients with planted groups: client i belongs to group i % groups."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from fl_app.data import partition
+from fl_app.data.clients import ClientData, Population, Transform
 from fl_app.data.datasets import Dataset
-from fl_app.data.schedule import Drift
 from fl_app.data.shift import rotate, swap
 from fl_app.rng import generator
 from fl_app.types import Count, Labels, NonNegativeInt, Participation
+
+__all__ = ["ClientData", "Population", "Transform", "dirichlet", "iid", "label_swap",
+           "majority_class", "own", "quantity_skew", "rotation"]  # fmt: skip
 
 Draw = Literal["disjoint", "replacement"]
 """Whether clients share no samples, or each client draws with replacement."""
 
 Concentration = Annotated[float, Field(ge=1e-6, le=1e6)]
 """Concentration of a Dirichlet distribution; beyond this range it equals its limit."""
-
-Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
-"""(images (s, C, H, W), labels (s,), group) to the same of that group."""
-
-
-@dataclass(frozen=True)
-class ClientData:
-    """One client's tensors: images (s, C, H, W) float32 and labels (s,)."""
-
-    train_images: Tensor
-    train_labels: Tensor
-    test_images: Tensor
-    test_labels: Tensor
-
-    def to(self, device: torch.device) -> "ClientData":
-        """Return the data on a device, images in the memory format for convolutions."""
-        layout = torch.channels_last
-        return ClientData(
-            self.train_images.to(device, memory_format=layout),
-            self.train_labels.to(device),
-            self.test_images.to(device, memory_format=layout),
-            self.test_labels.to(device),
-        )
-
-
-@dataclass(frozen=True)
-class Population:
-    """The samples of each client; its tensors are created on request.
-
-    `groups` (n,) is the planted group of each client, used only for metrics.
-    """
-
-    dataset: Dataset
-    train: Sequence[np.ndarray]
-    test: Sequence[np.ndarray]
-    groups: Labels
-    transform: Transform | None = None
-
-    @property
-    def clients(self) -> int:
-        """Number n of clients."""
-        return len(self.train)
-
-    def samples(self, client_id: int) -> int:
-        """Return the number of training samples of a client; raises ValueError as `client`."""
-        self._check(client_id)
-        return len(self.train[client_id])
-
-    def client(self, client_id: int, *, drifts: int = 0, drift: Drift = "group") -> ClientData:
-        """Return the data of one client; raises ValueError for an id outside 0..n-1.
-
-        Each of `drifts` drifts moves the client to the next planted group, rotates its images by
-        90 degrees, or increases its labels by one (modulo the classes), as `drift` says.
-        """
-        self._check(client_id)
-        train = self.dataset.train(self.train[client_id])
-        test = self.dataset.test(self.test[client_id])
-        if self.transform is not None:
-            moved = drifts if drift == "group" else 0
-            group = (int(self.groups[client_id]) + moved) % self.count
-            train, test = self.transform(*train, group), self.transform(*test, group)
-        if drifts and drift != "group":
-            train, test = (self._drifted(*each, drifts, drift) for each in (train, test))
-        return ClientData(*train, *test)
-
-    @property
-    def count(self) -> int:
-        """Number of planted groups."""
-        return int(self.groups.max()) + 1
-
-    def _drifted(
-        self, images: Tensor, labels: Tensor, drifts: int, drift: Drift
-    ) -> tuple[Tensor, Tensor]:
-        if drift == "rotation":
-            return rotate(images, 90 * drifts), labels
-        return images, (labels + drifts) % self.dataset.classes
-
-    def _check(self, client_id: int) -> None:
-        if not 0 <= client_id < self.clients:
-            raise ValueError(
-                f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
-                "partition-id below population.clients"
-            )
 
 
 def iid(
@@ -122,8 +40,15 @@ def iid(
 def own(dataset: Dataset, *, seed: int, clients: Count) -> Population:
     """Return clients that each have all samples of their own data root.
 
-    There are no planted groups; all are -1.
+    There are no planted groups; all are -1. Raises ValueError if other nodes could find another
+    form in their own rows.
     """
+    if dataset.inferred and clients > 1:
+        raise ValueError(
+            f"{', '.join(dataset.inferred)} must be the same on all nodes of population=own, but "
+            f"would be found in the rows of each; list classes and categories, and scale numbers "
+            "before (data.standardise=false)"
+        )
     train, test = np.arange(len(dataset.train_labels)), np.arange(len(dataset.test_labels))
     return Population(dataset, [train] * clients, [test] * clients, np.full(clients, -1))
 
@@ -142,6 +67,7 @@ def label_swap(
 
     Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on labels).
     """
+    dataset.check_classes("population=label_swap")
     if 2 * groups > dataset.classes:
         raise ValueError(
             f"population.groups must be at most half of the {dataset.classes} classes, got "
@@ -166,6 +92,8 @@ def rotation(
     background. Espinoza Castellon et al., IJCNN 2022, section 4.1 (concept shift on features).
     """
 
+    dataset.check_images("population=rotation")
+
     def turn(images: Tensor, labels: Tensor, group: int) -> tuple[Tensor, Tensor]:
         return rotate(images, 360 * group / groups), labels
 
@@ -187,6 +115,7 @@ def dirichlet(
     `groups` None gives every client its own distribution. A client's test data follow the same
     distribution as its training data. Hsu et al., 2019, arXiv:1909.06335.
     """
+    dataset.check_classes("a Dirichlet distribution of labels")
     for labels, samples in (
         (dataset.train_labels, train_samples),
         (dataset.test_labels, test_samples),
@@ -224,6 +153,7 @@ def majority_class(
     `superclasses` are the planted groups as lists of classes; by default each class is a group.
     Bettinelli et al., IEEE Big Data 2024, section IV (where `share` is m_k).
     """
+    dataset.check_classes("population=majority_class", least=2)
     own = np.arange(clients) % dataset.classes
     member = {c: g for g, classes in enumerate(superclasses or []) for c in classes}
     if superclasses is not None and sorted(member) != list(range(dataset.classes)):

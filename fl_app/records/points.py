@@ -15,7 +15,7 @@ FILE = "points.safetensors"
 
 @dataclass(frozen=True)
 class Drawn:
-    """Shape (C, H, W) of a point, and points (p, 2) if a simulation has them in the plane."""
+    """Shape of a point, (d,) or (C, H, W), and points (p, 2) if a simulation has such."""
 
     shape: tuple[int, ...]
     points: np.ndarray | None

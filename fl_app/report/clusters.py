@@ -111,7 +111,7 @@ def _nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 def centroids(run: Run) -> Figure | None:
     """Draw each centroid as an image, if the points are images."""
     found = run.clustered
-    if found is None or min(found.shape[1:]) < 2:
+    if found is None or len(found.shape) != 3 or min(found.shape[1:]) < 2:
         return None
     shown = found.final[:MOST_PICTURES].reshape(-1, *found.shape).transpose(0, 2, 3, 1)
     low, high = shown.min(), shown.max()

@@ -21,7 +21,7 @@ CHANGES = ("joined", "left", "drifted")
 
 @dataclass(frozen=True)
 class Clustered:
-    """The result of federated k-means: centroids (k, d) of points with shape (C, H, W).
+    """The result of federated k-means: centroids (k, d), and the shape of a point.
 
     points: (p, 2) in a simulation with points in the plane, else None.
     """

@@ -1,21 +1,15 @@
-"""Points: blobs, tables of clients' own, the hub, and populations by clusters."""
+"""Points: blobs and populations by clusters."""
 
-import sys
 from functools import partial
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from fl_app.data.datasets import DataError, Dataset
+from fl_app.data.datasets import Dataset
 from fl_app.wiring import made
 
 digits = partial(made, "data=digits")
 blobs = partial(made, "data=blobs")
-table = partial(made, "data=table")
-femnist = partial(made, "data=femnist")
 non_iid = partial(made, "population=non_iid")
 half_iid = partial(made, "population=half_iid")
 
@@ -82,109 +76,3 @@ def test_clusters_one_apart_are_dealt_whole_far_from_the_origin(offset: float) -
 def test_more_clusters_than_points_are_refused() -> None:
     with pytest.raises(ValueError, match="need at least 800 points, the data set has 1438"):
         half_iid(digits(seed=0), seed=0, clients=800)
-
-
-def test_a_table_with_names_and_classes(tmp_path: Path) -> None:
-    (tmp_path / "points.csv").write_text("x,kind,y\n1,0,2\n3,1,4.5\n")
-    data = table(root=str(tmp_path), label="kind", classes=3, seed=0)
-    assert data.train_images.reshape(-1, 2).tolist() == [[1, 2], [3, 4.5]]
-    assert data.train_labels.tolist() == [0, 1]
-    assert (data.classes, data.shape) == (3, (1, 1, 2))
-
-
-def test_tables_without_names_or_classes_or_points(tmp_path: Path) -> None:
-    (tmp_path / "points.csv").write_text("1,2\n3,4\n")
-    np.save(tmp_path / "points.npy", np.array([[1, 2], [3, 4]]))
-    (tmp_path / "names.csv").write_text("x,y\n")
-    first = table(root=str(tmp_path), seed=0)
-    second = table(root=str(tmp_path), file="points.npy", seed=0)
-    np.testing.assert_array_equal(first.train_images, second.train_images)
-    assert first.classes == 1
-    empty = table(root=str(tmp_path), file="names.csv", seed=0)
-    assert (len(empty.train_labels), empty.shape) == (0, (1, 1, 2))
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        (None, {}, r"no table at .*points.csv: expected .* point data.root"),
-        ("a,b\n1,two\n", {}, r"no table at .*comma-separated numbers"),
-        ("a,b\n1,nan\n", {}, "must contain only finite numbers"),
-        ("a,b\n1,2\n", {"label": "c", "classes": 2}, r"data.label must name a column .*'a', 'b'"),
-        ("a,b\n1,2\n", {"label": "b", "classes": 2}, r"whole numbers in 0..1, got 2..2"),
-        ("a,b\n1,2\n", {"label": "b"}, "must be given together"),
-    ],
-)
-def test_a_table_of_another_form_is_refused(
-    tmp_path: Path, text: str | None, options: dict, message: str
-) -> None:
-    if text is not None:
-        (tmp_path / "points.csv").write_text(text)
-    with pytest.raises(DataError, match=message):
-        table(root=str(tmp_path), **options, seed=0)
-
-
-class _Rows:
-    """What flwr-datasets gives back, as far as it is used."""
-
-    column_names = ("image", "character")
-    features: ClassVar = {"character": SimpleNamespace(num_classes=62)}
-
-    def __init__(self, count: int) -> None:
-        self.rows = [
-            {"image": np.full((28, 28), i, np.uint8), "character": i % 62} for i in range(count)
-        ]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self):
-        return iter(self.rows)
-
-    def __getitem__(self, name: str) -> list:
-        return [row[name] for row in self.rows]
-
-    def select(self, order) -> "_Rows":
-        chosen = _Rows(0)
-        chosen.rows = [self.rows[i] for i in order]
-        return chosen
-
-
-def _pretend(monkeypatch: pytest.MonkeyPatch, load) -> None:
-    class FederatedDataset:
-        def __init__(self, *, dataset: str, partitioners: dict) -> None:
-            self.dataset = dataset
-
-        def load_split(self, split: str) -> _Rows:
-            return load(self.dataset, split)
-
-    module = ModuleType("flwr_datasets")
-    module.FederatedDataset = FederatedDataset  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flwr_datasets", module)
-
-
-def test_femnist_comes_through_flwr_datasets_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    _pretend(monkeypatch, lambda name, split: asked.append((name, split)) or _Rows(200))
-    data = femnist(samples=100, seed=0)
-    assert asked == [("flwrlabs/femnist", "train")]
-    assert (data.shape, data.classes) == ((1, 28, 28), 62)
-    assert (len(data.train_labels), len(data.test_labels)) == (80, 20)
-    assert (data.train_images[:, 0, 0, 0] % 62 == data.train_labels).all()
-    with pytest.raises(DataError, match="which has image, character; use two"):
-        femnist(label="digit", seed=0)
-
-
-def test_without_the_package_or_the_network_the_remedy_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
-    with pytest.raises(DataError, match=r"install fl-app\[hub\]"):
-        femnist(seed=0)
-
-    def fails(name: str, split: str) -> _Rows:
-        raise ConnectionError("no route")
-
-    _pretend(monkeypatch, fails)
-    with pytest.raises(DataError, match=r"flwrlabs/femnist could not be .* HF_HOME .*no route"):
-        femnist(seed=0)

@@ -234,7 +234,7 @@ def test_clients_with_tables_of_their_own_and_no_classes(tmp_path: Path) -> None
                    delimiter=",", header="x,y", comments="")  # fmt: skip
     (tmp_path / "points.csv").write_text("x,y\n")
     overrides = ["population=own", "population.clients=2", "network=centroids", "network.k=2"]
-    overrides += ["data=table", f"data.root={tmp_path}", "strategy=kmeans"]
+    overrides += ["data=table", f"data.root={tmp_path}", "data.test_share=0", "strategy=kmeans"]
     config = load(overrides)
     clients = [client_wiring.client(config, c, str(tmp_path / str(c))) for c in range(2)]
     assert server_wiring.strategy(config).length == 2

@@ -1,0 +1,109 @@
+"""Checks of the arrays of a data set: what cannot be trained on is refused before a run."""
+
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+LabelKind = Literal["classification", "regression", "multilabel", "tokens"]
+"""What labels are: a class (N,); numbers (N,) or (N, k); 0 or 1 for each of k classes (N, k); or a
+class for each token (N, length)."""
+PADDING = -100
+"""The label of a token that does not count, as in torch.nn.CrossEntropyLoss."""
+
+
+class DataError(ValueError):
+    """The data of a run are missing or have the wrong form."""
+
+
+def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
+    """Return inputs (N, ...) as an array; raises DataError unless they are finite numbers.
+
+    `data` names them in messages, such as "the training data of mnist".
+    """
+    array = np.asarray(inputs)
+    if array.ndim < 2 or array.dtype.kind not in "buif" or 0 in array.shape[1:]:
+        raise DataError(
+            f"the inputs of {data} must be numbers of shape (samples, ...), got {array.dtype} of "
+            f"shape {array.shape}; return one entry per sample with at least one number each"
+        )
+    if array.dtype.kind == "f":
+        # wider numbers overflow here, not in the first round
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(array if array.itemsize <= 4 else array.astype(np.float32))
+        whole = finite.all(axis=tuple(range(1, array.ndim)))
+        _refuse(~whole, data, "inputs", "finite float32")
+    return array
+
+
+def checked_labels(
+    labels: np.ndarray, data: str, *, samples: int, classes: int, target: LabelKind
+) -> np.ndarray:
+    """Return labels as int64, or as float32 for a regression.
+
+    Raises DataError for labels that do not fit: another number of labels than `samples`, a class
+    outside 0..`classes` - 1, a number that is not finite. Nothing is rounded.
+    """
+    array = np.asarray(labels)
+    if len(array) != samples:
+        raise DataError(
+            f"{data} must have one label per sample, got {len(array):,} labels for {samples:,} "
+            "samples; use inputs and labels that belong together"
+        )
+    if target == "regression":
+        return _numbers(array, data, classes)
+    if target == "multilabel" and array.shape[1:] != (classes,):
+        raise DataError(
+            f"the labels of {data} must be 0 or 1 for each of the {classes} classes, got "
+            f"{array.dtype} of shape {array.shape}; give an array (samples, {classes})"
+        )
+    if target == "multilabel":
+        return _classes(array, data, 2, dimensions=2)
+    if target == "classification":
+        return _classes(array, data, classes, dimensions=1)
+    shown = np.where(array == PADDING, 0, array) if array.dtype.kind == "i" else array
+    _classes(shown, data, classes, dimensions=2)
+    return array.astype(np.int64, copy=False)
+
+
+def _classes(labels: np.ndarray, data: str, classes: int, *, dimensions: int) -> np.ndarray:
+    if labels.ndim != dimensions or labels.dtype.kind not in "bui":
+        wanted = "(samples,)" if dimensions == 1 else "(samples, k)"
+        raise DataError(
+            f"the labels of {data} must be integers of shape {wanted}, got {labels.dtype} of "
+            f"shape {labels.shape}; number the classes from 0, or give target='regression' for "
+            "numbers to predict"
+        )
+    if classes < 1:
+        raise DataError(f"the classes of {data} must be at least 1, got {classes}; count them")
+    wrong = ((labels < 0) | (labels >= classes)).reshape(len(labels), prod(labels.shape[1:]))
+    rule = f"0..{classes - 1} for {classes} classes"
+    _refuse(np.asarray(wrong.any(axis=1)), data, "labels", rule, labels)
+    return labels.astype(np.int64, copy=False)
+
+
+def _numbers(labels: np.ndarray, data: str, outputs: int) -> np.ndarray:
+    shapes = [(outputs,), ()] if outputs == 1 else [(outputs,)]
+    if labels.dtype.kind not in "buif" or labels.shape[1:] not in shapes:
+        raise DataError(
+            f"the labels of {data} must be {outputs} numbers per sample for a regression, got "
+            f"{labels.dtype} of shape {labels.shape}; set `classes` to how many are predicted"
+        )
+    with np.errstate(over="ignore"):
+        numbers = labels.astype(np.float32)
+    wrong = ~np.isfinite(numbers.reshape(len(numbers), outputs))
+    _refuse(np.asarray(wrong.any(axis=1)), data, "labels", "finite float32 numbers", labels)
+    return numbers
+
+
+def _refuse(
+    wrong: np.ndarray, data: str, what: str, rule: str, values: np.ndarray | None = None
+) -> None:
+    """Raise DataError with the first of the samples that are wrong (N,), if any is."""
+    if wrong.any():
+        row = int(wrong.argmax())
+        got = f"got {values[row]} for" if values is not None else "but not those of"
+        raise DataError(
+            f"the {what} of {data} must be {rule}, {got} sample {row} and "
+            f"{int(wrong.sum()) - 1} others; correct them"
+        )

@@ -1,0 +1,101 @@
+"""The clients of a simulation: which samples each has, and their tensors."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.data.datasets import Dataset
+from fl_app.data.schedule import Drift
+from fl_app.data.shift import rotate
+from fl_app.types import Labels
+
+Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+"""(inputs (s, ...), labels (s, ...), group) to the same of that group."""
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """One client's tensors: inputs (s, ...), of an image (s, C, H, W), and labels (s, ...)."""
+
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+
+    def to(self, device: torch.device) -> "ClientData":
+        """Return the data on a device, images in the memory format for convolutions."""
+        return ClientData(
+            to_device(self.train_images, device),
+            self.train_labels.to(device),
+            to_device(self.test_images, device),
+            self.test_labels.to(device),
+        )
+
+
+def to_device(inputs: Tensor, device: torch.device) -> Tensor:
+    """Return inputs on a device, images (s, C, H, W) in the memory format for convolutions."""
+    layout = torch.channels_last if inputs.dim() == 4 else torch.preserve_format
+    return inputs.to(device, memory_format=layout)
+
+
+@dataclass(frozen=True)
+class Population:
+    """The samples of each client; its tensors are created on request.
+
+    `groups` (n,) is the planted group of each client, used only for metrics.
+    """
+
+    dataset: Dataset
+    train: Sequence[np.ndarray]
+    test: Sequence[np.ndarray]
+    groups: Labels
+    transform: Transform | None = None
+
+    @property
+    def clients(self) -> int:
+        """Number n of clients."""
+        return len(self.train)
+
+    def samples(self, client_id: int) -> int:
+        """Return the number of training samples of a client; raises ValueError as `client`."""
+        self._check(client_id)
+        return len(self.train[client_id])
+
+    def client(self, client_id: int, *, drifts: int = 0, drift: Drift = "group") -> ClientData:
+        """Return the data of one client; raises ValueError for an id outside 0..n-1.
+
+        Each of `drifts` drifts moves the client to the next planted group, rotates its images by
+        90 degrees, or increases its labels by one (modulo the classes), as `drift` says.
+        """
+        self._check(client_id)
+        train = self.dataset.train(self.train[client_id])
+        test = self.dataset.test(self.test[client_id])
+        if self.transform is not None:
+            moved = drifts if drift == "group" else 0
+            group = (int(self.groups[client_id]) + moved) % self.count
+            train, test = self.transform(*train, group), self.transform(*test, group)
+        if drifts and drift != "group":
+            train, test = (self._drifted(*each, drifts, drift) for each in (train, test))
+        return ClientData(*train, *test)
+
+    @property
+    def count(self) -> int:
+        """Number of planted groups."""
+        return int(self.groups.max()) + 1
+
+    def _drifted(
+        self, images: Tensor, labels: Tensor, drifts: int, drift: Drift
+    ) -> tuple[Tensor, Tensor]:
+        if drift == "rotation":
+            return rotate(images, 90 * drifts), labels
+        return images, (labels + drifts) % self.dataset.classes
+
+    def _check(self, client_id: int) -> None:
+        if not 0 <= client_id < self.clients:
+            raise ValueError(
+                f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
+                "partition-id below population.clients"
+            )

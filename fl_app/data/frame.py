@@ -1,0 +1,156 @@
+"""Tables in memory: columns of cells, and the place of each row in its file for messages."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import isnan
+from typing import Any
+
+import numpy as np
+
+from fl_app.data.checks import DataError
+
+NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$", re.IGNORECASE)
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, and the numbers (rows,) of its rows there; `unit` is what they count, as "line"."""
+
+    name: str
+    unit: str
+    numbers: np.ndarray
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns (N,) by name: float64 with NaN for a missing number, or objects with None.
+
+    Objects are texts, or lists where a file can hold them. Rows come from the sources in order.
+    """
+
+    columns: Mapping[str, np.ndarray]
+    sources: tuple[Source, ...]
+
+    def __len__(self) -> int:
+        return sum(len(source.numbers) for source in self.sources)
+
+    @property
+    def name(self) -> str:
+        """The first file, and how many more there are."""
+        more = f" and {len(self.sources) - 1} more" if len(self.sources) > 1 else ""
+        return f"{self.sources[0].name}{more}"
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        return np.cumsum([len(source.numbers) for source in self.sources])
+
+    def place(self, row: int, column: str) -> str:
+        """Return where a cell is, for messages."""
+        which = int(np.searchsorted(self._ends, row, side="right"))
+        source = self.sources[which]
+        number = source.numbers[row - int(self._ends[which])]
+        return f"{source.unit} {number}, column {column!r} of {source.name}"
+
+    def column(self, name: str | int, setting: str) -> str:
+        """Return the name of a column, given by name or number; raises DataError without one."""
+        names = list(self.columns)
+        if isinstance(name, str) and name in names:
+            return name
+        if isinstance(name, int) and -len(names) <= name < len(names):
+            return names[name]
+        raise DataError(
+            f"{setting} must name a column of {self.name}, one of {shortened(names)}, got "
+            f"{name!r}; use one of these"
+        )
+
+    def words(self, name: str) -> list[str | None]:
+        """Return a column as texts, None where missing; a whole number has no decimal point."""
+        column = self.columns[name]
+        if column.dtype.kind == "f":
+            return [_word(cell) for cell in column.tolist()]
+        return [None if cell is None else str(cell) for cell in column.tolist()]
+
+    def numeric(self, name: str) -> bool:
+        """Whether a column has a number, so that all its cells must be numbers."""
+        column = self.columns[name]
+        cells = [cell for cell in column.tolist() if cell is not None]
+        return column.dtype.kind == "f" or not cells or any(map(is_number, cells))
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Return a column as float64 (N,) with NaN for a missing cell; raises DataError."""
+        column = self.columns[name]
+        values = column if column.dtype.kind == "f" else self._parsed(name, column)
+        wrong = np.abs(values) > LARGEST
+        if wrong.any():
+            raise self.error(int(wrong.argmax()), name, "a finite float32", "correct it")
+        return values
+
+    def _parsed(self, name: str, column: np.ndarray) -> np.ndarray:
+        values = np.full(len(column), np.nan)
+        for row, cell in enumerate(column.tolist()):
+            if cell is None:
+                continue
+            if not is_number(cell):
+                remedy = (
+                    f"correct it, or give +data.categories.{name}=null if the column has categories"
+                )
+                raise self.error(row, name, "a number like the others of its column", remedy)
+            values[row] = float(cell)
+        return values
+
+    def error(self, row: int, column: str, rule: str, remedy: str) -> DataError:
+        """Return the error for a cell that breaks a rule."""
+        cell = self.columns[column][row]
+        nothing = cell is None or (isinstance(cell, float) and isnan(cell))
+        got = "nothing" if nothing else repr(cell)
+        return DataError(f"{self.place(row, column)} must be {rule}, got {got}; {remedy}")
+
+
+def is_number(cell: Any) -> bool:
+    """Whether a text is a decimal number."""
+    return isinstance(cell, str) and NUMBER.match(cell) is not None
+
+
+def joined(frames: Sequence[Frame]) -> Frame:
+    """Return the rows of all frames; raises DataError unless all have the same columns."""
+    first = frames[0]
+    for other in frames[1:]:
+        if list(other.columns) != list(first.columns):
+            raise DataError(
+                f"{other.name} must have the columns of {first.name}, "
+                f"{shortened(list(first.columns))}, got {shortened(list(other.columns))}; use "
+                "tables of one form"
+            )
+    columns = {name: _together([frame.columns[name] for frame in frames]) for name in first.columns}
+    return Frame(columns, tuple(source for frame in frames for source in frame.sources))
+
+
+def _together(parts: list[np.ndarray]) -> np.ndarray:
+    """Return parts of a column as one; numbers become texts if another file has texts there."""
+    kinds = {part.dtype.kind for part in parts if len(part)}
+    if kinds == {"f", "O"}:
+        parts = [_texts(part) if part.dtype.kind == "f" else part for part in parts]
+    elif len(kinds) == 1:
+        parts = [part for part in parts if len(part)]
+    return np.concatenate(parts)
+
+
+def _texts(numbers: np.ndarray) -> np.ndarray:
+    texts = np.empty(len(numbers), object)
+    texts[:] = [_word(cell) for cell in numbers.tolist()]
+    return texts
+
+
+def _word(number: float) -> str | None:
+    if isnan(number):
+        return None
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def shortened(names: Sequence[Any], most: int = 8) -> str:
+    """Return the first names for a message."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

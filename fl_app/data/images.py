@@ -1,0 +1,138 @@
+"""Images of any size in folders, one folder per class."""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fl_app.data.checks import DataError
+from fl_app.data.datasets import Dataset, moments
+from fl_app.types import Text
+
+Pixels = Annotated[int, Field(gt=0, le=10_000)]
+Size = Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None
+"""A side in pixels, or height and width; None: as it is."""
+Channels = Literal[1, 3, 4]
+MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+MOST_PIXELS = 2**26
+"""Limit for one image; beyond it, a small file could need all of the memory."""
+
+
+def image_folder(
+    *, root: Text, size: Size, channels: Channels, standardise: bool, seed: int
+) -> Dataset:
+    """Load `root`/{train,test}/<class>/<image>, resized to `size` if given.
+
+    The classes are the names of the folders, in their order. Raises DataError for a folder of
+    another form, for an image that cannot be read, and for several sizes without `size`.
+    """
+    classes = _classes(Path(root), "train")
+    if (others := _classes(Path(root), "test")) != classes:
+        raise DataError(
+            f"the classes of {root}/test must be those of train, {classes}, got {others}; give "
+            "both the same folders"
+        )
+    parts: list[np.ndarray] = []
+    for split in ("train", "test"):
+        files = [_files(Path(root) / split / name) for name in classes]
+        labels = [label for label, each in enumerate(files) for _ in each]
+        paths = [path for each in files for path in each]
+        parts += [stacked([(str(p), read(p, size, channels)) for p in paths]), np.array(labels)]
+    train, train_labels, test, test_labels = parts
+    found = moments(train) if standardise else None
+    return Dataset(
+        Path(root).name, len(classes), train, train_labels, test, test_labels, found,
+        class_names=tuple(classes),
+    )  # fmt: skip
+
+
+def _classes(root: Path, split: str) -> list[str]:
+    """Return the names of the folders in `root`/`split`."""
+    folder = root / split
+    found = (
+        sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+    )
+    if not found:
+        raise DataError(
+            f"no image folder at {root}: expected {root}/{split}/<class>/<image>; put the images "
+            "there or point data.root elsewhere"
+        )
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the images in the folder of a class and in the folders below it."""
+    places = sorted(os.walk(folder, followlinks=True))
+    files = [Path(place) / name for place, _, names in places for name in sorted(names)]
+    found = [path for path in files if path.suffix.lower() in ENDINGS]
+    if not found:
+        others = f"{len(files)} other files" if files else "no file"
+        raise DataError(
+            f"the folder of a class must contain images ({', '.join(ENDINGS)}), got {others} in "
+            f"{folder}; put images there or remove the folder from train and test"
+        )
+    return found
+
+
+def read(path: Path, size: Size, channels: Channels) -> np.ndarray:
+    """Return an image as bytes (C, H, W); raises DataError for one that cannot be read."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise Image.DecompressionBombError(f"{image.width}x{image.height} pixels")
+            return pixels(image, size, channels, str(path))
+    except Image.DecompressionBombError as error:
+        raise DataError(
+            f"{path} must have at most {MOST_PIXELS:,} pixels, got {error}; make it smaller"
+        ) from error
+    except DataError:
+        raise
+    except Exception as error:  # formats fail in different ways: OSError, SyntaxError, struct.error
+        raise DataError(
+            f"{path} must be an image that can be read, got {type(error).__name__}: {error}; "
+            "replace or remove it"
+        ) from error
+
+
+def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.ndarray:
+    """Return a picture as bytes (C, H, W), resized and converted if asked for."""
+    if image.mode.startswith("I;16"):
+        from PIL import Image
+
+        # a conversion would cut all values above 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise DataError(
+            f"{name} must have 8 or 16 bits per channel, got 32; save it with 8 bits per channel"
+        )
+    if channels is not None or image.mode not in MODES.values():  # such as numbers of a palette
+        image = image.convert(MODES[channels or 3])
+    if size is not None:
+        height, width = size if isinstance(size, list) else (size, size)
+        image = image.resize((width, height))
+    array = np.asarray(image, np.uint8)
+    return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+
+def stacked(images: list[tuple[str, np.ndarray]]) -> np.ndarray:
+    """Return named images as one array (N, C, H, W); raises DataError for several sizes."""
+    often = Counter(image.shape for _, image in images).most_common()
+    if len(often) > 1:
+        usual, other = often[0][0], often[-1][0]
+        name = next(name for name, image in images if image.shape == other)
+        raise DataError(
+            f"images must have the same size, mostly {_told(usual)}, got {_told(other)} in "
+            f"{name}; give data.size=<pixels> to resize all"
+        )
+    return np.stack([image for _, image in images])
+
+
+def _told(shape: tuple[int, ...]) -> str:
+    channels, height, width = shape
+    return f"{height}x{width} with {channels} channels"

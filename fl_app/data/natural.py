@@ -1,0 +1,69 @@
+"""Natural partitions: the clients that the data themselves name."""
+
+import numpy as np
+
+from fl_app.data.checks import DataError
+from fl_app.data.clients import Population
+from fl_app.data.datasets import Dataset
+from fl_app.data.frame import shortened
+from fl_app.data.split import Owners
+from fl_app.rng import generator
+from fl_app.types import Count
+
+
+def by_column(
+    dataset: Dataset,
+    *,
+    seed: int,
+    clients: Count,
+    min_samples: Count,
+    train_samples: Count | None,
+    test_samples: Count | None,
+) -> Population:
+    """Return the clients that the data name, in the order of their names; no groups are known.
+
+    If the data name more than `clients`, these are drawn with the seed. A client needs at least
+    `min_samples` training samples, and one for test if there are any at all. `train_samples` and
+    `test_samples` are the most that a client has. Raises DataError for fewer clients.
+    """
+    owners = dataset.owners
+    if owners is None:
+        raise DataError(
+            f"population=by_column needs data that name the client of each row, got "
+            f"{dataset.name}; give data.client=<column>, or use data=client_files or data=femnist"
+        )
+    chosen = _chosen(owners, clients, min_samples, seed)
+    train = _parts(owners.train, chosen, train_samples, seed, "train split")
+    test = _parts(owners.test, chosen, test_samples, seed, "test split")
+    return Population(dataset, train, test, np.full(clients, -1))
+
+
+def _chosen(owners: Owners, clients: int, min_samples: int, seed: int) -> np.ndarray:
+    """Return the places of the clients in `owners.names`, in order."""
+    count = len(owners.names)
+    enough = np.bincount(owners.train, minlength=count) >= min_samples
+    if len(owners.test):
+        enough &= np.bincount(owners.test, minlength=count) > 0
+    able = np.flatnonzero(enough)
+    if clients > len(able):
+        names = shortened([owners.names[i] for i in able]) or "none"
+        raise DataError(
+            f"population.clients must be at most {len(able)}, the clients of {owners.source} with "
+            f"at least {min_samples} training samples and one for test ({names}), got {clients}; "
+            "lower it"
+        )
+    draw = generator(seed, purpose="natural clients")
+    return able if clients == len(able) else np.sort(draw.choice(able, clients, replace=False))
+
+
+def _parts(
+    member: np.ndarray, chosen: np.ndarray, most: int | None, seed: int, purpose: str
+) -> list[np.ndarray]:
+    """Return the samples of each chosen client, at most `most` drawn ones."""
+    order = np.argsort(member, kind="stable")
+    starts = np.searchsorted(member[order], [chosen, chosen + 1])
+    parts = []
+    for client, (start, end) in enumerate(starts.T.tolist()):
+        draw = generator(seed, purpose=purpose, client=client)
+        parts.append(np.sort(draw.permutation(order[start:end])[:most]))
+    return parts

@@ -1,0 +1,177 @@
+"""Tables of clients' own as data sets: one table, or a folder with one file per client."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fl_app.data.checks import DataError
+from fl_app.data.columns import Categories, Missing, features
+from fl_app.data.datasets import Dataset
+from fl_app.data.frame import Frame, joined
+from fl_app.data.split import Owners, TestShare, split_rows
+from fl_app.data.table_files import ENDINGS, read_table
+from fl_app.data.targets import Classes, TableTarget, classes_of, numbers_of
+from fl_app.types import Text
+
+Column = Text | int
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the columns of a table are; see `table`."""
+
+    label: Column | None
+    target: TableTarget
+    classes: Classes
+    categories: Categories
+    exclude: Sequence[Column]
+    missing: Missing
+    standardise: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table with the rows for training and test, and the client of each row, if known."""
+
+    frame: Frame
+    train: np.ndarray
+    test: np.ndarray
+    clients: Sequence[str] | None = None
+    source: str = ""
+
+    def owners(self) -> Owners | None:
+        """Return the clients of the rows."""
+        return Owners.of(self.clients, self.train, self.test, self.source)
+
+
+def table(
+    *, root: Text, file: Text, test_file: Text | None, test_share: TestShare,
+    label: Column | None, target: TableTarget, classes: Classes, categories: Categories,
+    exclude: list[Column], missing: Missing, standardise: bool, client: Column | None, seed: int,
+) -> Dataset:  # fmt: skip
+    """Load a table, `root`/`file`, with one row per sample and columns of numbers or words.
+
+    The rows of `test_file`, or without it `test_share` of all rows, are for test. `label` is the
+    column to predict: with `target` classification its values are classes, named or numbered by
+    `classes`; with regression they are numbers. None: nothing is predicted, and only distances are
+    measured. `client` is the column that names the client of each row. All other columns but
+    `exclude` are features; see `columns.features` for `categories`, `missing` and `standardise`.
+    In a deployment all nodes must have the same columns, and the server needs only their names.
+    Raises DataError that names the file and the line or column.
+    """
+    rows = read_rows(Path(root), file, test_file, test_share, client, seed)
+    form = Form(label, target, classes, categories, exclude, missing, standardise)
+    return build(Path(file).stem, rows, form)
+
+
+def client_files(
+    *, root: Text, test_share: TestShare, label: Column | None, target: TableTarget,
+    classes: Classes, categories: Categories, exclude: list[Column], missing: Missing,
+    standardise: bool, seed: int,
+) -> Dataset:  # fmt: skip
+    """Load a folder with one table per client, named by the file; settings as for `table`.
+
+    `test_share` of each client's rows are for test. `population=by_column` makes them clients.
+    """
+    folder = Path(root)
+    paths = sorted(path for path in folder.glob("*") if path.suffix in ENDINGS)
+    if not paths:
+        raise DataError(
+            f"no tables at {folder}: expected one file per client, ending in "
+            f"{', '.join(ENDINGS)}; put them there or point data.root elsewhere"
+        )
+    frames = [read_table(path) for path in paths]
+    clients = [p.stem for p, frame in zip(paths, frames, strict=True) for _ in range(len(frame))]
+    whole = joined(frames)
+    train, test = split_rows(len(whole), test_share, seed=seed, owners=clients)
+    form = Form(label, target, classes, categories, exclude, missing, standardise)
+    return build(folder.name, Rows(whole, train, test, clients, f"the files of {folder}"), form)
+
+
+def build(name: str, rows: Rows, form: Form) -> Dataset:
+    """Return the data set of a table."""
+    frame = rows.frame
+    others = {frame.column(each, "data.exclude") for each in form.exclude}
+    others |= {rows.source} & set(frame.columns)
+    column = None if form.label is None else frame.column(form.label, "data.label")
+    if column is not None and column == rows.source:
+        raise DataError(
+            f"data.client must be another column than data.label, got {column!r} for both; each "
+            "client would have one class"
+        )
+    labels, names, inferred = _labels(frame, column, form)
+    inputs, more = features(
+        frame, [each for each in frame.columns if each not in {*others, column}], rows.train,
+        categories=form.categories, missing=form.missing, standardise=form.standardise,
+    )  # fmt: skip
+    train, test = rows.train, rows.test
+    return Dataset(
+        name, max(len(names), 1), inputs[train], labels[train], inputs[test], labels[test],
+        target=form.target, class_names=tuple(names), owners=rows.owners(),
+        inferred=(*inferred, *more),
+    )  # fmt: skip
+
+
+def _labels(
+    frame: Frame, column: str | None, form: Form
+) -> tuple[np.ndarray, list[str], list[str]]:
+    """Return the labels of all rows, the names of classes, and what was left to the rows."""
+    if (column is None or form.target == "regression") and form.classes is not None:
+        raise DataError(
+            "data.classes must be null unless data.label names a column and data.target is "
+            f"classification, got {form.classes}; remove it or set these"
+        )
+    if column is None and form.target == "regression":
+        raise DataError("data.label must name the column to predict for a regression, got null")
+    if column is None:
+        return np.zeros(len(frame), int), [], []
+    if form.target == "regression":
+        return numbers_of(frame, column), [], []
+    labels, names = classes_of(frame, column, form.classes)
+    return labels, names, ["data.classes"] if form.classes is None else []
+
+
+def read_rows(
+    root: Path, file: str, test_file: str | None, test_share: float, client: Column | None,
+    seed: int,
+) -> Rows:  # fmt: skip
+    """Return the rows of a table for training, and those of a second one or a share for test."""
+    frame = read_table(root / file)
+    if test_file is None:
+        return shared_rows(frame, test_share, client, seed)
+    other = root / test_file
+    if other.resolve() == (root / file).resolve():
+        raise DataError(
+            f"data.test_file must be another table than data.file, got {other} for both, and a "
+            "model must not be tested on its training rows; set it to null for data.test_share"
+        )
+    return two_tables(frame, read_table(other), client)
+
+
+def shared_rows(frame: Frame, test_share: float, client: Column | None, seed: int) -> Rows:
+    """Return the rows of a table, a share of which are for test."""
+    clients, source = _clients(frame, client)
+    train, test = split_rows(len(frame), test_share, seed=seed, owners=clients)
+    return Rows(frame, train, test, clients, source)
+
+
+def two_tables(frame: Frame, other: Frame, client: Column | None) -> Rows:
+    """Return the rows of a table for training and those of another for test."""
+    whole = joined([frame, other])
+    clients, source = _clients(whole, client)
+    return Rows(whole, np.arange(len(frame)), np.arange(len(frame), len(whole)), clients, source)
+
+
+def _clients(frame: Frame, client: Column | None) -> tuple[list[str] | None, str]:
+    """Return the name of each row's client, and the column that names it."""
+    if client is None:
+        return None, ""
+    column = frame.column(client, "data.client")
+    found: list[str] = []
+    for row, word in enumerate(frame.words(column)):
+        if word is None:
+            raise frame.error(row, column, "the client of its row", "fill it or remove the row")
+        found.append(word)
+    return found, column

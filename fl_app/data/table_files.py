@@ -1,0 +1,135 @@
+"""Reads tables: CSV, NumPy arrays and Parquet."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fl_app.data.checks import DataError
+from fl_app.data.frame import Frame, Source, is_number, shortened
+
+MISSING = {"", "na", "n/a", "nan", "null", "?"}
+"""Cells of a CSV file that stand for a missing value, in lower case."""
+ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
+DELIMITERS = ",;\t"
+
+
+def read_table(path: Path) -> Frame:
+    """Return a table; raises DataError for a file that is absent or has another form.
+
+    Text is UTF-8 with commas, semicolons or tabs, whichever its first line has most of; the first
+    line has the names of the columns, or numbers if they have none.
+    """
+    if path.suffix not in ENDINGS:
+        raise DataError(
+            f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
+        )
+    if not path.is_file():
+        raise DataError(
+            f"no table at {path}; put the file there, or point data.root and data.file at it"
+        )
+    try:
+        if path.suffix == ".npy":
+            return _array(path)
+        return _parquet(path) if path.suffix == ".parquet" else _text(path)
+    except DataError:
+        raise
+    except Exception as error:  # damaged files fail in different ways
+        raise DataError(
+            f"{path} must be a {path.suffix} file that can be read, got "
+            f"{type(error).__name__}: {error}; write it again"
+        ) from error
+
+
+def _text(path: Path) -> Frame:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        file.seek(0)
+        delimiter = max(DELIMITERS, key=first.count)
+        reader = csv.reader(file, delimiter=delimiter, strict=True)
+        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
+    if not lines:
+        raise DataError(f"{path} must have at least a line of names, got an empty file; fill it")
+    names = _names(lines[0][1], path)
+    rows = lines[1:] if names is lines[0][1] else lines
+    for line, row in rows:
+        if len(row) != len(names):
+            raise DataError(
+                f"line {line} of {path} must have {len(names)} cells like the first line, got "
+                f"{len(row)}; quote cells that contain {delimiter!r}"
+            )
+    cells = [
+        [None if len(cell) < 5 and cell.lower() in MISSING else cell for cell in row]
+        for _, row in rows
+    ]
+    columns = {name: objects([row[i] for row in cells]) for i, name in enumerate(names)}
+    return Frame(columns, (Source(str(path), "line", np.array([line for line, _ in rows], int)),))
+
+
+def _names(first: list[str], path: Path) -> list[str]:
+    """Return the names in the first line, or the numbers of the columns if it has none."""
+    given = [cell for cell in first if cell.lower() not in MISSING]
+    numbers = [cell for cell in given if is_number(cell)]
+    if len(numbers) == len(given):
+        return [str(i) for i in range(len(first))]
+    if numbers:
+        word = next(cell for cell in given if not is_number(cell))
+        raise DataError(
+            f"line 1 of {path} must be the names of the columns or a row of numbers, got "
+            f"{word!r} beside {numbers[0]}; add a line of names that are no numbers"
+        )
+    twice = [name for name in first if first.count(name) > 1 or name == ""]
+    if twice:
+        raise DataError(
+            f"the names in line 1 of {path} must differ, got {twice[0]!r} {first.count(twice[0])} "
+            "times; name each column"
+        )
+    return first
+
+
+def _array(path: Path) -> Frame:
+    values = np.load(path, allow_pickle=False)
+    if values.ndim != 2 or values.dtype.kind not in "buif":
+        raise DataError(
+            f"{path} must contain numbers in rows and columns, got {values.dtype} of shape "
+            f"{values.shape}; save an array (rows, columns), or use data=arrays"
+        )
+    columns = {str(i): values[:, i].astype(np.float64) for i in range(values.shape[1])}
+    return Frame(columns, (Source(str(path), "row", np.arange(len(values))),))
+
+
+def _parquet(path: Path) -> Frame:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(
+            f"{path} needs the package pyarrow ({error}); install fl-app[parquet], or save the "
+            "table as CSV"
+        ) from error
+    table = parquet.read_table(path)
+    columns = {name: as_column(table[name].to_pylist()) for name in table.column_names}
+    return Frame(columns, (Source(str(path), "row", np.arange(table.num_rows)),))
+
+
+def as_column(cells: Sequence[Any]) -> np.ndarray:
+    """Return cells of any type as a column: numbers, or texts and lists."""
+    if all(cell is None or isinstance(cell, int | float | np.number) for cell in cells):
+        return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
+    kinds = {type(cell).__name__ for cell in cells if not isinstance(cell, str | list | None)}
+    texts = [cell if isinstance(cell, str | list | None) else str(cell) for cell in cells]
+    if {"dict", "bytes"} & kinds:
+        raise DataError(
+            f"a column must contain numbers, texts or lists, got {shortened(sorted(kinds))}; "
+            "write the table without it"
+        )
+    return objects(texts)
+
+
+def objects(cells: Sequence[Any]) -> np.ndarray:
+    """Return an array of objects (N,), also of lists of equal lengths."""
+    column = np.empty(len(cells), object)
+    for row, cell in enumerate(cells):
+        column[row] = cell
+    return column

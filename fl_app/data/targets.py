@@ -1,0 +1,88 @@
+"""The labels of a table: classes with names, or numbers to predict."""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from fl_app.data.checks import DataError
+from fl_app.data.frame import Frame, is_number, shortened
+from fl_app.types import Count, Text
+
+TableTarget = Literal["classification", "regression"]
+Classes = Count | list[Text | int] | None
+"""Number of classes 0..k-1, or their names in order; None: the values of the rows, in order."""
+MOST_CLASSES = 1000
+
+
+def classes_of(frame: Frame, column: str, classes: Classes) -> tuple[np.ndarray, list[str]]:
+    """Return the class of each row (N,) in 0..k-1, and the names of the classes.
+
+    Numbers are in the order of their values, words in the order of the alphabet. Raises DataError
+    for a row without class, for a number that is not whole, and for a class that is not listed.
+    """
+    words = _words(frame, column)
+    if isinstance(classes, int):
+        names = [str(number) for number in range(classes)]
+    elif classes is not None:
+        names = [str(each) for each in classes]
+    else:
+        names = _found(frame, column, words)
+    place = {name: number for number, name in enumerate(names)}
+    if len(place) < len(names) or not names:
+        raise DataError(
+            f"data.classes must be different names, at least one, got {names}; list each once"
+        )
+    for row, word in enumerate(words):
+        if word not in place:
+            rule = f"one of the classes {shortened(names)}"
+            raise frame.error(row, column, rule, "correct it, or set data.classes on all machines")
+    return np.array([place[word] for word in words], int), names
+
+
+def numbers_of(frame: Frame, column: str) -> np.ndarray:
+    """Return the number to predict of each row (N,); raises DataError for a missing one."""
+    values = frame.numbers(column)
+    absent = np.isnan(values)
+    if absent.any():
+        raise frame.error(int(absent.argmax()), column, "a number to predict", "remove the row")
+    return values
+
+
+def _words(frame: Frame, column: str) -> list[str]:
+    """Return the label of each row as text; whole numbers such as 1.0 become 1."""
+    found = []
+    for row, word in enumerate(frame.words(column)):
+        if word is None:
+            raise frame.error(row, column, "the class of its row", "fill it or remove the row")
+        whole = is_number(word)
+        if whole and not float(word).is_integer():
+            raise frame.error(
+                row, column, "a whole number or a word as a class",
+                "give data.target=regression to predict numbers",
+            )  # fmt: skip
+        found.append(_whole(word) if whole else word)
+    return found
+
+
+def _whole(word: str) -> str:
+    """Return a whole number such as 1.0 or 01 in its usual form; long ones stay exact."""
+    return str(int(word) if re.fullmatch(r"[+-]?\d+", word) else int(float(word)))
+
+
+def _found(frame: Frame, column: str, words: Sequence[str]) -> list[str]:
+    """Return the classes that the rows have, numbers before words."""
+    numbers = {word for word in words if is_number(word)}
+    names = sorted(numbers, key=int) + sorted(set(words) - numbers)
+    if len(names) > MOST_CLASSES:
+        raise DataError(
+            f"column {column!r} of {frame.name} must have at most {MOST_CLASSES:,} classes, got "
+            f"{len(names):,}; give data.target=regression for numbers, or another data.label"
+        )
+    if len(words) and len(names) < 2:
+        raise DataError(
+            f"column {column!r} of {frame.name} must have at least two classes, got only "
+            f"{names[0]!r}; use another data.label"
+        )
+    return names or ["unknown"]

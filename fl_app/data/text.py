@@ -1,0 +1,67 @@
+"""Texts and integer sequences with a class each, from a table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fl_app.data.datasets import Dataset
+from fl_app.data.split import TestShare
+from fl_app.data.table import Column, Rows, read_rows
+from fl_app.data.targets import Classes, classes_of
+from fl_app.data.vocabulary import (
+    Tokens,
+    VocabularySize,
+    encoded,
+    most_frequent,
+    pieces,
+    read_vocabulary,
+)
+from fl_app.types import Count, Text
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """What the columns of a table of texts are; see `text`. `words` is a given vocabulary."""
+
+    column: Column
+    label: Column
+    classes: Classes
+    tokens: Tokens
+    length: int
+    vocabulary: int
+    words: Sequence[str] | None
+
+
+def text(
+    *, root: Text, file: Text, test_file: Text | None, test_share: TestShare, column: Column,
+    label: Column, classes: Classes, client: Column | None, tokens: Tokens, length: Count,
+    vocabulary: VocabularySize, vocabulary_file: Text | None, seed: int,
+) -> Dataset:  # fmt: skip
+    """Load texts, one per row of `root`/`file`, as tokens (N, `length`); see `data.table.table`.
+
+    A text is split into `tokens`; a cell with a list of integers or words is split already. Token
+    0 is padding, 1 a word outside the vocabulary; 2 and on are the most frequent words of the
+    training rows, `vocabulary` numbers in all, or the lines of `root`/`vocabulary_file`. Raises
+    DataError that names the file and the line or column.
+    """
+    rows = read_rows(Path(root), file, test_file, test_share, client, seed)
+    given = None if vocabulary_file is None else Path(root) / vocabulary_file
+    words = None if given is None else read_vocabulary(given, vocabulary)
+    form = TextForm(column, label, classes, tokens, length, vocabulary, words)
+    return build(Path(file).stem, rows, form)
+
+
+def build(name: str, rows: Rows, form: TextForm) -> Dataset:
+    """Return the data set of a table of texts."""
+    frame, train, test = rows.frame, rows.train, rows.test
+    column = frame.column(form.column, "data.column")
+    labels, names = classes_of(frame, frame.column(form.label, "data.label"), form.classes)
+    texts = pieces(frame, column, form.tokens)
+    words = form.words or most_frequent((texts[row] for row in train), form.vocabulary)
+    found = encoded(texts, words, form.length)
+    inferred = ["data.classes"] if form.classes is None else []
+    inferred += ["data.vocabulary_file"] if form.words is None else []
+    return Dataset(
+        name, len(names), found[train], labels[train], found[test], labels[test],
+        class_names=tuple(names), owners=rows.owners(), inferred=tuple(inferred),
+    )  # fmt: skip

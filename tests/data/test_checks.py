@@ -1,0 +1,125 @@
+"""What no network can be trained on is one sentence before the run, for every data set."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # where user_data is
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, load
+from fl_app.data.datasets import DataError, Dataset
+
+ROWS = np.zeros((3, 2), np.float32)
+
+
+def _dataset(labels: Any, *, inputs: Any = ROWS, classes: int = 2, **options: Any) -> Dataset:
+    none = np.asarray(labels)[:0]  # without test data
+    none = none if options else none.astype(int).reshape(-1)
+    return Dataset("mine", classes, inputs, labels, ROWS[:0], none, **options)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        ([0.5, 1.0, 0.0], {}, r"data of mine must be integers .* got float64 .*regression"),
+        ([0, -1, 1], {}, r"must be 0..1 for 2 classes, got -1 for sample 1 and 0 others"),
+        ([0, 77, 77], {"classes": 10}, r"must be 0..9 for 10 classes, got 77 for sample 1 and 1"),
+        ([0, 1], {}, r"one label per sample, got 2 labels for 3 samples"),
+        ([[0], [1], [0]], {}, r"integers of shape \(samples,\), got int64 of shape \(3, 1\)"),
+        (["a", "b", "a"], {}, r"number the classes from 0"),
+        ([0, 0, 0], {"classes": 0}, "at least 1, got 0"),
+        ([0, np.nan, 1], {"classes": 1, "target": "regression"}, r"finite .* got nan for sample 1"),
+        ([0, 1e39, 1], {"classes": 1, "target": "regression"}, r"finite .* got 1e\+39 for"),
+        ([0, 1, 2], {"target": "regression"}, r"2 numbers per sample .*`classes` to how many"),
+        ([[0, 1], [1, 2], [0, 0]], {"target": "multilabel"}, r"0..1 .*got \[1 2\] for sample 1"),
+        ([[0], [1], [0]], {"target": "multilabel"}, r"0 or 1 for each of the 2 classes"),
+        ([[0, 1], [1, -100], [-1, 0]], {"target": "tokens"}, r"0..1 .*got \[-1  0\] for sample 2"),
+    ],
+)  # fmt: skip
+def test_labels_that_do_not_fit_are_refused(labels: Any, options: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        _dataset(np.array(labels), **options)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (np.array([[0, 1], [np.inf, 0], [0, 0]]), "float32, but not those of sample 1 and 0"),
+        (np.array([[0, 1], [1e39, 0], [0, 0]]), "finite float32, but not those of sample 1"),
+        (np.array(["a", "b", "c"]), r"numbers of shape \(samples, ...\), got <U1 of shape \(3,\)"),
+        (np.zeros((3, 0)), "at least one number each"),
+        (np.zeros((3, 2), np.uint8), r"must be like those for training, uint8 .*got float32"),
+        (np.zeros((3, 4), np.float32), r"of shape \(4,\), got float32 of shape \(2,\)"),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_are_refused(inputs: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        _dataset(np.zeros(3, int), inputs=inputs)
+
+
+def test_labels_are_classes_or_numbers_as_the_target_says() -> None:
+    first = np.array([0, 2])
+    classes = _dataset(np.array([True, False, True])).train(first)[1]
+    assert (classes.dtype, classes.tolist()) == (torch.int64, [1, 1])
+    numbers = _dataset([0.5, 2, -1], classes=1, target="regression").train(first)[1]
+    assert (numbers.dtype, numbers.tolist()) == (torch.float32, [0.5, -1])
+    several = _dataset([[0, 1], [1, 1], [0, 0]], target="multilabel").train(first)[1]
+    assert (several.dtype, several.tolist()) == (torch.int64, [[0, 1], [0, 0]])
+    tokens = _dataset([[0, 1, 1], [1, 1, -100], [1, 0, -100]], target="tokens").train(first)[1]
+    assert tokens.tolist() == [[0, 1, 1], [1, 0, -100]]
+
+
+def test_inputs_keep_their_shape_and_integers_stay_integers() -> None:
+    tokens = np.arange(6, dtype=np.int32).reshape(3, 2)
+    data = Dataset("mine", 2, tokens, np.zeros(3, int), tokens, np.zeros(3, int))
+    assert data.shape == (2,)
+    taken, _ = data.train(np.array([2]))
+    assert (taken.dtype, taken.tolist()) == (torch.int64, [[4, 5]])
+    assert _dataset(np.zeros(3, int), inputs=ROWS.astype(float)).train(np.array([0]))[0].dtype == (
+        torch.float32
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "overrides", "message"),
+    [
+        ("signs", [], r"must be 0..1 for 2 classes, got -1 for sample 0 and 19 others"),
+        ("nothing", [], r"data._target_ must return a .*Dataset, got user_data.nothing"),
+        ("rows", ["network=mcmahan_cnn"], r"a CNN needs images of shape .*got .*\(3,\)"),
+        ("rows", ["network._target_=user_data.wide", "~network.width"],
+         r"network must take inputs of shape \(2, 3\), torch.float32 .*user_data.wide with R"),
+        ("rows", ["network._target_=user_data.broken", "~network.width"],
+         r"network for inputs of shape \(3,\) and 2 classes, got user_data.broken with KeyError"),
+        ("tokens", ["network._target_=user_data.embedding", "~network.width"],
+         r"inputs of shape \(2, 3\), torch.int64 up to 99, got user_data.embedding"),
+        ("tokens", ["network._target_=user_data.embedding", "~network.width", "attack=noisy"],
+         r"attack must keep inputs torch.int64, got .*Noisy, which makes them torch.float32"),
+        ("rows", ["attack=backdoor"], r"attack needs images of shape"),
+        ("rows", ["population=rotation"], r"population=rotation needs images of shape"),
+        ("rows", ["population.dynamics.drifters=1", "population.dynamics.drift=rotation"],
+         r"population.dynamics.drift=rotation needs images"),
+        ("numbers", ["network._target_=user_data.linear", "~network.width"],
+         r"data.target must be classification with .*SgdLearner, got regression"),
+        ("numbers", ["population=label_swap"], r"population=label_swap needs data with one of at"),
+        ("numbers", ["population=dirichlet"], r"a Dirichlet distribution of labels needs data"),
+    ],
+)  # fmt: skip
+def test_data_and_what_uses_them_are_checked_together(
+    function: str, overrides: list[str], message: str
+) -> None:
+    given = ["population=iid", "population.clients=2", "data=digits", "~data.test_share"]
+    given += ["~data.standardise", f"data._target_=user_data.{function}", "strategy=fedavg"]
+    with pytest.raises(ConfigError, match=message) as caught:
+        load([*given, *overrides], also=problems)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_an_option_of_a_users_data_can_be_a_list() -> None:
+    given = ["population=iid", "population.clients=2", "data=digits", "~data.test_share"]
+    given += ["~data.standardise", "data._target_=user_data.listed", "+data.values=[1.0,2.0]"]
+    given += ["network._target_=user_data.linear", "~network.width", "strategy=fedavg"]
+    assert load(given, also=problems).data.options["values"] == [1.0, 2.0]

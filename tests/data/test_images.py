@@ -1,0 +1,101 @@
+"""Images in folders: what is read, and what each error names."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fl_app.data import images
+from fl_app.data.datasets import DataError
+from fl_app.wiring import made
+
+image_folder = partial(made, "data=image_folder", seed=0)
+
+
+def _picture(path: Path, width: int = 4, mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, (width, 4), 9 if len(mode) == 1 else (9,) * len(mode)).save(path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            _picture(tmp_path / split / name / "0.png")
+    return tmp_path
+
+
+def test_folders_are_classes_and_keep_their_names(root: Path) -> None:
+    data = image_folder(root=str(root), size=[6, 5], standardise=False)
+    assert (data.shape, data.classes, data.class_names) == ((3, 6, 5), 2, ("cat", "dog"))
+    assert data.train_labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_are_converted_to_the_channels_asked_for(root: Path, channels: int) -> None:
+    _picture(root / "train" / "cat" / "1.png", mode="L")
+    data = image_folder(root=str(root), channels=channels, standardise=False)
+    assert data.shape == (channels, 4, 4)
+    assert (data.train_images[:, 0] == 9).all()
+
+
+def test_sixteen_bits_are_scaled_and_not_cut(root: Path) -> None:
+    values = np.full((4, 4), 256 * 7, np.uint16)
+    Image.fromarray(values).save(root / "train" / "cat" / "0.png")
+    data = image_folder(root=str(root), channels=1, standardise=False)
+    assert (data.train_images[0] == 7).all()
+
+
+def _empty_class(root: Path) -> None:
+    (root / "train" / "cat" / "0.png").unlink()
+
+
+def _other_files(root: Path) -> None:
+    (root / "train" / "cat" / "0.png").rename(root / "train" / "cat" / "notes.txt")
+
+
+def _damaged(root: Path) -> None:
+    (root / "test" / "dog" / "0.png").write_bytes(b"\x89PNG\r\n\x1a\nrest")
+
+
+def _cut(root: Path) -> None:
+    draw = np.random.default_rng(0)
+    path = root / "test" / "dog" / "0.png"
+    Image.fromarray(draw.integers(0, 255, (64, 64, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def _another_size(root: Path) -> None:
+    for number in range(1, 3):
+        _picture(root / "train" / "cat" / f"{number}.png")
+    _picture(root / "train" / "dog" / "wide.png", 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_empty_class, r"must contain images .* got no file in .*train.cat; put images there or"),
+        (_other_files, r"got 1 other files in .*train.cat"),
+        (_damaged, r"test.dog.0.png must be an image that can be read, got .*replace or remove"),
+        (_cut, r"test.dog.0.png must be an image that can be read, got OSError: .*truncated"),
+        (_another_size, r"mostly 4x4 with 3 channels, got 4x5 .* in .*wide.png; give data\.size"),
+    ],
+)
+def test_an_error_names_the_file_or_folder(root: Path, change, message: str) -> None:
+    change(root)
+    with pytest.raises(DataError, match=message):
+        image_folder(root=str(root))
+
+
+@pytest.mark.parametrize("limit", ["ours", "of the library"])
+def test_an_oversized_image_is_refused(
+    root: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    if limit == "ours":
+        monkeypatch.setattr(images, "MOST_PIXELS", 15)
+    else:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 7)
+    with pytest.raises(DataError, match=r"cat.0.png must have at most .* pixels, got .*make it sm"):
+        image_folder(root=str(root))

@@ -1,0 +1,302 @@
+"""Tables as people have them: what is read, what is split, and what each error names."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.data.datasets import DataError
+from fl_app.wiring import made
+
+table = partial(made, "data=table", seed=0)
+client_files = partial(made, "data=client_files", seed=0)
+by_column = partial(made, "population=by_column", seed=0)
+own = partial(made, "population=own", seed=0)
+
+PATIENTS = """age,ward,sick,hospital
+{rows}
+"""
+
+
+def _write(root: Path, text: str, name: str = "points.csv") -> None:
+    (root / name).write_text(text)
+
+
+def _patients(root: Path, count: int = 40) -> None:
+    rows = [f"{20 + i},{'abc'[i % 3]},{('no', 'yes')[i % 2]},h{i % 4}" for i in range(count)]
+    _write(root, PATIENTS.format(rows="\n".join(rows)))
+
+
+def test_words_become_indicators_and_classes_keep_their_names(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    data = table(root=str(tmp_path), label="sick", exclude=["hospital"])
+    assert (data.shape, data.classes, data.class_names) == ((4,), 2, ("no", "yes"))
+    assert (len(data.train_labels), len(data.test_labels)) == (32, 8)
+    ages, wards = data.train_images[:, 0].astype(int) - 20, data.train_images[:, 1:]
+    np.testing.assert_array_equal(data.train_labels, ages % 2)
+    np.testing.assert_array_equal(wards, np.eye(3)[ages % 3])
+    taken, labels = data.train(np.array([0, 1]))
+    assert (taken.dtype, labels.dtype) == (torch.float32, torch.int64)
+
+
+def test_no_row_is_in_training_and_test_and_the_seed_chooses(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    first, other = (table(root=str(tmp_path), label="sick", seed=seed) for seed in (0, 1))
+    train, test = (set(part[:, 0].tolist()) for part in (first.train_images, first.test_images))
+    assert not train & test
+    assert train | test == set(range(20, 60))
+    assert set(other.test_images[:, 0].tolist()) != test
+
+
+def test_a_second_file_has_the_rows_for_test(tmp_path: Path) -> None:
+    _write(tmp_path, "x,y\n1,no\n2,yes\n")
+    _write(tmp_path, "x,y\n3,yes\n", "test.csv")
+    data = table(root=str(tmp_path), test_file="test.csv", label="y")
+    assert data.train_images.tolist() == [[1], [2]]
+    assert (data.test_images.tolist(), data.test_labels.tolist()) == ([[3]], [1])
+
+
+@pytest.mark.parametrize("label", [-1, 2, "2"])
+def test_arrays_and_text_without_names_have_numbered_columns(tmp_path: Path, label: Any) -> None:
+    values = np.array([[1, 2, 0], [3, 4, 1], [5, 6, 1]])
+    np.save(tmp_path / "points.npy", values)
+    np.savetxt(tmp_path / "points.tsv", values, delimiter="\t")
+    for file in ("points.npy", "points.tsv"):
+        data = table(root=str(tmp_path), file=file, label=label, test_share=0)
+        assert data.train_images.tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert data.train_labels.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "found", "names"),
+    [
+        (["-1", "1", "-1"], {}, [0, 1, 0], ("-1", "1")),
+        (["1.0", "2.0", "10"], {}, [0, 1, 2], ("1", "2", "10")),
+        (["b", "a", "b"], {"classes": ["b", "a"]}, [0, 1, 0], ("b", "a")),
+        (["2", "0", "1"], {"classes": 4}, [2, 0, 1], ("0", "1", "2", "3")),
+        (["5", "3", "5"], {"classes": [3, 5]}, [1, 0, 1], ("3", "5")),
+    ],
+)
+def test_labels_become_classes(
+    tmp_path: Path, labels: list[str], options: dict, found: list[int], names: tuple[str, ...]
+) -> None:
+    _write(tmp_path, "x,y\n" + "".join(f"1,{label}\n" for label in labels))
+    data = table(root=str(tmp_path), label="y", test_share=0, **options)
+    assert (data.train_labels.tolist(), data.class_names) == (found, names)
+    assert data.classes == len(names)
+
+
+def test_a_regression_has_float_labels(tmp_path: Path) -> None:
+    _write(tmp_path, "x,price\n1,2.5\n2,-3\n")
+    data = table(root=str(tmp_path), label="price", target="regression", test_share=0)
+    assert (data.target, data.classes, data.train_labels.tolist()) == ("regression", 1, [2.5, -3])
+    assert data.train(np.array([0]))[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("missing", "number"), [("mean", 4.0), ("median", 2.0), ("most_frequent", 1.0)]
+)
+def test_missing_values_are_those_of_the_training_rows(
+    tmp_path: Path, missing: str, number: float
+) -> None:
+    _write(tmp_path, "x;kind;y\n1;a;0\n1;b;1\n3;b;0\n11;;1\n;a;0\n")
+    _write(tmp_path, "x;kind;y\n;?;0\n1000;b;1\n1000;b;1\n", "test.csv")
+    data = table(root=str(tmp_path), test_file="test.csv", label="y", missing=missing)
+    assert data.train_images[:, 0].tolist() == [1, 1, 3, 11, number]
+    assert data.test_images[0].tolist() == [number, 1, 0]
+    assert data.train_images[3, 1:].tolist() == [1, 0]  # a and b are equally frequent
+
+
+def test_numbers_are_standardised_by_the_training_rows(tmp_path: Path) -> None:
+    _write(tmp_path, "x,same,y\n1,7,0\n3,7,1\n")
+    _write(tmp_path, "x,same,y\n5,8,1\n", "test.csv")
+    data = table(root=str(tmp_path), test_file="test.csv", label="y", standardise=True)
+    assert data.train_images.tolist() == [[-1, 0], [1, 0]]
+    assert data.test_images.tolist() == [[3, 1]]
+
+
+def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> None:
+    _write(tmp_path, "code,y\n01,0\n1,1\n01,0\n")
+    data = table(root=str(tmp_path), label="y", test_share=0, categories={"code": None})
+    assert data.train_images.tolist() == [[1, 0], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (None, {}, r"no table at .*points.csv; put the file there, or point data.root and data.f"),
+        ("", {}, "points.csv must have at least a line of names, got an empty file"),
+        ("a,b\n1,2\n3,x\n", {}, r"line 3, column 'b' of .*points.csv must be a number .*got 'x'"),
+        ("a,b\nx,2\n3,4\n", {}, r"line 2, column 'a' .*got 'x'; .*data.categories.a=null"),
+        ("a,b\n1,\n", {}, r"line 2, column 'b' .*must be given, got nothing; .*data.missing="),
+        ("a,b\n1,2\n\n3,NA\n", {}, r"line 4, column 'b' of .* must be given"),
+        ("a,b\n1,inf\n", {}, r"line 2, column 'b' .*finite float32, got 'inf'"),
+        ("a,b\n1,1e60\n", {}, r"line 2, column 'b' .*finite float32, got '1e60'"),
+        ("a,b\n1,2\n1,2,3\n", {}, r"line 3 of .* must have 2 cells like the first line, got 3"),
+        ("1,red\n2,blue\n", {}, r"line 1 of .* names of the columns .*'red' beside 1; add a line"),
+        ("a,a\n1,2\n", {}, r"names in line 1 of .* must differ, got 'a' 2 times"),
+        ("a,b\n1,2\n", {"label": "c"}, r"data.label must name a column .*one of a, b, got 'c'"),
+        ("a,b\n1,2\n", {"exclude": ["c"]}, r"data.exclude must name a column .*got 'c'"),
+        ("a,b\n1,2\n", {"categories": {"c": None}}, r"data.categories must name .*got 'c'"),
+        ("a,b\n1,\n2,1\n", {"label": "b"}, r"line 2, column 'b' .*the class of its row, got noth"),
+        ("a,b\n1,0.5\n2,1\n", {"label": "b"}, r"line 2, .*whole number .*'0.5'; .*=regression"),
+        ("a,b\n1,1\n2,1\n", {"label": "b"}, r"column 'b' .*at least two classes, got only '1'"),
+        ("a,b\n1,2\n", {"label": "b", "classes": 2}, r"line 2, .*one of the classes 0, 1, got '2'"),
+        ("a,b\n1,c\n", {"label": "b", "classes": ["d", "e"]}, r"one of the classes d, e, got 'c'"),
+        ("a,b\n1,2\n", {"classes": 2}, r"data.classes must be null unless data.label"),
+        ("a,b\n1,\n", {"label": "b", "target": "regression"}, r"must be a number to predict"),
+        ("a,b\n1,x\n", {"label": "b", "target": "regression"}, r"line 2, column 'b' .*got 'x'"),
+        ("a,b\n1,2\n", {"target": "regression"}, r"data.label must name the column to predict"),
+        ("a,b\n1,2\n", {"exclude": ["a", "b"]}, r"must have a column with features, got none"),
+        ("a,b\nx,2\n", {"categories": {"a": ["y"]}}, r"'a' .*one of data.categories.a, y, got 'x'"),
+        ("a,b\n1,2\n", {"test_file": "points.csv"}, r"data.test_file must be another table than"),
+        ("a,b\n1,2\n3,1\n", {"label": "b", "client": "b"}, r"data.client must be another column"),
+        ("a,b\n1,2\n", {"client": "c"}, r"data.client must name a column"),
+        ("a,b\n1,2\n,3\n", {"client": "a"}, r"line 3, .*the client of its row, got nothing"),
+        ("a,b\n,2\n,3\n", {"missing": "mean"}, r"at least one training row, .*data.exclude=.a."),
+        ('a,b\n1,"2\n', {}, r"points.csv must be a .csv file that can be read, got Error"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_line_and_column(
+    tmp_path: Path, text: str | None, options: dict, message: str
+) -> None:
+    if text is not None:
+        _write(tmp_path, text)
+    with pytest.raises(DataError, match=message):
+        table(root=str(tmp_path), **{"test_share": 0} | options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("points.npy", b"abc", r"points.npy must be a .npy file that can be read, got ValueErr"),
+        ("points.parquet", b"abc", r"points.parquet (must be a .parquet file|needs the package)"),
+        ("points.xls", b"abc", r"a table of data.file must end in .csv, .*points.xls; conv"),
+    ],
+)  # fmt: skip
+def test_a_damaged_or_unknown_file_is_named(
+    tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        table(root=str(tmp_path), file=name)
+
+
+def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    from pyarrow import csv, parquet
+
+    _patients(tmp_path)
+    parquet.write_table(csv.read_csv(tmp_path / "points.csv"), tmp_path / "points.parquet")
+    first, second = (
+        table(root=str(tmp_path), file=f"points.{ending}", label="sick", missing="mean")
+        for ending in ("csv", "parquet")
+    )
+    np.testing.assert_array_equal(first.train_images, second.train_images)
+    np.testing.assert_array_equal(first.test_labels, second.test_labels)
+    nothing = pyarrow.table({"a": [1.5, None], "b": ["x", "y"]})
+    parquet.write_table(nothing, tmp_path / "gap.parquet")
+    with pytest.raises(DataError, match=r"row 1, column 'a' of .*gap.parquet must be given"):
+        table(root=str(tmp_path), file="gap.parquet", label="b")
+
+
+def test_without_pyarrow_the_extra_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "points.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"install fl-app\[parquet\], or save the table as CSV"):
+        table(root=str(tmp_path), file="points.parquet")
+
+
+def test_a_column_names_the_clients(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    data = table(root=str(tmp_path), label="sick", client="hospital", test_share=0.3)
+    assert data.owners is not None
+    assert data.owners.names == ("h0", "h1", "h2", "h3")
+    people = by_column(data, clients=4, train_samples=5)
+    for client in range(4):
+        held = people.client(client)
+        assert (len(held.train_labels), len(held.test_labels)) == (5, 3)
+        ages = torch.cat([held.train_images, held.test_images])[:, 0].int() - 20
+        assert set((ages % 4).tolist()) == {client}
+    assert people.groups.tolist() == [-1] * 4
+    few = [by_column(data, clients=2, seed=seed).train for seed in range(6)]
+    assert len({tuple(map(len, each)) + tuple(each[0]) for each in few}) > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clients": 5}, r"must be at most 4, the clients of hospital .*\(h0, h1, h2, h3\), got 5"),
+        ({"clients": 2, "min_samples": 99}, r"at most 0, .*at least 99 training .*\(none\), got 2"),
+    ],
+)
+def test_more_clients_than_the_data_name_are_refused(
+    tmp_path: Path, options: dict, message: str
+) -> None:
+    _patients(tmp_path)
+    data = table(root=str(tmp_path), label="sick", client="hospital")
+    with pytest.raises(DataError, match=message):
+        by_column(data, **options)
+
+
+def test_data_without_clients_are_no_natural_partition(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    with pytest.raises(DataError, match=r"name the client of each row, got points; give data.cli"):
+        by_column(table(root=str(tmp_path), label="sick"), clients=2)
+
+
+def test_a_folder_with_one_file_per_client(tmp_path: Path) -> None:
+    _write(tmp_path, "x,y\n1,no\n2,yes\n3,no\n", "berlin.csv")
+    _write(tmp_path, "x,y\n7,yes\n8,no\n", "aachen.csv")
+    (tmp_path / "README.md").write_text("text")
+    data = client_files(root=str(tmp_path), label="y")
+    people = by_column(data, clients=2)
+    held = [people.client(client) for client in range(2)]
+    found = [sorted(torch.cat([h.train_images, h.test_images]).ravel().tolist()) for h in held]
+    assert found == [[7, 8], [1, 2, 3]]
+    assert [len(each.test_labels) for each in held] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({}, r"no tables at .*expected one file per client, ending in .csv"),
+        ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
+         r"b.csv must have the columns of .*a.csv, x, y, got x, z"),
+        ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y\n1,0\none,1\n"},
+         r"line 3, column 'x' of .*b.csv must be a number"),
+    ],
+)  # fmt: skip
+def test_files_of_clients_of_several_forms_are_refused(
+    tmp_path: Path, texts: dict[str, str], message: str
+) -> None:
+    for name, text in texts.items():
+        _write(tmp_path, text, name)
+    with pytest.raises(DataError, match=message):
+        client_files(root=str(tmp_path), label="y" if texts else None)
+
+
+def test_nodes_of_their_own_state_the_form_of_their_tables(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    open_, closed = (
+        table(root=str(tmp_path), label="sick", exclude=["hospital"], **given)
+        for given in (
+            {"standardise": True},
+            {"classes": ["no", "yes"], "categories": {"ward": ["a", "b", "c"]}},
+        )
+    )
+    rule = r"data.classes, data.standardise, data.categories.ward must be the same on all nodes"
+    with pytest.raises(ValueError, match=rule):
+        own(open_, clients=2)
+    assert own(closed, clients=2).clients == 2
+    _write(tmp_path, "age,ward,sick,hospital\n")  # the server's
+    names = table(
+        root=str(tmp_path), label="sick", exclude=["hospital"], classes=["no", "yes"],
+        categories={"ward": ["a", "b", "c"]},
+    )  # fmt: skip
+    assert (names.shape, names.classes) == (closed.shape, closed.classes)

@@ -1,0 +1,61 @@
+"""Data sets and networks as users write them, some with a mistake."""
+
+import numpy as np
+from torch import nn
+
+from fl_app.data.datasets import Dataset
+
+ROWS = np.zeros((40, 3), np.float32)
+HALVES = np.arange(40) % 2
+
+
+def rows(*, seed: int) -> Dataset:
+    """Return rows of a table."""
+    return Dataset("rows", 2, ROWS, HALVES, ROWS, HALVES)
+
+
+def signs(*, seed: int) -> Dataset:
+    """Return labels -1 and 1."""
+    return Dataset("signs", 2, ROWS, 2 * HALVES - 1, ROWS, 2 * HALVES - 1)
+
+
+def numbers(*, seed: int) -> Dataset:
+    """Return numbers to predict."""
+    return Dataset("numbers", 1, ROWS, HALVES / 3, ROWS, HALVES / 3, target="regression")
+
+
+def tokens(*, seed: int) -> Dataset:
+    """Return tokens of which the largest is 99."""
+    found = np.arange(120).reshape(40, 3) % 100
+    return Dataset("tokens", 2, found, HALVES, found, HALVES)
+
+
+def listed(*, values: list[float], seed: int) -> Dataset:
+    """Return rows with an option that is a list."""
+    assert values
+    return rows(seed=seed)
+
+
+def nothing(*, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return arrays in place of a data set."""
+    return ROWS, HALVES
+
+
+def linear(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a linear classifier."""
+    return nn.Linear(shape[0], classes)
+
+
+def wide(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network for other data."""
+    return nn.Linear(100, classes)
+
+
+def broken(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Fail."""
+    raise KeyError("width")
+
+
+def embedding(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return an embedding of 50 tokens."""
+    return nn.EmbeddingBag(50, classes)
