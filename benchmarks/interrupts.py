@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/interrupts.py --interrupts 67 --out interrupts.jsonl
 
-Two busy processes and parallel runs keep the machine loaded. Every tenth run gets a second signal.
+Busy processes and parallel runs keep the machine loaded. Every tenth run gets a second signal.
 Each run is a line of `--out`, from which a stopped benchmark continues. Linux only: remaining
 processes are found by their environment.
 """
@@ -31,7 +31,6 @@ from fl_app.records.checkpoint import CheckpointError, read
 from fl_app.records.summary import read_summary
 
 PAGE = REPO / "docs" / "results" / "interrupts.md"
-BUSY = 2
 MARK = "FL_APP_INTERRUPTED_RUN"
 """Environment variable that all processes of a run inherit."""
 HANGS_S = 300.0
@@ -157,7 +156,7 @@ def play(engine: str, number: int, top: Path) -> Found:
         if in_rounds:
             run.until(lambda: run.rounds() > 0)
         time.sleep(draw.uniform(0.0, ROUNDS_S if in_rounds else STARTS_S[engine]))
-        sent, rounds = time.monotonic(), run.rounds()
+        sent, rounds, load = time.monotonic(), run.rounds(), os.getloadavg()[0]
         name = draw.choice([signal.SIGINT, signal.SIGTERM])
         code = run.end(name, draw.uniform(0.3, 2.0) if twice else None)
         ended = time.monotonic()
@@ -167,7 +166,7 @@ def play(engine: str, number: int, top: Path) -> Found:
     return {
         "engine": engine, "number": number, "signal": name.name, "twice": twice,
         "after_s": sent - started, "rounds": rounds, "code": code, "ended_s": ended - sent,
-        "left": left, "folder": folder.exists(), "status": _status(folder),
+        "left": left, "load": load, "folder": folder.exists(), "status": _status(folder),
         "checkpoint": _checkpoint(folder), "told": run.log.read_text()[-1000:],
     }  # fmt: skip
 
@@ -206,8 +205,10 @@ def page(played: Sequence[Found], command: str) -> list[str]:
     """Return the page: how many runs of each engine ended as they should, and how fast."""
     lines = [
         "# Interrupts", "",
-        f"Written by `{command}`, on {machine()}, with {BUSY} busy",
-        f"processes and up to {max(each['beside'] for each in played)} of the runs at a time.",
+        f"Written by `{command}`, on {machine()}, with up to",
+        f"{max(each['beside'] for each in played)} of the runs at a time. When the signal came, the",
+        f"load average of the machine was {statistics.median(each['load'] for each in played):.1f}",
+        "in the middle (median).",
         "Real runs get SIGINT or SIGTERM at a random moment, half of them from the first moment",
         "at which the program runs, half of them while rounds are played. Each must end with exit",
         "code 130, with a summary where it has a folder, with a readable checkpoint of the last",
@@ -245,6 +246,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interrupts", type=int, default=67, help="of each engine")
     parser.add_argument("--beside", type=int, default=4, help="runs at a time")
+    parser.add_argument("--busy", type=int, default=2, help="busy processes beside them")
     parser.add_argument("--engines", nargs="+", choices=STARTS_S, default=list(STARTS_S))
     parser.add_argument("--out", type=Path, default=Path("interrupts.jsonl"))
     parser.add_argument("--no-page", action="store_true", help="print it alone")
@@ -254,13 +256,14 @@ def main() -> None:
     wanted = [(e, n) for n in range(options.interrupts) for e in options.engines]
     missing = [each for each in wanted if each not in done]
     with options.out.open("a") as file:
-        for found in _play_all(missing, options.beside):
+        for found in _play_all(missing, options.beside, options.busy):
             played.append(found)
             file.write(json.dumps(found) + "\n")
             file.flush()
             ended = f"ended after {found['ended_s']:.1f} s in round {found['rounds']}"
             print(f"{_name(found)}: {ended} {faults(found) or ''}", flush=True)
     words = f"benchmarks/interrupts.py --interrupts {options.interrupts} --beside {options.beside}"
+    words += f" --busy {options.busy}"
     lines = page(played, words)
     print("\n".join(lines))
     if not options.no_page:
@@ -268,10 +271,10 @@ def main() -> None:
     sys.exit(any(faults(each) for each in played))
 
 
-def _play_all(wanted: Sequence[tuple[str, int]], beside: int) -> Iterator[Found]:
+def _play_all(wanted: Sequence[tuple[str, int]], beside: int, load: int) -> Iterator[Found]:
     """Play all, so many at a time, and yield what was found as each ends."""
     folder = tempfile.TemporaryDirectory(prefix="fl-int-")
-    with busy(BUSY), folder as top, ThreadPoolExecutor(beside) as pool:
+    with busy(load), folder as top, ThreadPoolExecutor(beside) as pool:
         runs = [pool.submit(play, engine, number, Path(top)) for engine, number in wanted]
         for each in as_completed(runs):
             yield each.result() | {"beside": beside}
