@@ -203,12 +203,12 @@ def faults(found: Found) -> list[str]:
 
 def page(played: Sequence[Found], command: str) -> list[str]:
     """Return the page: how many runs of each engine ended as they should, and how fast."""
+    load = statistics.median(each["load"] for each in played)
     lines = [
         "# Interrupts", "",
         f"Written by `{command}`, on {machine()}, with up to",
-        f"{max(each['beside'] for each in played)} of the runs at a time. When the signal came, the",
-        f"load average of the machine was {statistics.median(each['load'] for each in played):.1f}",
-        "in the middle (median).",
+        f"{max(each['beside'] for each in played)} of the runs at a time. The median of the",
+        f"machine's load when a signal came was {load:.1f}.",
         "Real runs get SIGINT or SIGTERM at a random moment, half of them from the first moment",
         "at which the program runs, half of them while rounds are played. Each must end with exit",
         "code 130, with a summary where it has a folder, with a readable checkpoint of the last",
