@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fl_app.client.training import Settings, autocast, epoch_order
 
@@ -37,9 +38,12 @@ class BatchSchedule:
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether clients can share one computation: the network has no buffers and no dropout."""
-    drops = (nn.modules.dropout._DropoutNd, nn.RNNBase)
-    return not list(module.buffers()) and not any(isinstance(m, drops) for m in module.modules())
+    """Whether clients can share one computation: no buffers, no dropout, no batch normalisation.
+
+    Batch normalisation has no buffers if it tracks no statistics, and would mix in the padding.
+    """
+    apart = (nn.modules.dropout._DropoutNd, nn.RNNBase, _BatchNorm)
+    return not list(module.buffers()) and not any(isinstance(m, apart) for m in module.modules())
 
 
 def train_cohort(

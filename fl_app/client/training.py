@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fl_app.client.normalisation import batches, paired
+
 Precision = Literal["fp32", "bf16"]
 
 
@@ -74,10 +76,10 @@ def train(
     for _ in range(settings.epochs):
         total.zero_()
         order = epoch_order(len(labels), generator).to(labels.device)
-        for batch in torch.split(order, settings.batch_size):
+        for batch in batches(order, settings.batch_size, module):
             optimiser.zero_grad()
             with autocast(labels.device, settings.precision):
-                loss = functional.cross_entropy(module(images[batch]), labels[batch])
+                loss = functional.cross_entropy(scores(module, images[batch]), labels[batch])
             torch.autograd.backward(loss)
             if starts:
                 pull(parameters, starts, settings.proximal)
@@ -108,6 +110,13 @@ def pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) 
             parameter.grad.add_(parameter.detach() - start, alpha=proximal)
 
 
+def scores(module: nn.Module, inputs: Tensor) -> Tensor:
+    """Return what `module` answers for each sample of `inputs` (s, ...), also for a single one."""
+    with paired(module, inputs) as given:
+        answers: Tensor = module(given)
+    return answers[: len(inputs)]
+
+
 @torch.no_grad()
 def evaluate(
     module: nn.Module,
@@ -123,7 +132,7 @@ def evaluate(
     right = torch.zeros((), device=labels.device, dtype=torch.long)
     for x, y in zip(*(torch.split(part, batch_size) for part in (images, labels)), strict=True):
         with autocast(y.device, precision):
-            logits = module(x)
+            logits = scores(module, x)
         loss += functional.cross_entropy(logits.float(), y, reduction="sum")
         right += (logits.argmax(1) == y).sum()
     return Score(float(loss) / len(labels), int(right) / len(labels), len(labels))
