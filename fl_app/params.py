@@ -60,9 +60,12 @@ class FlatModule:
     Therefore loading or reading a model is a single copy. Kernels of convolutions are stored
     separately, in the memory format in which convolutions are fast, and so are tensors of another
     precision. `constants` maps the name of each other tensor to its value. Every `load` restores
-    it, so that scores do not depend on earlier training; threads may share the values. Raises
+    it, so that scores do not depend on earlier training; threads may share the values. `draws`
+    is whether training draws from global generators, as dropout does; None: not known yet. Raises
     ValueError for a module without trainable parameters, or with complex ones.
     """
+
+    draws: bool | None = None
 
     def __init__(
         self,

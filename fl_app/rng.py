@@ -53,3 +53,39 @@ def global_torch_seed(seed: int) -> Iterator[None]:
     with _global, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+@contextmanager
+def global_seeds(seed: int) -> Iterator["GlobalStates"]:
+    """Seed the global generators of torch and NumPy, for the layers of a network.
+
+    Yields their states at the start. The previous states are restored at the end, except on CUDA.
+    Only one thread at a time can be in this block or that of `global_torch_seed`. Python's
+    `random` is not included, because threads of libraries use it at any time.
+    """
+    with global_torch_seed(seed):
+        before = np.random.get_state()
+        np.random.seed(seed % 2**32)
+        try:
+            yield GlobalStates()
+        finally:
+            np.random.set_state(before)
+
+
+class GlobalStates:
+    """The states of the global generators when this object was made."""
+
+    def __init__(self) -> None:
+        self._states = _states()
+
+    def moved(self) -> bool:
+        """Whether any of the generators was used since."""
+        return _states() != self._states
+
+
+def _states() -> tuple[object, ...]:
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    tensors = [torch.random.get_rng_state(), *on_devices]
+    name, keys, *rest = np.random.get_state(legacy=True)
+    numbers = (name, np.asarray(keys).tobytes(), *rest)
+    return (*(each.numpy().tobytes() for each in tensors), numbers)

@@ -1,12 +1,15 @@
-"""Random generators for the noise and batches of a private client."""
+"""Random generators of a client: its batches, its noise, and what its network's layers draw."""
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from fl_app.rng import generator, torch_generator
+from fl_app.params import FlatModule
+from fl_app.rng import generator, global_seeds, torch_generator
 
 
 @dataclass(frozen=True)
@@ -33,3 +36,24 @@ class Draws:
             return torch.Generator().manual_seed(secrets.randbits(63))
         keys = {"round": self.server_round, "client": self.client_id}
         return torch_generator(self.seed, purpose=purpose, **keys)
+
+    def seed_of(self, purpose: str) -> int:
+        """Return a 63-bit seed for this purpose."""
+        return self.torch(purpose).initial_seed()
+
+
+@contextmanager
+def keyed_layers(flat: FlatModule, seed: int, *, trains: bool = True) -> Iterator[None]:
+    """Key what the network's layers draw in the block, such as dropout, by `seed`.
+
+    Layers draw from global generators, so that only one thread at a time can train a network that
+    draws. Whether it does is found in its first training, and stored in `flat.draws`; a network
+    that does not draw needs no turn from then on. A block that does not train finds nothing out.
+    """
+    if flat.draws is False:
+        yield
+        return
+    with global_seeds(seed) as states:
+        yield
+        if flat.draws is None and trains:
+            flat.draws = states.moved()

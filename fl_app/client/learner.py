@@ -23,7 +23,7 @@ class TrainingJob:
     """One client's training in one round: from `start` (d,) on its samples.
 
     `task` has further settings from the server by name; `noise` is the generator of DP-SGD's
-    noise.
+    noise; `layers_seed` seeds what the network's layers draw, such as dropout.
     """
 
     start: Vector
@@ -32,6 +32,7 @@ class TrainingJob:
     generator: torch.Generator
     task: Mapping[str, Any] = field(default_factory=dict)
     noise: torch.Generator | None = None
+    layers_seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from fl_app.client.attacks import Attack
-from fl_app.client.draws import Draws
+from fl_app.client.draws import Draws, keyed_layers
 from fl_app.client.learner import Learner, TrainingJob
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
-from fl_app.rng import generator, torch_generator
+from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
 
@@ -65,7 +67,10 @@ class LocalClient:
             images, labels = self.attack.poison(images, labels, draw)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
-        done = self.learner.train(TrainingJob(start, images, labels, batches, task or {}, hidden))
+        job = TrainingJob(
+            start, images, labels, batches, task or {}, hidden, draws.seed_of("layers")
+        )
+        done = self.learner.train(job)
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:
@@ -104,7 +109,7 @@ class LocalClient:
         """
         data = self.load(server_round)
         trial = self.attack.trial(data.test_images, data.test_labels)
-        return None if trial is None else self.learner.score(model, *trial).accuracy
+        return None if trial is None else self._score(model, *trial, server_round).accuracy
 
     def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
         """Return the index of the model (d,) with the least training loss, the first of equals."""
@@ -117,6 +122,13 @@ class LocalClient:
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""
         data = self.load(server_round)
-        if train_data or self.learner.scores_training_data:
-            return self.learner.score(model, data.train_images, data.train_labels)
-        return self.learner.score(model, data.test_images, data.test_labels)
+        trains = train_data or self.learner.scores_training_data
+        images = data.train_images if trains else data.test_images
+        labels = data.train_labels if trains else data.test_labels
+        return self._score(model, images, labels, server_round)
+
+    def _score(self, model: Vector, images: Tensor, labels: Tensor, server_round: int) -> Score:
+        """Return a score; a network that draws also in evaluation draws the same every time."""
+        seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
+        with keyed_layers(self.learner.flat, seed, trains=False):
+            return self.learner.score(model, images, labels)

@@ -134,8 +134,8 @@ def from_torchvision(
 ) -> nn.Module:
     """Return an untrained network of torchvision by name, for images with three channels.
 
-    It has no dropout, because dropout draws from torch's global generator and a run could not be
-    repeated. Raises ValueError for another number of channels.
+    It is built without dropout, so that clients train it in parallel. Raises ValueError for
+    another number of channels.
     """
     from torchvision import models
 

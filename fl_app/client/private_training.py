@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
+from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.training import Settings, pull, trainable
@@ -39,7 +40,8 @@ class PrivateLearner(SgdLearner):
 
     def train(self, job: TrainingJob) -> TrainingResult:
         """Train from `job.start`, each sample private."""
-        return train_privately(self.flat, self.settings, self.bounded(), job)
+        with keyed_layers(self.flat, job.layers_seed):
+            return train_privately(self.flat, self.settings, self.bounded(), job)
 
     def fused(self) -> Self:
         """Return this learner: each client of a cohort clips its own samples."""

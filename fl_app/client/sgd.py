@@ -1,6 +1,7 @@
 """Local training by SGD, alone or with the cohort that the client is called in."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from time import perf_counter
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.cohort_barrier import gathered, together
+from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.training import Score, Settings, evaluate, train
@@ -30,15 +32,35 @@ class SgdLearner(Learner):
         """Train from `job.start`, together with the cohort if this learner is fused."""
         if self.in_cohort and gathered():
             self.flat.layout.check(job.start)  # a wrong start must fail only this client
-            fused = partial(_fused, self.flat, self.settings)
-            result: TrainingResult = together(job, partial(as_fits, fused))
+            result: TrainingResult = together(job, self._cohort)
             return result
+        return self._single(job)
+
+    def _single(self, job: TrainingJob) -> TrainingResult:
         began = perf_counter()
         self.flat.load(job.start)
-        loss = train(
-            self.flat.module, job.images, job.labels, self.settings, generator=job.generator
-        )
+        with keyed_layers(self.flat, job.layers_seed):
+            loss = train(
+                self.flat.module, job.images, job.labels, self.settings, generator=job.generator
+            )
         return TrainingResult(self.flat.view(), loss, perf_counter() - began)
+
+    def _cohort(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
+        """Train a cohort as one computation; one after another if the network's layers draw.
+
+        One computation would draw once for all clients, so that no draw has the key of a client.
+        """
+        flat = self.flat
+        if not flat.draws:
+            states = [job.generator.get_state() for job in jobs]
+            fused = as_fits(partial(_fused, flat, self.settings), jobs)
+            if not flat.draws:
+                return fused
+            log.warning("clients train one by one: the network draws, as dropout does")
+            for job, state in zip(jobs, states, strict=True):
+                job.generator.set_state(state)
+        singles = (self._single(job) for job in jobs)
+        return [replace(each, model=each.model.copy()) for each in singles]
 
     def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
         """Return mean cross-entropy and accuracy of `model` (d,)."""
@@ -88,16 +110,24 @@ def as_fits(
 def _fused(
     flat: FlatModule, settings: Settings, jobs: Sequence[TrainingJob]
 ) -> list[TrainingResult]:
+    """Train the jobs as one computation; without results if it finds that the layers draw."""
     began = perf_counter()
     starts = torch.from_numpy(np.stack([job.start for job in jobs])).to(flat.flat.device)
-    models, losses = train_cohort(
-        flat.module,
-        starts,
-        [job.images for job in jobs],
-        [job.labels for job in jobs],
-        settings,
-        generators=[job.generator for job in jobs],
-    )
+    try:
+        with keyed_layers(flat, jobs[0].layers_seed):
+            models, losses = train_cohort(
+                flat.module,
+                starts,
+                [job.images for job in jobs],
+                [job.labels for job in jobs],
+                settings,
+                generators=[job.generator for job in jobs],
+            )
+    except RuntimeError as error:
+        if "randomness" not in str(error):  # of torch.func.vmap, which has no other type for it
+            raise
+        flat.draws = True
+        return []
     trained = models.cpu().numpy()
     each = (perf_counter() - began) / len(jobs)
     return [

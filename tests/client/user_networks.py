@@ -2,6 +2,7 @@
 
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -243,6 +244,38 @@ def drawn_by_numpy(shape: Shape, classes: int) -> nn.Module:
     table.offsets = torch.from_numpy(np.random.default_rng().standard_normal(HIDDEN))  # float64
     table.register_buffer("noise", torch.from_numpy(np.random.default_rng().integers(99, size=9)))
     return _dense(shape[1] * shape[2], classes, table)
+
+
+class Unplanned(nn.Module):
+    """A layer that draws in every way: dropout as a function, and by NumPy's global state."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        if not self.training:
+            return values
+        scale = 1 + 0.1 * float(np.random.rand())
+        return functional.dropout(values, 0.3, training=True) * scale
+
+
+class LayerDrop(nn.Module):
+    """A layer that NumPy's global state switches off now and then."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values if not self.training or np.random.rand() < 0.7 else 0.5 * values
+
+
+def dropout(shape: Shape, classes: int) -> nn.Module:
+    """Return a network with dropout."""
+    return _dense(prod(shape), classes, nn.ReLU(), nn.Dropout(0.5))
+
+
+def unplanned(shape: Shape, classes: int) -> nn.Module:
+    """Return a network that draws in every way and has no layer of dropout."""
+    return _dense(prod(shape), classes, nn.ReLU(), Unplanned())
+
+
+def layer_drop(shape: Shape, classes: int) -> nn.Module:
+    """Return a network in which NumPy's global state switches a layer off."""
+    return _dense(prod(shape), classes, nn.ReLU(), LayerDrop())
 
 
 class Idle(SgdLearner):
