@@ -1,7 +1,9 @@
 """Flower ClientApp: one client's properties, training and evaluation."""
 
+from collections.abc import Mapping
+
 import numpy as np
-from flwr.app import Context
+from flwr.app import Array, ArrayRecord, Context, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 from flwr.common import (
@@ -23,6 +25,23 @@ from fl_app.config import load_text_on_client
 from fl_app.params import from_bytes, to_bytes
 
 _OK = Status(Code.OK, "")
+_LOCAL = "local tensors"
+
+
+class ContextMemory:
+    """Stores what stays with a client in Flower's state of its node, as every engine does."""
+
+    def __init__(self, state: RecordDict) -> None:
+        self.state = state
+
+    def read(self) -> dict[str, np.ndarray]:
+        """Return what was written last; empty for a client that has not trained."""
+        stored = self.state.array_records.get(_LOCAL)
+        return {} if stored is None else {name: each.numpy() for name, each in stored.items()}
+
+    def write(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Replace what is stored."""
+        self.state[_LOCAL] = ArrayRecord({name: Array(each) for name, each in tensors.items()})
 
 
 class FederatedClient(Client):
@@ -83,7 +102,8 @@ def client_fn(context: Context) -> Client:
     root = context.node_config.get("data-root")
     client_id = int(context.node_config["partition-id"])
     data_root = None if root is None else str(root)
-    return FederatedClient(client_wiring.client(config, client_id, data_root))
+    memory = ContextMemory(context.state)
+    return FederatedClient(client_wiring.client(config, client_id, data_root, memory))
 
 
 app = ClientApp(client_fn)

@@ -12,7 +12,7 @@ import torch
 
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
-from fl_app.client.local import LocalClient
+from fl_app.client.local import LocalClient, Memory
 from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.config import Config
@@ -22,6 +22,7 @@ from fl_app.types import Vector, Vectors
 from fl_app.wiring import (
     dataset,
     device,
+    flat_network,
     network,
     plan_of,
     privacy,
@@ -39,8 +40,13 @@ _entries: dict[str, PrivateEntries] = {}
 _clients: OrderedDict[tuple[str, str | None, int, int], ClientData] = OrderedDict()
 
 
-def client(config: Config, client_id: int, data_root: str | None = None) -> LocalClient:
-    """Return one client that can train: data on the device, the model of this thread."""
+def client(
+    config: Config, client_id: int, data_root: str | None = None, memory: Memory | None = None
+) -> LocalClient:
+    """Return one client that can train: data on the device, the model of this thread.
+
+    `memory` has what stays with the client between rounds; without it, nothing stays.
+    """
     people = shared_population(config, data_root)
     learner = _thread_learner(config, people)
     built, liars = attack(config)
@@ -61,6 +67,7 @@ def client(config: Config, client_id: int, data_root: str | None = None) -> Loca
         privacy=guard,
         plan=plan,
         entries=entries,
+        memory=memory,
     )
 
 
@@ -75,7 +82,7 @@ def _private_entries(config: Config, people: Population) -> PrivateEntries:
             guard, shape = privacy(config), people.dataset.shape
             tried = network(config, people.dataset)
             guard.check(tried, config.client, shape, deployed=config.engine.name == "deployment")
-            entries = guard.entries(FlatModule(network(config, people.dataset)), shape)
+            entries = guard.entries(flat_network(config, network(config, people.dataset)), shape)
             _entries.clear()
             _entries[config.key] = entries
         return _entries[config.key]
@@ -169,7 +176,9 @@ def _with_constants(config: Config, module: torch.nn.Module) -> FlatModule:
     dropout, and so change the draws of a constructor. Before the first network no client trains.
     """
     with _parts_lock:
-        flat = FlatModule(module, device=device(config), constants=_constants.get(config.key))
+        flat = flat_network(
+            config, module, device=device(config), constants=_constants.get(config.key)
+        )
         if config.key not in _constants:
             _constants.clear()
             _constants[config.key] = flat.constants

@@ -1,6 +1,6 @@
 """Finds contradictions between the groups of a configuration by building each part once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fl_app.client.learner import Learner, learner_of
+from fl_app.client.normalisation import local_names
 from fl_app.client.privacy import Privacy
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
@@ -15,7 +16,7 @@ from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
 from fl_app.rng import global_torch_seed
-from fl_app.schema import Target
+from fl_app.schema import GraphConfig, RecordsConfig, Target
 from fl_app.wiring import dataset, seeded_network
 
 
@@ -52,7 +53,11 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         values[key] for key in ("network", "strategy", "records", "client")
     )
     module = _built(net, data, values["seed"])
-    _check_constants(FlatModule(module), lambda: seeded_network(net, data, values["seed"]))
+    local = local_names(module, client.batch_norm) if client is not None else ()
+    _check_local(local, records, values["graph"])
+    _check_constants(
+        FlatModule(module, local=local), lambda: seeded_network(net, data, values["seed"])
+    )
     learner = learner_of(module)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
     if method and wanted and learner.model_kind != wanted:
@@ -81,6 +86,22 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         raise ValueError(
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
             f"layers, but {net.path} has some; give client.cohort=auto"
+        )
+
+
+def _check_local(
+    local: Sequence[str], records: RecordsConfig | None, graph: GraphConfig | None
+) -> None:
+    """Raise ValueError for a test on the server of models of which a part is with the clients."""
+    tested = []
+    if local and records is not None and records.central_test:
+        tested.append("records.central_test must be false with client.batch_norm=local, got true")
+    if local and graph is not None and graph.benign == "root":
+        tested.append("graph.benign must be largest with client.batch_norm=local, got root")
+    if tested:
+        raise ValueError(
+            f"{'; '.join(tested)}: the server has no trained batch normalisation to test a model "
+            "with; remove it, or give client.batch_norm=average"
         )
 
 
@@ -141,7 +162,7 @@ def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:
     Server and clients each build it, and its constants are not sent, so they must be equal.
     """
     StateForm.of(first)
-    again = FlatModule(build()).constants if first.constants else {}
+    again = FlatModule(build(), local=first.local).constants if first.constants else {}
     for name, constant in first.constants.items():
         if not same(constant, again[name]):
             raise ValueError(

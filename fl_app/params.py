@@ -3,11 +3,12 @@
 The vector contains first the trainable parameters, then the float buffers (batch-norm
 statistics). The buffers are averaged like the rest, but similarities use only the trainable part.
 Everything else is constant during a run: frozen parameters, buffers of integers and booleans, and
-float buffers with infinite values (masks), which have no mean.
+float buffers with infinite values (masks), which have no mean. Tensors that stay with a client,
+such as local batch normalisation, are not sent either, but each client has its own values.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -61,8 +62,11 @@ class FlatModule:
     separately, in the memory format in which convolutions are fast, and so are tensors of another
     precision. `constants` maps the name of each other tensor to its value. Every `load` restores
     it, so that scores do not depend on earlier training; threads may share the values. `draws`
-    is whether training draws from global generators, as dropout does; None: not known yet. Raises
-    ValueError for a module without trainable parameters, or with complex ones.
+    is whether training draws from global generators, as dropout does; None: not known yet.
+
+    `local` names the tensors that stay with a client: `load` sets them to the constants, or to the
+    values in `own` if the client has some. Raises ValueError for a module without trainable
+    parameters to send, or with complex ones.
     """
 
     draws: bool | None = None
@@ -73,9 +77,11 @@ class FlatModule:
         *,
         device: torch.device | None = None,
         constants: Mapping[str, torch.Tensor] | None = None,
+        local: Collection[str] = (),
     ) -> None:
         self.module = module.to(device)
-        pieces, others = _divided(self.module)
+        self.local, self.own = frozenset(local), dict[str, np.ndarray]()
+        pieces, others = _divided(self.module, self.local)
         self.layout = Layout(
             tuple(pieces),
             tuple(tuple(tensor.shape) for tensor in pieces.values()),
@@ -129,9 +135,16 @@ class FlatModule:
             tensor.copy_(view)
         self._set_constants()
 
+    @torch.no_grad()
     def _set_constants(self) -> None:
         for name, tensor in self._constants.items():
-            tensor.copy_(self.constants[name])
+            own = self.own.get(name)
+            tensor.copy_(self.constants[name] if own is None else torch.from_numpy(own))
+
+    def local_state(self) -> dict[str, np.ndarray]:
+        """Return copies of the tensors that stay with the client, by name."""
+        self._settle()
+        return {name: self._constants[name].cpu().numpy().copy() for name in sorted(self.local)}
 
     def view(self) -> Vector:
         """Return the model as a vector (d,) that is valid until the next `load` or training."""
@@ -161,15 +174,18 @@ class FlatModule:
         return found
 
 
-def _divided(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the tensors that are sent, parameters first, and the constants."""
+def _divided(
+    module: nn.Module, local: Collection[str]
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return the tensors that are sent, parameters first, and all others."""
     pieces: dict[str, torch.Tensor] = {}
     constants: dict[str, torch.Tensor] = {}
     for name, parameter in module.named_parameters():
-        (pieces if parameter.requires_grad else constants)[name] = parameter
+        travels = parameter.requires_grad and name not in local
+        (pieces if travels else constants)[name] = parameter
     for name, buffer in module.named_buffers():
         travels = buffer.is_floating_point() and bool(buffer.isfinite().all())
-        (pieces if travels else constants)[name] = buffer
+        (pieces if travels and name not in local else constants)[name] = buffer
     return pieces, constants
 
 

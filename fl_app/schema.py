@@ -15,6 +15,7 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
+from fl_app.client.normalisation import Sharing
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
 from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
@@ -48,6 +49,7 @@ class ClientConfig:
     cached: PositiveInt
     cohort: Literal["auto", "fused", "single"]
     cohort_size: PositiveInt
+    batch_norm: Sharing
 
 
 @dataclass(frozen=True, kw_only=True)

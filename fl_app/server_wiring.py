@@ -26,6 +26,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.wiring import (
     device,
+    flat_network,
     initial_model,
     network,
     plan_of,
@@ -116,7 +117,7 @@ def server(config: Config) -> RoundLoop:
         snapshot_rounds=_snapshot_rounds(config),
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
-        form=StateForm.of(FlatModule(network(config, shared_population(config).dataset))),
+        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
     )
     method = strategy(config)
     if method.clusters_points:

@@ -6,6 +6,7 @@ the other parts, so that a client's process loads no server code.
 
 import json
 import threading
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from hydra.utils import get_object
 
+from fl_app.client.normalisation import local_names
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
@@ -93,10 +95,22 @@ def seeded_network(net: Target, data: Dataset, seed: int, number: int = 0) -> to
         return built
 
 
+def flat_network(
+    config: Config,
+    module: torch.nn.Module,
+    *,
+    device: torch.device | None = None,
+    constants: Mapping[str, torch.Tensor] | None = None,
+) -> FlatModule:
+    """Return a network of the run as a flat one, without what stays with each client."""
+    local = local_names(module, config.client.batch_norm)
+    return FlatModule(module, device=device, constants=constants, local=local)
+
+
 def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
     """Return the layout and the first global model (d,), or another by its number."""
     data = shared_population(config).dataset
-    flat = FlatModule(network(config, data, number))
+    flat = flat_network(config, network(config, data, number))
     return flat.layout, flat.vector()
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from fl_app.client.attacks import Attack
@@ -16,6 +17,16 @@ from fl_app.client.training import Score
 from fl_app.data.population import ClientData
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
+
+
+class Memory(Protocol):
+    """What stays with a client between rounds and never leaves it: tensors by name."""
+
+    def read(self) -> Mapping[str, np.ndarray]:
+        """Return what was written last; empty for a client that has not trained."""
+
+    def write(self, tensors: Mapping[str, np.ndarray]) -> None:
+        """Replace what is stored."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,8 @@ class LocalClient:
 
     `samples` counts its training data, which `load` brings, as they are in a round, when they
     are first needed: a client that is only asked who it is costs no memory. `plan` and `entries`
-    are for a client with a privacy: what its accountant and its updates go by.
+    are for a client with a privacy: what its accountant and its updates go by. `memory` is for a
+    network with tensors that stay with the client.
     """
 
     client_id: int
@@ -54,6 +66,7 @@ class LocalClient:
     colluders: Callable[[Vector, int], Vectors] | None = None
     plan: TrainingPlan | None = None
     entries: PrivateEntries | None = None
+    memory: Memory | None = None
 
     def fit(
         self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
@@ -70,7 +83,10 @@ class LocalClient:
         job = TrainingJob(
             start, images, labels, batches, task or {}, hidden, draws.seed_of("layers")
         )
+        self._recall()
         done = self.learner.train(job)
+        if self.memory is not None and self.learner.flat.local:
+            self.memory.write(self.learner.flat.local_state())
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:
@@ -102,6 +118,11 @@ class LocalClient:
             raise ValueError("colluders must be given for this attack, got None; use client_wiring")
         return self.colluders(start, server_round)
 
+    def _recall(self) -> None:
+        """Give the network, which clients share, what stays with this client."""
+        flat = self.learner.flat
+        flat.own = {} if self.memory is None or not flat.local else dict(self.memory.read())
+
     def attack_success(self, model: Vector, *, server_round: int) -> float | None:
         """Return the share of test images for which `model` (d,) answers as the attack wants.
 
@@ -129,6 +150,7 @@ class LocalClient:
 
     def _score(self, model: Vector, images: Tensor, labels: Tensor, server_round: int) -> Score:
         """Return a score; a network that draws also in evaluation draws the same every time."""
+        self._recall()
         seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
         with keyed_layers(self.learner.flat, seed, trains=False):
             return self.learner.score(model, images, labels)

@@ -1,11 +1,38 @@
-"""Batch normalisation with batches of one sample, for which torch raises an error."""
+"""Batch normalisation: batches of one sample, and layers that stay with the client."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+Sharing = Literal["average", "local"]
+"""Whether the server averages batch normalisation like the rest, or it stays with each client."""
+
+
+def local_names(module: nn.Module, sharing: Sharing) -> tuple[str, ...]:
+    """Return the names of the parameters and buffers of `module` that stay with each client.
+
+    With `local` these are all of batch normalisation (FedBN: Li et al., ICLR 2021, algorithm 1):
+    its scale and shift, and its running statistics. Raises ValueError if there are none.
+    """
+    if sharing == "average":
+        return ()
+    found = tuple(
+        f"{owner}.{leaf}" if owner else leaf
+        for owner, layer in module.named_modules()
+        if isinstance(layer, _BatchNorm)
+        for leaf in (*layer._parameters, *layer._buffers)
+        if getattr(layer, leaf) is not None
+    )
+    if not found:
+        raise ValueError(
+            "client.batch_norm must be average for a network without batch normalisation, got "
+            "local; remove it"
+        )
+    return found
 
 
 def batch_norms(module: nn.Module) -> list[_BatchNorm]:

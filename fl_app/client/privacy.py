@@ -22,6 +22,7 @@ from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release
 from fl_app.client.draws import Draws
 from fl_app.client.learner import learner_of
+from fl_app.client.normalisation import local_names
 from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
 from fl_app.client.training import Settings
 from fl_app.params import FlatModule
@@ -195,7 +196,8 @@ class LocalDp(Budgeted):
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Also raise ValueError for an unsuitable buffer, or a budget below one round's cost."""
         super().check(module, settings, shape, deployed=deployed)
-        self.entries(FlatModule(module), shape)
+        local = local_names(module, settings.batch_norm)
+        self.entries(FlatModule(module, local=local), shape)
         if self.noise_multiplier is None:
             return
         once = [accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_app.client.normalisation import batches, paired
+from fl_app.client.normalisation import Sharing, batches, paired
 
 Precision = Literal["fp32", "bf16"]
 
@@ -30,6 +30,8 @@ class Settings(Protocol):
     def proximal(self) -> float: ...
     @property
     def precision(self) -> Precision: ...
+    @property
+    def batch_norm(self) -> Sharing: ...
 
 
 @dataclass(frozen=True)

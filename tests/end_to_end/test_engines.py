@@ -126,3 +126,21 @@ def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(
     assert summary["rounds"] == read(folder / "checkpoint").round >= 2
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(folder) not in listed.stdout
+
+
+def test_batch_normalisation_stays_with_the_clients_of_every_engine(tmp_path: Path) -> None:
+    found = {}
+    for engine in ("inprocess", "simulation", "deployment"):
+        folder = tmp_path / engine
+        command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo", *SHORT]
+        command += ["network=mobilenet", "network.width=0.1", "client.batch_norm=local"]
+        command += ["client.epochs=1", "population.train_samples=60", "population.test_samples=60"]
+        command += [f"engine={engine}", f"hydra.run.dir={folder}"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
+        lines = (folder / "rounds.jsonl").read_text().splitlines()
+        found[engine] = [json.loads(line) for line in lines]
+    for engine in ("simulation", "deployment"):
+        for ours, theirs in zip(found["inprocess"], found[engine], strict=True):
+            assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
+        assert found[engine][-1]["accuracy"] == found["inprocess"][-1]["accuracy"]
