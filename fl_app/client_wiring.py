@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
+from logging import getLogger
 
 import numpy as np
 import torch
@@ -26,10 +27,12 @@ from fl_app.wiring import (
     network,
     plan_of,
     privacy,
+    recipe,
     schedule,
     shared_population,
 )
 
+log = getLogger(__name__)
 _lock = threading.Lock()
 _local = threading.local()
 _crew_lock = threading.Lock()
@@ -144,7 +147,18 @@ def _may_fuse(config: Config) -> bool:
     """Whether privacy, device and settings allow fused training; the network must allow it too."""
     if privacy(config).of_samples or config.client.cohort == "single":
         return False
-    return config.client.cohort == "fused" or device(config).type == "cuda"
+    if config.client.cohort != "fused" and device(config).type != "cuda":
+        return False
+    return not _unusual(config)
+
+
+@lru_cache(maxsize=2)
+def _unusual(config: Config) -> bool:
+    """Whether the recipe needs training one by one; said once in the log."""
+    reasons = recipe(config).unusual()
+    if reasons:
+        log.warning("clients train one by one, not as a cohort: %s", ", ".join(reasons))
+    return bool(reasons)
 
 
 def workers(config: Config) -> int:
@@ -163,6 +177,7 @@ def _thread_learner(config: Config, people: Population) -> Learner:
         module = network(config, people.dataset)
         build, flat = learner_of(module), _with_constants(config, module)
         learner = build(flat, config.client, classes=people.dataset.classes)
+        learner.recipe = recipe(config)
         _local.learner = learner.fused() if _may_fuse(config) else learner
         _local.key = config.key
     found: Learner = _local.learner

@@ -17,7 +17,7 @@ from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
 from fl_app.rng import global_torch_seed
 from fl_app.schema import GraphConfig, RecordsConfig, Target
-from fl_app.wiring import dataset, seeded_network
+from fl_app.wiring import client_recipe, dataset, seeded_network
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -28,15 +28,16 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     """
     groups = [values[key] for key in ("data", "population", "network")]
     engine, seed = values["engine"], values["seed"]
+    recipe = _complaint(_check_recipe, values)
     if seed is None or engine is None or engine.connection is not None:
-        return []
+        return recipe
     if not all(group is not None and group.sound for group in groups):
-        return []
+        return recipe
     data, people, _ = groups
     try:
         whole = dataset(data, seed)
     except ValueError as error:
-        return [str(error)]
+        return [*recipe, str(error)]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
@@ -44,7 +45,20 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     built = _complaint(_check_network, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
-    return list(dict.fromkeys(split + built + against + hidden + moving))
+    return list(dict.fromkeys(recipe + split + built + against + hidden + moving))
+
+
+def _check_recipe(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for an optimiser that cannot be built, or that DP-SGD cannot honour."""
+    client, given = values["client"], values["privacy"]
+    if client is None:
+        return
+    unusual = client_recipe(client).unusual()
+    if unusual and given is not None and given.resolve().of_samples:
+        raise ValueError(
+            f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
+            "them, or choose privacy=local_dp"
+        )
 
 
 def _check_network(values: Mapping[str, Any], data: Dataset) -> None:

@@ -127,7 +127,8 @@ def check(
         values[key] = _target(key, tree.get(key), found, built=built)
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
-    found += [] if on_client else cross_checks(values, _graph_defaults())
+    if not on_client:
+        found += cross_checks(values, {name: _defaults(name) for name in ("graph", "client")})
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -187,9 +188,9 @@ def _first_line(error: Exception) -> str:
 
 
 @cache
-def _graph_defaults() -> dict[str, Any]:
-    """Return the default settings of the graph."""
-    tree = OmegaConf.to_container(OmegaConf.load(CONF / "graph" / "default.yaml"))
+def _defaults(group: str) -> dict[str, Any]:
+    """Return the default settings of a group with fixed settings."""
+    tree = OmegaConf.to_container(OmegaConf.load(CONF / group / "default.yaml"))
     assert isinstance(tree, dict)
     return {str(name): value for name, value in tree.items()}
 

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fl_app.schema import EngineConfig, GraphConfig, Target
+from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
+
+SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
+"""Settings of the group `client` that the optimiser SGD has as arguments."""
 
 
-def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -> list[str]:
+def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return contradictions between the typed groups; a rule needs valid groups.
 
-    `graph_defaults` are the default settings of the graph in conf.
+    `defaults` are the default settings of the groups `graph` and `client` in conf.
     """
     found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
@@ -46,7 +49,22 @@ def cross_checks(values: Mapping[str, Any], graph_defaults: Mapping[str, Any]) -
             f"records.snapshot_rounds must be at most rounds={rounds}, "
             f"got {records.snapshot_rounds}; remove the later ones"
         )
-    return found + _without_effect(strategy, values["graph"], graph_defaults)
+    found += _unused_short_names(values["client"], defaults["client"])
+    return found + _without_effect(strategy, values["graph"], defaults["graph"])
+
+
+def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]) -> list[str]:
+    """Return a problem for each setting of SGD that the chosen optimiser does not use."""
+    if client is None:
+        return []
+    options = client.optimizer.options
+    return [
+        f"client.{name} is the {argument} of client/optimizer=sgd and has no effect with "
+        f"{client.optimizer.path} and {argument}={options.get(argument)}, got "
+        f"{getattr(client, name)}; give client.optimizer.{argument} alone"
+        for name, argument in SHORT_NAMES.items()
+        if getattr(client, name) not in (options.get(argument), defaults[name])
+    ]
 
 
 def _without_effect(

@@ -13,7 +13,14 @@ from typing import Annotated, Any, Literal
 import torch
 from hydra.utils import get_object
 from omegaconf import OmegaConf
-from pydantic import AfterValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+)
 
 from fl_app.client.normalisation import Sharing
 from fl_app.client.training import Precision
@@ -30,6 +37,42 @@ def _device(name: str) -> str:
     except RuntimeError as error:
         raise ValueError("auto, cpu, cuda or cuda:<number>") from error
     return name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A group with a target: the dotted path and the keyword-only options.
+
+    `sound` is False if a wrong option was removed; then it is used only in checks.
+    """
+
+    path: str
+    options: Mapping[str, Any]
+    sound: bool = True
+
+    def resolve(self) -> Callable[..., Any]:
+        """Return the class or function at the path."""
+        found: Callable[..., Any] = get_object(self.path)
+        return found
+
+
+def _nested(node: Any) -> Target:
+    """Return a node with a `_target_`, which names a class of another library, and its arguments.
+
+    Their values are checked by building it: see `recipe` in wiring.
+    """
+    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        raise ValueError("one class, by _target_, with its arguments")
+    try:
+        get_object(node["_target_"])
+    except Exception as error:  # the import of a user's module can raise anything
+        reason = str(error).replace("\n", " ")
+        raise ValueError(f"the path of a class that can be imported ({reason})") from error
+    options = {str(name): value for name, value in node.items() if name != "_target_"}
+    return Target(path=node["_target_"], options=options)
+
+
+Nested = Annotated[Target, BeforeValidator(_nested)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +93,9 @@ class ClientConfig:
     cohort: Literal["auto", "fused", "single"]
     cohort_size: PositiveInt
     batch_norm: Sharing
+    clip_norm: PositiveFloat | None
+    optimizer: Nested
+    scheduler: Nested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,23 +152,6 @@ class RecordsConfig:
     resume: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """A group with a target: the dotted path and the keyword-only options.
-
-    `sound` is False if a wrong option was removed; then it is used only in checks.
-    """
-
-    path: str
-    options: Mapping[str, Any]
-    sound: bool = True
-
-    def resolve(self) -> Callable[..., Any]:
-        """Return the class or function at the path."""
-        found: Callable[..., Any] = get_object(self.path)
-        return found
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Config:
     """The checked configuration of a run; compared by identity, so that results can be cached."""
@@ -171,5 +200,7 @@ FIXED = {
     "records": RecordsConfig,
 }
 TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking")
+NESTED = ("client/optimizer", "client/scheduler")
+"""Groups whose targets are classes of other libraries, with arguments of their own."""
 SERVER_TARGETS = ("strategy", "tracking")
 """Groups that only the server builds; their targets load libraries that clients do not need."""

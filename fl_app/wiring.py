@@ -7,7 +7,8 @@ the other parts, so that a client's process loads no server code.
 import json
 import threading
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import torch
 from hydra.utils import get_object
 
 from fl_app.client.normalisation import local_names
+from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.privacy import Privacy, TrainingPlan
+from fl_app.client.recipe import Recipe
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Schedule
 from fl_app.params import FlatModule, Layout
 from fl_app.rng import global_torch_seed, torch_seed
-from fl_app.schema import Target
+from fl_app.schema import ClientConfig, Target
 from fl_app.types import Vector
 
 _lock = threading.Lock()
@@ -119,6 +122,31 @@ def schedule(config: Config) -> Schedule:
     """Return who joins, leaves and drifts when (cached)."""
     clients = config.population.options["clients"]
     return Schedule(config.dynamics, clients, config.rounds, config.seed)
+
+
+@lru_cache(maxsize=2)
+def recipe(config: Config) -> Recipe:
+    """Return what clients train with, beside the settings of SGD (cached)."""
+    return client_recipe(config.client)
+
+
+def client_recipe(client: ClientConfig) -> Recipe:
+    """Return the recipe in the group `client`; raises ValueError for classes that do not fit."""
+    schedule = partial(client.scheduler.resolve(), **client.scheduler.options)
+    constant = Optimisation(client.optimizer.resolve(), client.optimizer.options)
+    scheduled = replace(constant, schedule=schedule)
+    for name, target, part in (
+        ("optimizer", client.optimizer, constant),
+        ("scheduler", client.scheduler, scheduled),
+    ):
+        try:
+            check(part)
+        except ValueError as error:
+            raise ValueError(
+                f"client.{name} must be a class of torch with arguments that it accepts, got "
+                f"{target.path} with {dict(target.options)}: {error}; use one of conf/client/{name}"
+            ) from error
+    return Recipe(scheduled, client.clip_norm)
 
 
 def device(config: Config) -> torch.device:

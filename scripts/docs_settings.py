@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from fl_app.config import CONF, NO_OPTION
 from fl_app.data.schedule import Dynamics
-from fl_app.schema import FIXED, TARGETS, TOP
+from fl_app.schema import FIXED, NESTED, TARGETS, TOP
 from fl_app.types import LARGEST
 
 OVER_ALL = ("defaults", "hydra")
@@ -25,7 +25,13 @@ BOUNDS = {
     "maximum": "at most {}",
     "exclusiveMaximum": "below {}",
 }
-NAMES = {"integer": "integer", "number": "number", "string": "text", "null": "null"}
+NAMES = {
+    "integer": "integer",
+    "number": "number",
+    "string": "text",
+    "null": "null",
+    "any": "see its class",
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ def _types(group: str, target: str | None) -> Mapping[str, Any]:
         return get_type_hints(FIXED[group], include_extras=True)
     if group == "population/dynamics":
         return get_type_hints(Dynamics, include_extras=True)
+    if group in NESTED and target is not None:
+        return dict.fromkeys(inspect.signature(get_object(target)).parameters, Any)
     if group not in TARGETS or target is None:
         raise ValueError(f"conf/{group} is no group of the schema; name it in fl_app/schema.py")
     found = inspect.signature(get_object(target)).parameters.values()

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from fl_app.config import CONF, choices, compose, option
 from fl_app.data.schedule import Dynamics
-from fl_app.schema import FIXED, TARGETS
+from fl_app.schema import FIXED, NESTED, TARGETS
 from fl_app.wiring import made
 
 OPTIONS = [(group, name) for group in TARGETS for name in choices(group)]
@@ -54,7 +54,7 @@ def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
 def test_every_target_of_conf_is_looked_at() -> None:
     files = [file for file in CONF.rglob("*.yaml") if "_target_:" in file.read_text("utf-8")]
     groups = {file.parent.relative_to(CONF).as_posix() for file in files}
-    assert groups == {*TARGETS, "."}
+    assert groups == {*TARGETS, *NESTED, "."}
 
 
 def test_an_option_is_made_with_its_settings_and_changes() -> None:

@@ -9,6 +9,7 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor, nn
 
+from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings
 from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
@@ -33,6 +34,7 @@ class TrainingJob:
     task: Mapping[str, Any] = field(default_factory=dict)
     noise: torch.Generator | None = None
     layers_seed: int = 0
+    server_round: int = 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,10 @@ class Learner(ABC):
 
     A network names its learner by a dotted path in the attribute `learner`; see `learner_of`.
     `model_kind` must be that of the strategy: the two agree on what the entries of a model mean.
+    `recipe` has what the configuration names as classes, such as the optimiser.
     """
+
+    recipe: Recipe = PLAIN
 
     model_kind: ClassVar[str] = "network"
     classifies: ClassVar[bool] = True

@@ -79,9 +79,15 @@ class LocalClient:
             draw = torch_generator(self.seed, purpose="poison", **keys)
             images, labels = self.attack.poison(images, labels, draw)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
-        batches, hidden = draws.torch("batches"), draws.torch("privacy noise")
         job = TrainingJob(
-            start, images, labels, batches, task or {}, hidden, draws.seed_of("layers")
+            start,
+            images,
+            labels,
+            draws.torch("batches"),
+            task or {},
+            draws.torch("privacy noise"),
+            draws.seed_of("layers"),
+            server_round,
         )
         self._recall()
         done = self.learner.train(job)

@@ -36,12 +36,13 @@ class PrivateLearner(SgdLearner):
 
     def __init__(self, learner: Learner, bounded: Callable[[], Bounded]) -> None:
         super().__init__(learner.flat, learner.settings, classes=learner.classes)
-        self.bounded = bounded
+        self.bounded, self.recipe = bounded, learner.recipe
 
     def train(self, job: TrainingJob) -> TrainingResult:
         """Train from `job.start`, each sample private."""
         with keyed_layers(self.flat, job.layers_seed):
-            return train_privately(self.flat, self.settings, self.bounded(), job)
+            settings = self.recipe.settings(self.settings, job.server_round)
+            return train_privately(self.flat, settings, self.bounded(), job)
 
     def fused(self) -> Self:
         """Return this learner: each client of a cohort clips its own samples."""

@@ -15,7 +15,7 @@ from fl_app.client.cohort_barrier import gathered, together
 from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
-from fl_app.client.training import Score, Settings, evaluate, train
+from fl_app.client.training import Score, Settings, evaluate, train, trainable
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
@@ -37,11 +37,17 @@ class SgdLearner(Learner):
         return self._single(job)
 
     def _single(self, job: TrainingJob) -> TrainingResult:
-        began = perf_counter()
+        began, module, now = perf_counter(), self.flat.module, job.server_round
         self.flat.load(job.start)
         with keyed_layers(self.flat, job.layers_seed):
             loss = train(
-                self.flat.module, job.images, job.labels, self.settings, generator=job.generator
+                module,
+                job.images,
+                job.labels,
+                self.recipe.settings(self.settings, now),
+                generator=job.generator,
+                optimiser=self.recipe.optimiser(trainable(module), now),
+                clip_norm=self.recipe.clip_norm,
             )
         return TrainingResult(self.flat.view(), loss, perf_counter() - began)
 
@@ -53,7 +59,8 @@ class SgdLearner(Learner):
         flat = self.flat
         if not flat.draws:
             states = [job.generator.get_state() for job in jobs]
-            fused = as_fits(partial(_fused, flat, self.settings), jobs)
+            settings = self.recipe.settings(self.settings, jobs[0].server_round)
+            fused = as_fits(partial(_fused, flat, settings), jobs)
             if not flat.draws:
                 return fused
             log.warning("clients train one by one: the network draws, as dropout does")
@@ -74,7 +81,7 @@ class SgdLearner(Learner):
 
     def fused(self) -> Self:
         """Return a learner on the same network that trains with its cohort, if it can."""
-        return self._in_cohort(self.fuses(self.flat.module))
+        return self._in_cohort(self.fuses(self.flat.module) and not self.recipe.unusual())
 
     def alone(self) -> Self:
         """Return a learner on the same network that trains without a cohort."""
@@ -82,6 +89,7 @@ class SgdLearner(Learner):
 
     def _in_cohort(self, in_cohort: bool) -> Self:
         made = type(self)(self.flat, self.settings, classes=self.classes)
+        made.recipe = self.recipe
         made.in_cohort = in_cohort
         return made
 

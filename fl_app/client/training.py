@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from fl_app.client.normalisation import Sharing, batches, paired
 
@@ -55,25 +56,22 @@ def train(
     settings: Settings,
     *,
     generator: torch.Generator,
+    optimiser: Optimizer | None = None,
+    clip_norm: float | None = None,
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
     `images` (s, C, H, W) and `labels` (s,) are on the module's device; `generator` (CPU)
     shuffles the samples in each epoch. With zero epochs nothing changes and the loss is 0.0.
-    Frozen parameters do not change, even with weight decay.
+    Frozen parameters do not change, even with weight decay. `optimiser` replaces SGD, and
+    `clip_norm` bounds the norm of each batch's gradient, without the proximal term.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
     module.train()
     parameters = trainable(module)
     starts = [p.detach().clone() for p in parameters] if settings.proximal else []
-    optimiser = torch.optim.SGD(
-        parameters,
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    optimiser = optimiser or _sgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
     for _ in range(settings.epochs):
         total.zero_()
@@ -83,11 +81,23 @@ def train(
             with autocast(labels.device, settings.precision):
                 loss = functional.cross_entropy(scores(module, images[batch]), labels[batch])
             torch.autograd.backward(loss)
+            if clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, clip_norm)
             if starts:
                 pull(parameters, starts, settings.proximal)
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
+
+
+def _sgd(parameters: list[nn.Parameter], settings: Settings) -> Optimizer:
+    return torch.optim.SGD(
+        parameters,
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

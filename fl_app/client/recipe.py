@@ -1,0 +1,55 @@
+"""What a client trains with, beside the settings of plain SGD."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from fl_app.client.optimisation import Optimisation
+from fl_app.client.training import Settings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of local training that the configuration names as classes.
+
+    Without any it is plain SGD: the settings alone say how to train, and a cohort can be fused.
+    `clip_norm` is the largest norm of the gradient of a batch.
+    """
+
+    optimisation: Optimisation | None = None
+    clip_norm: float | None = None
+
+    def unusual(self) -> list[str]:
+        """Return the settings because of which training is not plain SGD."""
+        found = []
+        if self.optimisation is not None and not self.optimisation.plain:
+            found.append("client.optimizer")
+        return found + ["client.clip_norm"] * (self.clip_norm is not None)
+
+    def settings(self, settings: Settings, server_round: int) -> Settings:
+        """Return the settings of SGD in a round, with the values of the optimiser."""
+        chosen = self.optimisation
+        if chosen is None or not chosen.plain:
+            return settings
+        now = chosen.at(server_round)
+        values = {
+            "learning_rate": now["lr"],
+            "momentum": now.get("momentum", 0.0),
+            "weight_decay": now.get("weight_decay", 0.0),
+        }
+        same = all(getattr(settings, name) == value for name, value in values.items())
+        changeable: Any = settings  # a dataclass; the protocol cannot say so
+        found: Settings = settings if same else replace(changeable, **values)
+        return found
+
+    def optimiser(self, parameters: Sequence[nn.Parameter], server_round: int) -> Optimizer | None:
+        """Return the optimiser in a round; None: SGD with the settings."""
+        chosen = self.optimisation
+        return None if chosen is None or chosen.plain else chosen.make(parameters, server_round)
+
+
+PLAIN = Recipe()
+"""SGD with the settings of the group `client`."""
