@@ -22,6 +22,7 @@ from flwr.common import (
 from fl_app import client_wiring
 from fl_app.client.local import LocalClient
 from fl_app.config import load_text_on_client
+from fl_app.ingress.evaluations import METRIC
 from fl_app.params import from_bytes, to_bytes
 
 _OK = Status(Code.OK, "")
@@ -84,10 +85,10 @@ class FederatedClient(Client):
         choice = score
         if ins.config["choose"]:
             choice = local.score(model, train_data=True, server_round=now)
-        metrics: dict[str, Scalar] = {
-            "accuracy": score.accuracy,
-            "choice_loss": choice.loss,
-        }
+        metrics: dict[str, Scalar] = {"choice_loss": choice.loss}
+        if score.accuracy is not None:
+            metrics["accuracy"] = score.accuracy
+        metrics |= {f"{METRIC}{name}": value for name, value in score.metrics.items()}
         if score.table is not None:
             metrics["table"] = np.ascontiguousarray(score.table, np.int64).tobytes()
         success = local.attack_success(model, server_round=now)

@@ -1,6 +1,7 @@
 """Finds contradictions between the groups of a configuration by building each part once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import nn
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.normalisation import local_names
 from fl_app.client.privacy import Privacy
+from fl_app.client.scoring import check_task
+from fl_app.client.task import Classification
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
@@ -17,7 +20,7 @@ from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
 from fl_app.rng import global_torch_seed
 from fl_app.schema import GraphConfig, RecordsConfig, Target
-from fl_app.wiring import client_recipe, dataset, seeded_network
+from fl_app.wiring import client_recipe, dataset, seeded_network, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -42,22 +45,50 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
     split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+    fitting = _complaint(_check_task, values, whole)
     built = _complaint(_check_network, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
-    return list(dict.fromkeys(recipe + split + built + against + hidden + moving))
+    return list(dict.fromkeys(recipe + fitting + split + built + against + hidden + moving))
 
 
 def _check_recipe(values: Mapping[str, Any]) -> None:
     """Raise ValueError for an optimiser that cannot be built, or that DP-SGD cannot honour."""
-    client, given = values["client"], values["privacy"]
-    if client is None:
+    client, given, wanted = values["client"], values["privacy"], values["task"]
+    if client is None or wanted is None or not wanted.sound:
         return
-    unusual = client_recipe(client).unusual()
+    unusual = replace(client_recipe(client), task=task(wanted)).unusual()
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(
             f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
             "them, or choose privacy=local_dp"
+        )
+
+
+def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for labels, a loss or metrics that do not fit the task or the network."""
+    given, net, graph = (values[key] for key in ("task", "network", "graph"))
+    if given is None or not given.sound:
+        return
+    wanted = task(given)
+    wanted.check(data.target)
+    if not isinstance(wanted, Classification):
+        _check_without_classes(given, graph, values["attack"])
+    if not wanted.plain or wanted.metrics:
+        check_task(wanted, seeded_network(net, data, values["seed"]), data)
+
+
+def _check_without_classes(given: Target, graph: GraphConfig | None, attack: Target | None) -> None:
+    """Raise ValueError for settings that need one class per sample."""
+    wrong = []
+    if graph is not None and graph.benign == "root":
+        wrong.append("graph.benign must be largest, got root")
+    if attack is not None and "target" in attack.options:
+        wrong.append(f"attack must be one without labels, got {attack.path}")
+    if wrong:
+        raise ValueError(
+            f"{'; '.join(wrong)}: with {given.path} a sample has not just one class; remove it, or "
+            "give task=classification"
         )
 
 

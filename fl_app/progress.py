@@ -145,6 +145,8 @@ def show_result(folder: Path, console: Console) -> None:
         before = accuracy["before_clustering"]
         gain = "" if before is None else f" (before clustering {before:.3f})"
         console.print(f"accuracy {accuracy['mean']:.3f} +- {accuracy['std']:.3f}{gain}")
+    for name, spread in summary["metrics"].items():
+        console.print(f"{name} {spread['mean']:.3f} +- {spread['std']:.3f}, over the clients")
     if found["ari"] is not None:
         console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
     console.print(f"results in {folder}", soft_wrap=True)

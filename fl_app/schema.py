@@ -166,6 +166,7 @@ class Config:
     attack: Target
     privacy: Target
     tracking: Target
+    task: Target
     dynamics: Dynamics
     client: ClientConfig
     engine: EngineConfig
@@ -199,7 +200,7 @@ FIXED = {
     "graph": GraphConfig,
     "records": RecordsConfig,
 }
-TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking")
+TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking", "task")
 NESTED = ("client/optimizer", "client/scheduler")
 """Groups whose targets are classes of other libraries, with arguments of their own."""
 SERVER_TARGETS = ("strategy", "tracking")

@@ -33,6 +33,7 @@ from fl_app.wiring import (
     privacy,
     schedule,
     shared_population,
+    task,
 )
 
 DRAWN = 5_000
@@ -42,6 +43,7 @@ DRAWN = 5_000
 def strategy(config: Config) -> CommunityStrategy:
     """Build the strategy with its context."""
     graph, (layout, initial) = config.graph, initial_model(config)
+    wanted = task(config.task)
     context = ServerContext(
         seed=config.seed,
         rounds=config.rounds,
@@ -63,6 +65,8 @@ def strategy(config: Config) -> CommunityStrategy:
             seed=config.seed,
         ),
         look_ahead_every=graph.look_ahead_every,
+        metrics=tuple(wanted.metrics),
+        has_accuracy=wanted.has_accuracy,
         benign=largest
         if graph.benign == "largest"
         else _central(config, most=graph.root_samples).benign,

@@ -19,6 +19,7 @@ from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.recipe import Recipe
+from fl_app.client.task import Task
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population
@@ -82,6 +83,7 @@ def population(config: Config, data_root: str | None = None) -> Population:
     """Split the data set among the clients."""
     build = config.population.resolve()
     data = dataset(config.data, config.seed, data_root)
+    task(config.task).check(data.target)
     made: Population = build(data, seed=config.seed, **config.population.options)
     return made
 
@@ -127,7 +129,13 @@ def schedule(config: Config) -> Schedule:
 @lru_cache(maxsize=2)
 def recipe(config: Config) -> Recipe:
     """Return what clients train with, beside the settings of SGD (cached)."""
-    return client_recipe(config.client)
+    return replace(client_recipe(config.client), task=task(config.task))
+
+
+def task(given: Target) -> Task:
+    """Return the task of a run."""
+    built: Task = given.resolve()(**given.options)
+    return built
 
 
 def client_recipe(client: ClientConfig) -> Recipe:
@@ -146,7 +154,7 @@ def client_recipe(client: ClientConfig) -> Recipe:
                 f"client.{name} must be a class of torch with arguments that it accepts, got "
                 f"{target.path} with {dict(target.options)}: {error}; use one of conf/client/{name}"
             ) from error
-    return Recipe(scheduled, client.clip_norm)
+    return Recipe(scheduled, clip_norm=client.clip_norm)
 
 
 def device(config: Config) -> torch.device:

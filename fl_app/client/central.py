@@ -31,6 +31,7 @@ class CentralTest:
         for model in models:
             self.model.load(model)
             score = evaluate(self.model.module, self.images, self.labels, precision=self.precision)
+            assert score.accuracy is not None
             found.append(score.accuracy)
         return found
 

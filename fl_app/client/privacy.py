@@ -6,7 +6,7 @@ fl_app.client.local_dp, and DP-SGD is in fl_app.client.private_training.
 
 Both kinds hide every entry of the model that a client changes: see fl_app.client.private_entries.
 Neither hides the values that a client sends in addition to its model: its mean training loss, its
-number of samples, its choice among several models, and its accuracy in an evaluation. A
+number of samples, its choice among several models, and its accuracy and metrics in an evaluation. A
 deployment in which these must be private must not read them.
 """
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.optim import Optimizer
 
 from fl_app.client.optimisation import Optimisation
+from fl_app.client.task import Loss, Task
 from fl_app.client.training import Settings
 
 
@@ -16,10 +18,12 @@ class Recipe:
     """The parts of local training that the configuration names as classes.
 
     Without any it is plain SGD: the settings alone say how to train, and a cohort can be fused.
-    `clip_norm` is the largest norm of the gradient of a batch.
+    `clip_norm` is the largest norm of the gradient of a batch; without a `task` it is
+    classification by cross-entropy.
     """
 
     optimisation: Optimisation | None = None
+    task: Task | None = None
     clip_norm: float | None = None
 
     def unusual(self) -> list[str]:
@@ -27,6 +31,8 @@ class Recipe:
         found = []
         if self.optimisation is not None and not self.optimisation.plain:
             found.append("client.optimizer")
+        if self.task is not None and not self.task.plain:
+            found.append("task.loss other than cross-entropy")
         return found + ["client.clip_norm"] * (self.clip_norm is not None)
 
     def settings(self, settings: Settings, server_round: int) -> Settings:
@@ -44,6 +50,12 @@ class Recipe:
         changeable: Any = settings  # a dataclass; the protocol cannot say so
         found: Settings = settings if same else replace(changeable, **values)
         return found
+
+    def loss_of(self, labels: Tensor, classes: int) -> Loss:
+        """Return the loss of a client with these labels."""
+        if self.task is None or self.task.plain:
+            return functional.cross_entropy
+        return self.task.loss_of(labels, classes)
 
     def optimiser(self, parameters: Sequence[nn.Parameter], server_round: int) -> Optimizer | None:
         """Return the optimiser in a round; None: SGD with the settings."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from time import perf_counter
-from typing import Self
+from typing import Self, get_args
 
 import numpy as np
 import torch
@@ -15,7 +15,9 @@ from fl_app.client.cohort_barrier import gathered, together
 from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.scoring import evaluate_task
 from fl_app.client.training import Score, Settings, evaluate, train, trainable
+from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
@@ -23,8 +25,9 @@ log = getLogger(__name__)
 
 
 class SgdLearner(Learner):
-    """Trains a network by mini-batch SGD and scores it by cross-entropy and accuracy."""
+    """Trains a network by mini-batches and scores it, by the task of the run."""
 
+    targets = get_args(LabelKind)
     sample_dp = True
     in_cohort = False
 
@@ -48,6 +51,7 @@ class SgdLearner(Learner):
                 generator=job.generator,
                 optimiser=self.recipe.optimiser(trainable(module), now),
                 clip_norm=self.recipe.clip_norm,
+                loss_of=self.recipe.loss_of(job.labels, self.classes),
             )
         return TrainingResult(self.flat.view(), loss, perf_counter() - began)
 
@@ -70,9 +74,14 @@ class SgdLearner(Learner):
         return [replace(each, model=each.model.copy()) for each in singles]
 
     def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
-        """Return mean cross-entropy and accuracy of `model` (d,)."""
+        """Return the loss, accuracy and metrics of `model` (d,) for the task."""
         self.flat.load(model)
-        return evaluate(self.flat.module, images, labels, precision=self.settings.precision)
+        task, precision = self.recipe.task, self.settings.precision
+        if task is None or (task.plain and not task.metrics):
+            return evaluate(self.flat.module, images, labels, precision=precision)
+        return evaluate_task(
+            self.flat.module, images, labels, task, classes=self.classes, precision=precision
+        )
 
     @classmethod
     def fuses(cls, module: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """Local training and evaluation of one model on one client's tensors."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -37,16 +38,18 @@ class Settings(Protocol):
 
 @dataclass(frozen=True)
 class Score:
-    """Mean cross-entropy and accuracy in [0, 1] over `samples` samples.
+    """Mean loss and accuracy in [0, 1] over `samples` samples; `metrics` by name.
 
-    For centroids: mean squared distance, accuracy, and `table` (k, c), the number of points of
-    each class nearest to each centroid.
+    The accuracy is None for a task in which an answer is not right or wrong. For centroids: mean
+    squared distance, accuracy, and `table` (k, c), the number of points of each class nearest to
+    each centroid.
     """
 
     loss: float
-    accuracy: float
+    accuracy: float | None
     samples: int
     table: np.ndarray | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 def train(
@@ -58,13 +61,15 @@ def train(
     generator: torch.Generator,
     optimiser: Optimizer | None = None,
     clip_norm: float | None = None,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
     `images` (s, C, H, W) and `labels` (s,) are on the module's device; `generator` (CPU)
     shuffles the samples in each epoch. With zero epochs nothing changes and the loss is 0.0.
-    Frozen parameters do not change, even with weight decay. `optimiser` replaces SGD, and
-    `clip_norm` bounds the norm of each batch's gradient, without the proximal term.
+    Frozen parameters do not change, even with weight decay. `optimiser` replaces SGD,
+    `loss_of` the cross-entropy, and `clip_norm` bounds the norm of each batch's gradient, without
+    the proximal term.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
@@ -79,7 +84,7 @@ def train(
         for batch in batches(order, settings.batch_size, module):
             optimiser.zero_grad()
             with autocast(labels.device, settings.precision):
-                loss = functional.cross_entropy(scores(module, images[batch]), labels[batch])
+                loss = loss_of(scores(module, images[batch]), labels[batch])
             torch.autograd.backward(loss)
             if clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, clip_norm)

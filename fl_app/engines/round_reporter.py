@@ -73,6 +73,7 @@ class RoundReporter:
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
             "odd_updates": {str(client): size for client, size in outcome.odd_updates.items()},
             "accuracy": _spread(scores.accuracy) if scores.accuracy else None,
+            "metrics": _metrics(scores.measured),
             "global_accuracy": _mean(scores.global_accuracy),
             "central": self._central(outcome) if scores.accuracy else None,
             "communities": self._describe(view, server_round) if view else None,
@@ -171,6 +172,12 @@ def sent(
 
 def _mean(values: Mapping[int, float]) -> float | None:
     return float(np.mean(list(values.values()))) if values else None
+
+
+def _metrics(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | None:
+    """Return the spread of each metric over the clients that have a value; None: no metric."""
+    found = {name: _spread(values) for name, values in measured.items() if values}
+    return found or None
 
 
 def _spread(accuracy: Mapping[int, float]) -> dict[str, Any]:

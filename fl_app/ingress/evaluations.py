@@ -1,6 +1,6 @@
 """Reads the reply of a client that evaluated a model."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,35 +13,44 @@ from fl_app.ingress.rejection import RejectionError, shown
 
 @dataclass(frozen=True)
 class EvaluationQuestion:
-    """The asked client, the community of the model, and the samples of its introduction."""
+    """The asked client, the community of the model, and the samples of its introduction.
+
+    `metrics` are the names of the task's metrics; `has_accuracy`: whether it has an accuracy.
+    """
 
     client_id: int
     community: int
     samples: int
+    metrics: Collection[str] = ()
+    has_accuracy: bool = True
 
 
 ATTACK_SUCCESS = "attack_success"
+METRIC = "metric."
+"""Prefix of the names of the task's metrics in a reply."""
 
 
 @dataclass(frozen=True)
 class EvaluationAnswer:
     """A validated score; client and community are those of the question.
 
-    `accuracy` in [0, 1]; `choice_loss` is the loss for the choice of a model; `attack_success`
-    in [0, 1], if an attack is tested; `samples` is the number of evaluated
+    `accuracy` in [0, 1], None for a task without it; `metrics` of the task by name, without those
+    that are undefined on the client's samples; `choice_loss` is the loss for the choice of a model;
+    `attack_success` in [0, 1], if an attack is tested; `samples` is the number of evaluated
     samples and `introduced` that of training samples, both as the client reports them; `table` is
     the packed contingency table of a client with points.
     """
 
     client_id: int
     community: int
-    accuracy: float
+    accuracy: float | None
     choice_loss: float
     loss: float
     samples: int
     introduced: int
     attack_success: float | None
     table: bytes | None
+    metrics: Mapping[str, float]
 
 
 def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
@@ -57,11 +66,23 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
     return EvaluationAnswer(
         client_id=question.client_id,
         community=question.community,
-        accuracy=number(metrics, "accuracy", 0, 1),
+        accuracy=number(metrics, "accuracy", 0, 1) if question.has_accuracy else None,
         choice_loss=number(metrics, "choice_loss"),
         loss=number(given, "loss"),
         samples=integer(given, "num_examples", 0, MOST_SAMPLES),
         introduced=question.samples,
         attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,
         table=table,
+        metrics=_of_task(metrics, question.metrics),
     )
+
+
+def _of_task(given: Mapping[str, Any], names: Collection[str]) -> Mapping[str, float]:
+    """Return the task's metrics in a reply; raises RejectionError for an unknown or wrong one."""
+    unknown = sorted(
+        name for name in given if name.startswith(METRIC) and name[len(METRIC) :] not in names
+    )
+    if unknown:
+        raise RejectionError(shown(unknown[0]), "a metric of the task", shown(given[unknown[0]]))
+    found = {name: f"{METRIC}{name}" for name in names}
+    return {name: number(given, field) for name, field in found.items() if field in given}

@@ -21,6 +21,7 @@ FIELDS = (
     "train_loss",
     "step",
     "accuracy",
+    "metrics",
     "global_accuracy",
     "central",
     "communities",

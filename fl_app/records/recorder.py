@@ -180,10 +180,18 @@ def summarise(
             "removed": list(removed),
         },
         accuracy=_accuracy(rounds),
+        metrics=last_metrics(rounds),
         communities=_communities(rounds, assignment),
         time=_time(rounds),
     )
     write_summary(folder, summary)
+
+
+def last_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return mean and deviation of the last measurement of each metric of the task."""
+    measured = (r["metrics"] for r in reversed(rounds) if r.get("metrics"))
+    last: Mapping[str, Any] = next(measured, {})
+    return {name: {"mean": each["mean"], "std": each["std"]} for name, each in last.items()}
 
 
 def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -31,12 +31,14 @@ def build_summary(
     rounds: int,
     clients: Section,
     accuracy: Section | None,
+    metrics: Mapping[str, Section] | None = None,
     communities: Section | None,
     time: Section,
 ) -> dict[str, Any]:
     """Return the summary of a run, including the versions and the commit of the code.
 
-    If a section is None, all of its fields become None, so that
+    `metrics` has the mean and the deviation over the clients of each metric of the task, by name;
+    empty if the task has none. If a section is None, all of its fields become None, so that
     `summary["communities"]["count"]` always exists. NaN becomes None too.
 
     Raises ValueError for an unknown status, and for a section with missing or unknown fields.
@@ -51,7 +53,11 @@ def build_summary(
         "seed": seed,
         "rounds": rounds,
     }
-    sections = {name: _section(name, section) for name, section in given.items()}
+    sections: dict[str, Any] = {}
+    for name, section in given.items():
+        sections[name] = _section(name, section)
+        if name == "accuracy":
+            sections["metrics"] = dict(metrics or {})
     tail = {"versions": versions(), "git": git_commit()}
     summary: dict[str, Any] = plain(head | sections | tail)
     return summary

@@ -70,7 +70,9 @@ class CommunityStrategy(Strategy, ABC):
             screens_direction=self.screens_direction,
         )
         self.aggregator = CommunityAggregator(rule)
-        self.evaluation = ModelEvaluation(self.rejections)
+        self.evaluation = ModelEvaluation(
+            self.rejections, metrics=context.metrics, has_accuracy=context.has_accuracy
+        )
         self._viewed: tuple[int, View | None] | None = None
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The evaluation of models by the clients: requests and scores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,8 @@ class Scores:
     """Of the global model."""
     attack_success: dict[int, float] = field(default_factory=dict)
     """How often the model answered as the attack wants it to."""
+    measured: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Each metric of the task by name, of the model that the client uses, where it has a value."""
     assigned: dict[int, int] = field(default_factory=dict)
     """The row of the model that a client chose, if it had a choice."""
     answers: list[EvaluationAnswer] = field(default_factory=list)
@@ -53,7 +55,9 @@ class Scores:
     def remove(self, client_id: int) -> None:
         """Remove all answers of a client."""
         self.answers = [each for each in self.answers if each.client_id != client_id]
-        for by_client in (self.accuracy, self.global_accuracy, self.attack_success, self.assigned):
+        self.assigned.pop(client_id, None)
+        scores = self.accuracy, self.global_accuracy, self.attack_success, *self.measured.values()
+        for by_client in scores:
             by_client.pop(client_id, None)
 
 
@@ -63,7 +67,10 @@ class ModelEvaluation:
     `check` may raise ValueError for an answer that the method cannot use.
     """
 
-    def __init__(self, rejections: Rejections) -> None:
+    def __init__(
+        self, rejections: Rejections, *, metrics: Collection[str] = (), has_accuracy: bool = True
+    ) -> None:
+        self._metrics, self._has_accuracy = metrics, has_accuracy
         self.scores = Scores()
         self.check: Check = lambda answer: None
         self._rejections = rejections
@@ -96,7 +103,9 @@ class ModelEvaluation:
             if choose:
                 self._choosing.add(client_id)
             for row in (*rows, GLOBAL) if global_model is not None else rows:
-                question = EvaluationQuestion(client_id, row, known.samples(client_id))
+                question = EvaluationQuestion(
+                    client_id, row, known.samples(client_id), self._metrics, self._has_accuracy
+                )
                 self._asked[proxy.cid, row] = question
                 ins = _instruction(encoded[row], server_round, row, choose and row != GLOBAL)
                 instructions.append((proxy, ins))
@@ -130,17 +139,25 @@ class ModelEvaluation:
     def _scores(self, answers: list[EvaluationAnswer]) -> Scores:
         """Return the scores; each client uses its model with the least training loss."""
         best: dict[int, EvaluationAnswer] = {}
-        of_global = {e.client_id: e.accuracy for e in answers if e.community == GLOBAL}
+        of_global = {
+            each.client_id: each.accuracy
+            for each in answers
+            if each.community == GLOBAL and each.accuracy is not None
+        }
         for each in sorted(answers, key=_by_client_and_loss):
             if each.community != GLOBAL:
                 best.setdefault(each.client_id, each)
         return Scores(
-            accuracy={client: each.accuracy for client, each in best.items()},
+            accuracy={c: each.accuracy for c, each in best.items() if each.accuracy is not None},
             global_accuracy=dict(sorted(of_global.items())),
             attack_success={
                 c: each.attack_success
                 for c, each in best.items()
                 if each.attack_success is not None
+            },
+            measured={
+                name: {c: each.metrics[name] for c, each in best.items() if name in each.metrics}
+                for name in self._metrics
             },
             assigned={c: best[c].community for c in best if c in self._choosing},
             answers=answers,

@@ -48,6 +48,10 @@ class ServerContext:
     vector_backend: Callable[..., VectorBackend] = in_memory
     """Creates an empty backend for vectors (length,); `whole`: the vectors themselves are read."""
     look_ahead_every: int
+    metrics: tuple[str, ...] = ()
+    """Names of the metrics of the task, which clients report with their scores."""
+    has_accuracy: bool = True
+    """Whether the task has an accuracy."""
     benign: Callable[[Vectors, Labels], set[int]]
     """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None = None

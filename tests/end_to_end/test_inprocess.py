@@ -83,7 +83,7 @@ def test_a_run_leaves_what_the_design_promises(whole: Path) -> None:
     assert {"figures", "snapshots", "report.html"} <= names
     summary = _summary(whole)
     assert set(summary) == {
-        "status", "strategy", "engine", "seed", "rounds", "clients", "accuracy",
+        "status", "strategy", "engine", "seed", "rounds", "clients", "accuracy", "metrics",
         "communities", "time", "versions", "git",
     }  # fmt: skip
     assert set(summary["communities"]) == {

@@ -78,8 +78,8 @@ def is_fit(reply: object, *, size: int, rows: int, samples: int) -> bool:
     return _holds(rule)
 
 
-def is_score(reply: object) -> bool:
-    """Whether a reply to an evaluation is valid."""
+def is_score(reply: object, metrics_of_task: Sequence[str] = ()) -> bool:
+    """Whether a reply to an evaluation is valid, for a task with these metrics."""
 
     def rule() -> bool:
         assert isinstance(reply, EvaluateRes)
@@ -93,6 +93,11 @@ def is_score(reply: object) -> bool:
             and whole(reply.num_examples, 0, MOST)
             and ("attack_success" not in metrics or real(metrics["attack_success"], 0, 1))
             and (metrics.get("table") is None or type(metrics["table"]) is bytes)
+            and all(
+                name.removeprefix("metric.") in metrics_of_task and real(value)
+                for name, value in metrics.items()
+                if name.startswith("metric.")
+            )
         )
 
     return _holds(rule)

@@ -16,7 +16,7 @@ from lies import lie_of_evaluation
 from fl_app.ingress.evaluations import EvaluationQuestion, read_evaluation
 from fl_app.ingress.rejection import RejectionError
 
-QUESTION = EvaluationQuestion(client_id=4, community=2, samples=30)
+QUESTION = EvaluationQuestion(client_id=4, community=2, samples=30, metrics=("f1", "auc"))
 
 
 def _honest(**changes: object) -> EvaluateRes:
@@ -25,6 +25,7 @@ def _honest(**changes: object) -> EvaluateRes:
         "choice_loss": 1.0,
         "attack_success": 0.1,
         "table": b"\x01" + bytes(15),
+        "metric.f1": 0.25,
     }
     return EvaluateRes(Status(Code.OK, ""), 0.5, 30, metrics | {"community": 2} | changes)
 
@@ -33,7 +34,7 @@ def _honest(**changes: object) -> EvaluateRes:
 @given(draw=st.randoms(use_true_random=False))
 def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random) -> None:
     _, told = lie_of_evaluation(draw, _honest())
-    valid = rules.is_score(told)
+    valid = rules.is_score(told, ("f1", "auc"))
     answer, _ = rules.answered(read_evaluation, told, QUESTION)
     assert (answer is not None) == valid
     if not valid:
@@ -51,3 +52,27 @@ def test_client_and_community_are_those_of_the_question(claimed: object) -> None
 def test_an_accuracy_that_is_none_is_named(accuracy: object) -> None:
     with pytest.raises(RejectionError, match=r"accuracy must be a number in 0\.\.1, got"):
         read_evaluation(_honest(accuracy=accuracy), QUESTION)
+
+
+@pytest.mark.parametrize("f1", [float("nan"), float("inf"), True, "0.5", 1e31, None])
+def test_a_metric_that_is_no_finite_number_is_named(f1: object) -> None:
+    with pytest.raises(RejectionError, match=r"metric\.f1 must be a number in .*, got"):
+        read_evaluation(_honest(**{"metric.f1": f1}), QUESTION)
+
+
+def test_a_metric_that_nobody_asked_for_is_named() -> None:
+    with pytest.raises(RejectionError, match=r"'metric\.mae' must be a metric of the task, got 1"):
+        read_evaluation(_honest(**{"metric.mae": 1.0}), QUESTION)
+
+
+def test_a_metric_without_value_is_absent() -> None:
+    assert read_evaluation(_honest(), QUESTION).metrics == {"f1": 0.25}
+
+
+def test_a_task_without_accuracy_has_none() -> None:
+    question = EvaluationQuestion(4, 2, 30, has_accuracy=False, metrics=("f1",))
+    reply = _honest()
+    del reply.metrics["accuracy"]
+    assert read_evaluation(reply, question).accuracy is None
+    with pytest.raises(RejectionError, match="accuracy must be present"):
+        read_evaluation(reply, QUESTION)

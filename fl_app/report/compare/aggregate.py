@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fl_app.report.compare.jobs import Job
-from fl_app.report.compare.measures import MEASURES
+from fl_app.report.compare.measures import MEASURES, known
 
 METHOD = ("strategy", "graph")
 """Config groups whose keys define the method; all other keys define the setting."""
@@ -96,7 +96,8 @@ def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> 
     """
     if not jobs:
         raise ValueError("no completed run to compare; name folders of runs that have ended")
-    usual = [name for name, measure in MEASURES.items() if not measure.asked]
+    names = known(name for job in jobs for name in job.measured)
+    usual = [name for name in names if not MEASURES[name].asked]
     keys, asked = varied(jobs), usual if measures is None else measures
     method = tuple(key for key in keys if key.startswith(METHOD))
     groups: dict[tuple[str, ...], list[Job]] = {}
@@ -108,16 +109,16 @@ def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> 
         setting=tuple(key for key in keys if key not in method) if method else (),
         common={k: v for k, v in jobs[0].overrides.items() if k not in keys},
         seeds=tuple(sorted({job.seed for job in jobs}, key=int)),
-        measures=tuple(m for m in asked if any(job.measured[m] is not None for job in jobs)),
+        measures=tuple(m for m in asked if any(job.measured.get(m) is not None for job in jobs)),
         rows=tuple(Row(values, tuple(group), _cells(group)) for values, group in groups.items()),
     )
 
 
 def _cells(jobs: Sequence[Job]) -> dict[str, Spread]:
     cells = {}
-    for measure in MEASURES:
-        known = [value for job in jobs if (value := job.measured[measure]) is not None]
-        if known:
-            spread = float(np.std(known))
-            cells[measure] = Spread(float(np.mean(known)), spread, len(known), len(jobs))
+    for measure in known(name for job in jobs for name in job.measured):
+        values = [value for job in jobs if (value := job.measured.get(measure)) is not None]
+        if values:
+            spread = float(np.std(values))
+            cells[measure] = Spread(float(np.mean(values)), spread, len(values), len(jobs))
     return cells

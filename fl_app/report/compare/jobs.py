@@ -30,7 +30,7 @@ class Job:
     """One completed run.
 
     overrides: the compared ones; they always contain the strategy.
-    measured: one value for each of MEASURES, None if there is none.
+    measured: one value for each of MEASURES, None if there is none, and the task's metrics.
     courses: for each of COURSES, the value of each round that has one.
     """
 

@@ -1,6 +1,6 @@
 """The measures of a run, from its summary and its rounds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,7 +25,20 @@ class Measure:
     asked: bool = False
 
 
-MEASURES: Mapping[str, Measure] = {
+METRIC = "metric."
+"""Prefix of the names of a task's metrics, which each run names itself."""
+
+
+class Measures(dict[str, Measure]):
+    """Measures by name; a task's metric is one too, and whether more is better is not known."""
+
+    def __missing__(self, name: str) -> Measure:
+        if not name.startswith(METRIC):
+            raise KeyError(name)
+        return Measure(f"{name.removeprefix(METRIC)}, mean over clients", None)
+
+
+MEASURES = Measures({
     "accuracy": Measure("accuracy"),
     "average": Measure("accuracy averaged over rounds", asked=True),
     "std": Measure("deviation over clients", "less", asked=True),
@@ -54,7 +67,12 @@ MEASURES: Mapping[str, Measure] = {
     "drifted_share": Measure("drifted clients assigned correctly", digits=2),
     "epsilon": Measure("epsilon spent", None, 2),
     "noise": Measure("noise multiplier", None, 2),
-}
+})  # fmt: skip
+
+
+def known(names: Iterable[str]) -> list[str]:
+    """Return the names of MEASURES, and after them those of metrics among `names`."""
+    return [*MEASURES, *sorted({name for name in names if name.startswith(METRIC)})]
 
 
 def measured(summary: Record, rounds: Sequence[Record]) -> Values:
@@ -78,6 +96,8 @@ def measured(summary: Record, rounds: Sequence[Record]) -> Values:
         "right": first_right_round(rounds),
         "sent": sum(bytes_sent) / trained / 1e6 if trained else None,
     }
+    metrics = summary.get("metrics") or {}
+    own |= {f"{METRIC}{name}": each["mean"] for name, each in metrics.items()}
     return own | _under_attack(rounds) | _points(rounds) | _settled(rounds) | _privacy(rounds)
 
 

@@ -91,12 +91,20 @@ def duration(seconds: float) -> str:
 
 def did_it_work(outcome: Outcome) -> list[str]:
     """Return the results as sentences: accuracy, communities, attack, replies, odd clients."""
-    found = [_accuracy(outcome), _communities(outcome), _attacked(outcome), _lost(outcome)]
+    found = [
+        _accuracy(outcome),
+        _metrics(outcome),
+        _communities(outcome),
+        _attacked(outcome),
+        _lost(outcome),
+    ]
     found += [_dominated(outcome), _odd(outcome)]
     return [sentence for sentence in found if sentence]
 
 
 def _accuracy(outcome: Outcome) -> str:
+    if not outcome.after and _measured(outcome):
+        return ""  # a task without accuracy
     if not outcome.after:
         return "Accuracy has not been measured yet."
     now = float(np.mean(list(outcome.after.values())))
@@ -109,6 +117,30 @@ def _accuracy(outcome: Outcome) -> str:
         when = "before the first split" if split and first <= split else "at the first measurement"
         text += f"; {when} it was {then:.1%} (round {first})"
     return f"{text}. The mean accuracy of the worst tenth of the clients is {worst:.1%}."
+
+
+def _measured(outcome: Outcome) -> Mapping[str, Any]:
+    """Return the last measurement of the metrics of the task, by name."""
+    measured = (r["metrics"] for r in reversed(outcome.run.rounds) if r.get("metrics"))
+    return next(measured, {})
+
+
+def _metrics(outcome: Outcome) -> str:
+    """Return a sentence on the metrics of the task, and what their means are means of."""
+    found = _measured(outcome)
+    if not found:
+        return ""
+    parts = [
+        f"{name} {each['mean']:.3f} ± {each['std']:.3f} "
+        f"({_counted(len(each['clients']), 'client', 'clients')})"
+        for name, each in found.items()
+    ]
+    return (
+        f"Metrics: {'; '.join(parts)}. Each is the mean over the clients of the metric on the "
+        "client's own test data, ± the standard deviation; a client on whose data the metric is "
+        "undefined has no value. For a metric that is no mean over samples, such as F1, AUC or "
+        "R2, this is not its value on the test data of all clients together."
+    )
 
 
 def _communities(outcome: Outcome) -> str:

@@ -1,0 +1,128 @@
+"""The score of a network for a task: loss, accuracy, and the metrics that the task names."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from logging import getLogger
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from hydra.utils import get_object
+from torch import Tensor, nn
+
+from fl_app.client.task import Task
+from fl_app.client.training import Precision, Score, autocast, scores
+from fl_app.data.datasets import Dataset
+
+log = getLogger(__name__)
+BATCH = 500
+TRIED = 16
+"""Samples on which a loss and metrics are tried before a run."""
+NUMBER = ("num_classes", "num_labels")
+"""Arguments of metrics that are filled in with the number of classes of the data."""
+OF_ALL_CLASSES = ("AUROC", "AveragePrecision")
+OF_BOTH_CLASSES = ("Recall", "Precision", "F1", "FBeta", "Specificity", "Jaccard", "Matthews")
+"""Metrics for which torchmetrics returns 0 for a class without samples: they are undefined.
+
+The second are those of two classes; for more, torchmetrics excludes such a class from the mean.
+"""
+
+
+@torch.no_grad()
+def evaluate_task(
+    module: nn.Module, images: Tensor, labels: Tensor, task: Task, *, classes: int,
+    precision: Precision,
+) -> Score:  # fmt: skip
+    """Return the score of `module` on `images` (s, ...) and `labels` (s, ...), s >= 1.
+
+    A metric that is undefined on these samples, such as R2 of one sample, has no value.
+    """
+    module.eval()
+    loss_of = task.loss_of(None, classes)
+    measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
+    total, right, count = 0.0, 0, 0
+    seen: list[Tensor] = []
+    parts = zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True)
+    for x, y in parts:
+        with autocast(y.device, precision):
+            answers = scores(module, x)
+        answers = answers.float()
+        total += float(loss_of(answers, y)) * len(y)
+        if task.has_accuracy:
+            good, of = task.right(answers, y)
+            right, count = right + int(good), count + of
+        predicted, wanted = task.predictions(answers, y)
+        for measure in measures.values():
+            measure.update(_for(measure, predicted).cpu(), wanted.cpu())
+        seen += [wanted.cpu()] if measures else []
+    accuracy = right / max(count, 1) if task.has_accuracy else None
+    found = {name: value(each, torch.cat(seen)) for name, each in measures.items()}
+    known = {name: number for name, number in found.items() if number is not None}
+    return Score(total / len(labels), accuracy, len(labels), metrics=known)
+
+
+def build_metric(given: Mapping[str, Any], classes: int) -> Any:
+    """Return a metric of torchmetrics, or of the same form, for data with so many classes."""
+    build = get_object(str(given.get("_target_")))
+    taken = inspect.signature(build).parameters
+    options = {name: classes for name in NUMBER if name in taken}
+    return build(**options | {name: each for name, each in given.items() if name != "_target_"})
+
+
+def value(metric: Any, labels: Tensor) -> float | None:
+    """Return a metric's value on samples with these labels; None if it is undefined for them."""
+    name = type(metric).__name__
+    needs = OF_ALL_CLASSES + OF_BOTH_CLASSES * name.startswith("Binary")
+    if any(part in name for part in needs):
+        wanted = getattr(metric, "num_classes", None) or 2
+        columns = labels.reshape(len(labels), -1).T
+        if any(len(column.unique()) < wanted for column in columns):
+            return None
+    try:
+        found = float(metric.compute())
+    except ValueError as error:  # of too few samples, as torchmetrics says it
+        log.debug("%s has no value: %s", name, error)
+        return None
+    return found if isfinite(found) else None
+
+
+def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
+    """Raise ValueError for a loss or a metric that fails on the first samples, by trying it."""
+    images, labels = data.train(np.arange(min(TRIED, len(data.train_labels))))
+    module.eval()
+    with torch.no_grad():
+        answers = scores(module, images).float()
+    _try("task.loss", task.loss, lambda: task.loss_of(labels, data.classes)(answers, labels))
+    for name, given in task.metrics.items():
+
+        def measured(given: Mapping[str, Any] = given) -> Tensor:
+            metric = build_metric(given, data.classes)
+            predicted, wanted = task.predictions(answers, labels)
+            metric.update(_for(metric, predicted), wanted)
+            found: Tensor = torch.as_tensor(metric.compute())
+            return found
+
+        _try(f"task.metrics.{name}", given, measured)
+
+
+def _try(name: str, given: Mapping[str, Any], run: Callable[[], Tensor]) -> None:
+    try:
+        shape = tuple(run().shape)
+    except Exception as error:  # a class of others can raise anything
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ValueError(
+            f"{name} must be a class that takes the network's answers and the labels, got "
+            f"{dict(given)}: {reason}; change its arguments or choose another task"
+        ) from error
+    if shape not in ((), (1,)):
+        raise ValueError(
+            f"{name} must give one number, got {dict(given)} with values of shape {shape}; average "
+            "them by an argument such as reduction=mean or average=macro"
+        )
+
+
+def _for(metric: Any, predicted: Tensor) -> Tensor:
+    """Return predictions as a metric takes them: a binary one, those of class 1 of two."""
+    binary = type(metric).__name__.startswith("Binary")
+    return predicted[:, 1] if binary and predicted.dim() == 2 else predicted

@@ -1,0 +1,184 @@
+"""Tasks: labels, losses and metrics, from the configuration to the records."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
+from fl_app.client.scoring import build_metric, evaluate_task, value
+from fl_app.client.task import Classification, Regression, Task, Tokens
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, choices, load
+from fl_app.main import run
+from fl_app.report.compare.page import compare
+from fl_app.wiring import made
+
+F1 = "+task.metrics.f1={_target_: torchmetrics.classification.MulticlassF1Score, average: macro}"
+AUC = "+task.metrics.auc._target_=torchmetrics.classification.BinaryAUROC"
+SMALL = ["population=iid", "population.clients=3", "strategy=fedavg", "strategy.participation=1",
+         "rounds=6", "client.epochs=3", "client.learning_rate=0.2", "network=mcmahan_cnn",
+         "network._target_=user_tasks.dense", "~data.test_share", "~data.standardise",
+         "client.cohort=single"]  # fmt: skip
+QUIET = ["records.figures=false", "tracking=none"]
+
+
+def _given(data: str, *overrides: str) -> list[str]:
+    return [*SMALL, f"data._target_=user_tasks.{data}", *overrides]
+
+
+def _run(folder: Path, data: str, *overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    run([*_given(data, *overrides), *QUIET], folder)
+    lines = (folder / "rounds.jsonl").read_text().splitlines()
+    return json.loads((folder / "summary.json").read_text()), json.loads(lines[-1])
+
+
+def test_regression_learns_a_line_and_has_no_accuracy(tmp_path: Path) -> None:
+    summary, last = _run(tmp_path, "numbers", "task=regression", "client.learning_rate=0.05")
+    assert summary["status"] == "completed"
+    assert summary["accuracy"] == {"mean": None, "std": None, "before_clustering": None}
+    assert last["accuracy"] is None
+    assert summary["metrics"]["r2"]["mean"] > 0.95
+    assert set(last["metrics"]["mae"]) == {"mean", "std", "clients"}
+    assert set(last["metrics"]["mae"]["clients"]) == {"0", "1", "2"}
+    page = (tmp_path / "report.html").read_text()
+    assert "Metrics: mae 0." in page
+    assert "Accuracy has not been measured" not in page
+    assert "not its value on the test data of all clients together" in page
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides"),
+    [
+        ("labels", ["task=multilabel", "task.class_weights=balanced"]),
+        ("words", ["task=tokens", "network._target_=user_tasks.next_word", "client.epochs=20", F1,
+                   "client/optimizer=adam", "client.learning_rate=0.05",
+                   "client.optimizer.lr=0.01"]),
+        ("rare", [F1, AUC]),
+    ],
+)  # fmt: skip
+def test_a_task_is_learnt_and_its_metrics_recorded(
+    data: str, overrides: list[str], tmp_path: Path
+) -> None:
+    summary, last = _run(tmp_path, data, *overrides)
+    assert summary["clients"]["failed"] == summary["clients"]["rejected"] == 0
+    assert summary["accuracy"]["mean"] > 0.85
+    for name, spread in summary["metrics"].items():
+        assert spread == {part: last["metrics"][name][part] for part in ("mean", "std")}
+        assert 0.5 < spread["mean"] <= 1
+
+
+def test_metrics_are_in_the_table_the_csv_and_tensorboard(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        run([*_given("rare", F1, f"seed={seed}", "rounds=2"), "records.figures=false",
+             "records.report=false"], folder)  # fmt: skip
+    compare([str(tmp_path), f"to={tmp_path / 'both'}"])
+    assert "f1, mean over clients" in (tmp_path / "both" / "compare.html").read_text()
+    assert "metric.f1_mean" in (tmp_path / "both" / "compare.csv").read_text()
+    assert any(b"metrics/f1/mean" in file.read_bytes()
+               for file in (tmp_path / "0" / "tensorboard").iterdir())  # fmt: skip
+
+
+def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
+    recall = "+task.metrics.recall._target_=torchmetrics.classification.BinaryRecall"
+    found = {}
+    for weights in ("null", "balanced"):
+        folder = tmp_path / weights
+        summary, _ = _run(folder, "blurred", recall, f"task.class_weights={weights}", "rounds=2",
+                          "client.epochs=1", "records.report=false")  # fmt: skip
+        found[weights] = summary["metrics"]["recall"]["mean"]
+    assert found["balanced"] > found["null"] + 0.1
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides", "said"),
+    [
+        ("cut_off", [], "cut off"),
+        ("signed", [], "-1"),
+        ("labels", [], "task must be multilabel with data whose labels are of"),
+        ("rare", ["task=multilabel"], "give task=classification, or other data"),
+        ("words", ["task=tokens", "network._target_=user_tasks.next_word",
+                   "task.loss.ignore_index=0"], "ignore_index must be -100"),
+        ("numbers", ["task=regression", "task.class_weights=balanced"], "weights must be null"),
+        ("numbers", ["task=regression", "records.central_test=true"], "central_test must be false"),
+        ("numbers", ["task=regression", "attack=label_flip"], "attack must be one without labels"),
+        ("numbers", ["task=regression", "privacy=sample_dp"], "plain SGD, which has no task.loss"),
+        ("rare", ["task.loss._target_=torch.nn.NoLoss"], "task.loss must be a class that takes"),
+        ("rare", ["+task.loss.reduction=none"], "task.loss must give one number"),
+        ("rare", ["+task.metrics.f1._target_=torchmetrics.F2"], "task.metrics.f1 must be a class"),
+        ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
+        ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),
+        ("rare", ["+task.colour=red"], "task.colour is not a setting here"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_a_configuration_error(
+    data: str, overrides: list[str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load(_given(data, *overrides), also=problems)
+
+
+def test_a_client_checks_its_labels_too() -> None:
+    from fl_app import wiring
+
+    with pytest.raises(ValueError, match="task must be regression with data"):
+        wiring.shared_population(load(_given("numbers")))
+
+
+@pytest.mark.parametrize("name", choices("task"))
+def test_every_task_scores_as_worked_by_hand(name: str) -> None:
+    # two samples; a module that returns its input as it is
+    answers = {
+        "classification": ([[2.0, 0.0], [0.0, 1.0]], [0, 0], 0.5),
+        "tokens": (
+            [[[2.0, 0.0], [0.0, 1.0]], [[5.0, 0.0], [3.0, 0.0]]], [[0, 0], [1, -100]], 1 / 3,
+        ),
+        "multilabel": ([[2.0, -1.0], [0.5, 1.0]], [[1, 0], [0, 1]], 0.75),
+        "regression": ([[1.0], [3.0]], [2.0, 5.0], None),
+    }  # fmt: skip
+    given, wanted, accuracy = answers[name]
+    task: Task = made(f"task={name}", metrics={})
+    x, y = torch.tensor(given), torch.tensor(wanted)
+    score = evaluate_task(torch.nn.Identity(), x, y, task, classes=2, precision="fp32")
+    assert score.accuracy == (None if accuracy is None else pytest.approx(accuracy))
+    expected = {
+        "classification": np.mean([np.log(1 + np.exp(-2)), np.log(1 + np.e)]),
+        "tokens": np.mean([np.log(1 + np.exp(-2)), np.log(1 + np.e), np.log(1 + np.exp(5))]),
+        "multilabel": functional.binary_cross_entropy_with_logits(x, y.float()).item()
+        if name == "multilabel" else 0.0,
+        "regression": (1 + 4) / 2,
+    }[name]  # fmt: skip
+    assert score.loss == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_balanced_weights_are_those_of_scikit_learn() -> None:
+    from sklearn.utils.class_weight import compute_class_weight
+
+    task: Classification = made("task=classification", class_weights="balanced")
+    labels = torch.tensor([0, 0, 0, 2])
+    weights = task._weights(labels, 3)["weight"]
+    expected = compute_class_weight("balanced", classes=np.array([0, 2]), y=labels.numpy())
+    assert weights.tolist() == pytest.approx([expected[0], 0.0, expected[1]])
+    tokens: Tokens = made("task=tokens", class_weights="balanced")
+    padded = torch.tensor([[0, 0, -100], [0, 2, -100]])
+    assert tokens._weights(padded, 3)["weight"].tolist() == pytest.approx(weights.tolist())
+
+
+def test_an_undefined_metric_has_no_value() -> None:
+    recall = build_metric({"_target_": "torchmetrics.classification.BinaryRecall"}, 2)
+    recall.update(torch.tensor([0.2, 0.3]), torch.tensor([0, 0]))
+    assert value(recall, torch.tensor([0, 0])) is None  # torchmetrics says 0
+    auc = build_metric({"_target_": "torchmetrics.classification.MulticlassAUROC"}, 3)
+    labels = torch.tensor([0, 1, 1])
+    auc.update(torch.eye(3), labels)
+    assert value(auc, labels) is None  # torchmetrics says 0 for the class without samples
+    task: Regression = made("task=regression")
+    one = evaluate_task(torch.nn.Identity(), torch.ones(1, 1), torch.ones(1), task, classes=1,
+                        precision="fp32")  # fmt: skip
+    assert set(one.metrics) == {"mae"}  # R2 needs two samples
