@@ -10,6 +10,7 @@ from torch import nn
 
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.normalisation import local_names
+from fl_app.client.pretrained import Pretrained
 from fl_app.client.privacy import Privacy
 from fl_app.client.scoring import check_task
 from fl_app.client.task import Classification
@@ -30,6 +31,8 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     federation, whose data are not on this machine.
     """
     groups = [values[key] for key in ("data", "population", "network")]
+    if values["pretrained"] is None:
+        return []
     engine, seed = values["engine"], values["seed"]
     recipe = _complaint(_check_recipe, values)
     if seed is None or engine is None or engine.connection is not None:
@@ -67,7 +70,7 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
 
 def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for labels, a loss or metrics that do not fit the task or the network."""
-    given, net, graph = (values[key] for key in ("task", "network", "graph"))
+    given, graph = values["task"], values["graph"]
     if given is None or not given.sound:
         return
     wanted = task(given)
@@ -75,7 +78,7 @@ def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
     if not isinstance(wanted, Classification):
         _check_without_classes(given, graph, values["attack"])
     if not wanted.plain or wanted.metrics:
-        check_task(wanted, seeded_network(net, data, values["seed"]), data)
+        check_task(wanted, _built(values, data), data)
 
 
 def _check_without_classes(given: Target, graph: GraphConfig | None, attack: Target | None) -> None:
@@ -97,12 +100,10 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     net, method, records, client = (
         values[key] for key in ("network", "strategy", "records", "client")
     )
-    module = _built(net, data, values["seed"])
+    module = _built(values, data)
     local = local_names(module, client.batch_norm) if client is not None else ()
     _check_local(local, records, values["graph"])
-    _check_constants(
-        FlatModule(module, local=local), lambda: seeded_network(net, data, values["seed"])
-    )
+    _check_constants(FlatModule(module, local=local), lambda: _network(values, data))
     learner = learner_of(module)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
     if method and wanted and learner.model_kind != wanted:
@@ -134,6 +135,10 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         )
 
 
+def _network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
+    return seeded_network(values["network"], values["pretrained"], data, values["seed"])
+
+
 def _check_local(
     local: Sequence[str], records: RecordsConfig | None, graph: GraphConfig | None
 ) -> None:
@@ -150,10 +155,11 @@ def _check_local(
         )
 
 
-def _built(net: Target, data: Dataset, seed: int) -> nn.Module:
+def _built(values: Mapping[str, Any], data: Dataset) -> nn.Module:
     """Return the network; raises ValueError, also for what a user's constructor raises."""
+    net: Target = values["network"]
     try:
-        return seeded_network(net, data, seed)
+        seeded_network(net, Pretrained(weights=None, freeze=[]), data, values["seed"])
     except Exception as error:
         if isinstance(error, ValueError) and net.path.startswith("fl_app."):
             raise  # with our own words
@@ -162,6 +168,7 @@ def _built(net: Target, data: Dataset, seed: int) -> nn.Module:
             f"{data.classes} classes, got {net.path} with {type(error).__name__}: {error}; use "
             "another network or other data"
         ) from error
+    return _network(values, data)
 
 
 def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Dataset) -> None:
@@ -228,7 +235,7 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
             "use privacy=local_dp"
         )
     if guard.kind != "none":
-        module = seeded_network(values["network"], data, values["seed"])
+        module = _network(values, data)
         guard.check(module, client, data.shape, deployed=engine.name == "deployment")
 
 

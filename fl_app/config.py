@@ -24,8 +24,17 @@ from pydantic import TypeAdapter, ValidationError, create_model
 
 from fl_app import own
 from fl_app.cross_checks import cross_checks
-from fl_app.data.schedule import Dynamics
-from fl_app.schema import FIXED, SERVER_TARGETS, STRICT, TARGETS, TOP, Config, ConfigError, Target
+from fl_app.schema import (
+    FIXED,
+    PARTS,
+    SERVER_TARGETS,
+    STRICT,
+    TARGETS,
+    TOP,
+    Config,
+    ConfigError,
+    Target,
+)
 
 __all__ = [
     "CONF",
@@ -47,7 +56,7 @@ CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_di
 own.use(CONF.parent / own.PROJECT)  # what travels with Flower's bundle
 
 GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
-NO_OPTION = ("_target_", "dynamics")
+NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
 BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
 """Number of positional arguments of a target: context, data set, shape and classes, run."""
@@ -118,10 +127,8 @@ def check(
     values: dict[str, Any] = {}
     for key in (*TOP, *FIXED):
         values[key] = _typed(key, tree.get(key), found)
-    people = tree.get("population")
-    values["dynamics"] = None
-    if isinstance(people, dict):
-        values["dynamics"] = _typed("population.dynamics", people.get("dynamics"), found)
+    values["dynamics"] = _part("population.dynamics", tree, found)
+    values["pretrained"] = _part("network", tree, found)
     for key in TARGETS:
         built = not (on_client and key in SERVER_TARGETS)
         values[key] = _target(key, tree.get(key), found, built=built)
@@ -197,7 +204,7 @@ def _defaults(group: str) -> dict[str, Any]:
 
 @cache
 def _adapter(key: str) -> TypeAdapter[Any]:
-    kind: Any = (TOP | FIXED | {"population.dynamics": Dynamics})[key]
+    kind: Any = {**TOP, **FIXED, **PARTS}[key]
     return TypeAdapter(kind)
 
 
@@ -207,6 +214,16 @@ def _typed(key: str, value: Any, problems: list[str]) -> Any:
     except ValidationError as error:
         problems += _messages(key, error)
         return None
+
+
+def _part(key: str, tree: Mapping[Any, Any], problems: list[str]) -> Any:
+    """Return the settings in PARTS of a group with a target, None if they are wrong."""
+    group, _, inside = key.partition(".")
+    node = tree.get(group)
+    if not isinstance(node, dict):
+        return None
+    names = PARTS[key].__dataclass_fields__
+    return _typed(key, node.get(inside) if inside else {n: node.get(n) for n in names}, problems)
 
 
 def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target | None:

@@ -194,6 +194,9 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         root = config.data.options.get("root")
         if root is not None:
             where.append(override("data.root", str(Path(root).expanduser().resolve())))
+        if config.pretrained.weights is not None:  # engines work in other folders
+            weights = str(Path(config.pretrained.weights).expanduser().resolve())
+            where.append(override("network.weights", weights))
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
 

@@ -20,6 +20,9 @@ from torch import nn
 
 from fl_app.types import Vector
 
+FROZEN_STATISTICS = "frozen_statistics"
+"""Attribute of a module whose buffers are constant, because it never trains."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -184,7 +187,9 @@ def _divided(
         travels = parameter.requires_grad and name not in local
         (pieces if travels else constants)[name] = parameter
     for name, buffer in module.named_buffers():
+        owner = module.get_submodule(name.rpartition(".")[0])
         travels = buffer.is_floating_point() and bool(buffer.isfinite().all())
+        travels = travels and not getattr(owner, FROZEN_STATISTICS, False)
         (pieces if travels and name not in local else constants)[name] = buffer
     return pieces, constants
 

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from fl_app.client.normalisation import Sharing
+from fl_app.client.pretrained import Pretrained
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
 from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
@@ -168,6 +169,7 @@ class Config:
     tracking: Target
     task: Target
     dynamics: Dynamics
+    pretrained: Pretrained
     client: ClientConfig
     engine: EngineConfig
     graph: GraphConfig
@@ -200,6 +202,8 @@ FIXED = {
     "graph": GraphConfig,
     "records": RecordsConfig,
 }
+PARTS: Mapping[str, Any] = {"population.dynamics": Dynamics, "network": Pretrained}
+"""Settings of every option of a group with a target, which the target does not receive."""
 TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking", "task")
 NESTED = ("client/optimizer", "client/scheduler")
 """Groups whose targets are classes of other libraries, with arguments of their own."""

@@ -17,6 +17,7 @@ from hydra.utils import get_object
 
 from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
+from fl_app.client.pretrained import Pretrained, prepare
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.recipe import Recipe
 from fl_app.client.task import Task
@@ -90,14 +91,19 @@ def population(config: Config, data_root: str | None = None) -> Population:
 
 def network(config: Config, data: Dataset, number: int = 0) -> torch.nn.Module:
     """Build the network of a run; it is the same in each process and on each machine."""
-    return seeded_network(config.network, data, config.seed, number)
+    return seeded_network(config.network, config.pretrained, data, config.seed, number)
 
 
-def seeded_network(net: Target, data: Dataset, seed: int, number: int = 0) -> torch.nn.Module:
-    """Build a network with weights drawn from the run's seed; `number` selects other draws."""
+def seeded_network(
+    net: Target, pretrained: Pretrained, data: Dataset, seed: int, number: int = 0
+) -> torch.nn.Module:
+    """Build a network with weights drawn from the run's seed, or saved ones.
+
+    `number` selects other draws, and then only frozen parts are loaded.
+    """
     with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
         built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
-        return built
+    return prepare(built, pretrained, trainable=number == 0)
 
 
 def flat_network(

@@ -14,11 +14,11 @@ from pydantic import TypeAdapter
 
 from fl_app.config import CONF, NO_OPTION
 from fl_app.data.schedule import Dynamics
-from fl_app.schema import FIXED, NESTED, TARGETS, TOP
+from fl_app.schema import FIXED, NESTED, PARTS, TARGETS, TOP
 from fl_app.types import LARGEST
 
 OVER_ALL = ("defaults", "hydra")
-KEY = re.compile(r"^(\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$")
+KEY = re.compile(r"^ *(\w+):\s*([^#]*?)\s*(?:#\s*(.*))?$")
 BOUNDS = {
     "minimum": "at least {}",
     "exclusiveMinimum": "above {}",
@@ -81,11 +81,20 @@ def _option(group: str, name: str) -> Option:
 def _settings(group: str, name: str, types: Mapping[str, Any]) -> Iterator[Setting]:
     values, meanings = _read(group, name)
     for key, default in values.items():
+        if isinstance(default, dict) and key in PARTS:
+            types_of_part = get_type_hints(PARTS[key], include_extras=True)
+            for part, each in default.items():
+                words, meaning = _words(types_of_part[part]), meanings.get(part, "")
+                yield Setting(f"{key}.{part}", words, _shown(each), meaning)
+            continue
         if key in (*NO_OPTION, *OVER_ALL):
             continue
-        shown = "null" if default is None else str(default).replace("True", "true")
-        shown = shown.replace("False", "false")
-        yield Setting(key, _words(types[key]), shown, meanings.get(key, ""))
+        yield Setting(key, _words(types[key]), _shown(default), meanings.get(key, ""))
+
+
+def _shown(default: Any) -> str:
+    shown = "null" if default is None else str(default).replace("True", "true")
+    return shown.replace("False", "false")
 
 
 def _types(group: str, target: str | None) -> Mapping[str, Any]:

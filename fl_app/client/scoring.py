@@ -91,8 +91,11 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     """Raise ValueError for a loss or a metric that fails on the first samples, by trying it."""
     images, labels = data.train(np.arange(min(TRIED, len(data.train_labels))))
     module.eval()
-    with torch.no_grad():
-        answers = scores(module, images).float()
+    try:
+        with torch.no_grad():
+            answers = scores(module, images).float()
+    except Exception:  # the check of the network says what is wrong
+        return
     _try("task.loss", task.loss, lambda: task.loss_of(labels, data.classes)(answers, labels))
     for name, given in task.metrics.items():
 
