@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fl_app.client.augmentation import augmented
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import Pretrained
@@ -49,6 +50,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     against = _complaint(_check_attack, values, whole) if sound else []
     split = _complaint(people.resolve(), whole, seed=seed, **people.options)
     fitting = _complaint(_check_task, values, whole)
+    fitting += [] if recipe else _complaint(_check_transform, values, whole)
     built = _complaint(_check_network, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
@@ -61,6 +63,7 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     if client is None or wanted is None or not wanted.sound:
         return
     unusual = replace(client_recipe(client), task=task(wanted)).unusual()
+    unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(
             f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
@@ -79,6 +82,24 @@ def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
         _check_without_classes(given, graph, values["attack"])
     if not wanted.plain or wanted.metrics:
         check_task(wanted, _built(values, data), data)
+
+
+def _check_transform(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a transform that fails on a training image, or changes its shape."""
+    client = values["client"]
+    transform = None if client is None else client_recipe(client).transform
+    if transform is None:
+        return
+    images, _ = data.train(np.arange(1))
+    try:
+        found: object = tuple(augmented(transform, images, 0, seed=0).shape[1:])
+    except Exception as error:  # a class of others can raise anything
+        found = f"{type(error).__name__}: {error}".splitlines()[0]
+    if found != tuple(images.shape[1:]):
+        raise ValueError(
+            f"client.transform must return an image of the shape {tuple(images.shape[1:])} that it "
+            f"is given, got {found} from {client.transform.path}; change its size"
+        )
 
 
 def _check_without_classes(given: Target, graph: GraphConfig | None, attack: Target | None) -> None:

@@ -17,13 +17,16 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     NonNegativeFloat,
     PositiveFloat,
+    Tag,
 )
 
 from fl_app.client.normalisation import Sharing
 from fl_app.client.pretrained import Pretrained
+from fl_app.client.stragglers import Epochs
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
 from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
@@ -73,15 +76,22 @@ def _nested(node: Any) -> Target:
     return Target(path=node["_target_"], options=options)
 
 
+def _kind_of_epochs(given: Any) -> str:
+    return "drawn" if isinstance(given, Mapping | Epochs) else "number"
+
+
 Nested = Annotated[Target, BeforeValidator(_nested)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Local training: SGD for `epochs` epochs with batches of `batch_size`."""
+    """Local training for `epochs` epochs with batches of `batch_size`, by SGD if not said else."""
 
     __pydantic_config__ = STRICT
-    epochs: NonNegativeInt
+    epochs: Annotated[
+        Annotated[NonNegativeInt, Tag("number")] | Annotated[Epochs, Tag("drawn")],
+        Discriminator(_kind_of_epochs),
+    ]
     batch_size: PositiveInt
     learning_rate: PositiveFloat
     momentum: Annotated[float, Field(ge=0, lt=1)]
@@ -97,6 +107,7 @@ class ClientConfig:
     clip_norm: PositiveFloat | None
     optimizer: Nested
     scheduler: Nested
+    transform: Nested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +216,7 @@ FIXED = {
 PARTS: Mapping[str, Any] = {"population.dynamics": Dynamics, "network": Pretrained}
 """Settings of every option of a group with a target, which the target does not receive."""
 TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking", "task")
-NESTED = ("client/optimizer", "client/scheduler")
+NESTED = ("client/optimizer", "client/scheduler", "client/transform")
 """Groups whose targets are classes of other libraries, with arguments of their own."""
 SERVER_TARGETS = ("strategy", "tracking")
 """Groups that only the server builds; their targets load libraries that clients do not need."""

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_object
+from hydra.utils import get_object, instantiate
 
+from fl_app.client.augmentation import Transform
 from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.pretrained import Pretrained, prepare
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.recipe import Recipe
+from fl_app.client.stragglers import most
 from fl_app.client.task import Task
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
@@ -56,7 +58,7 @@ def plan_of(config: Config, samples: int) -> TrainingPlan:
         participation=float(config.strategy.options.get("participation", 1.0)),
         samples=samples,
         batch_size=config.client.batch_size,
-        epochs=config.client.epochs,
+        epochs=most(config.client.epochs),
     )
 
 
@@ -160,7 +162,20 @@ def client_recipe(client: ClientConfig) -> Recipe:
                 f"client.{name} must be a class of torch with arguments that it accepts, got "
                 f"{target.path} with {dict(target.options)}: {error}; use one of conf/client/{name}"
             ) from error
-    return Recipe(scheduled, clip_norm=client.clip_norm)
+    return Recipe(scheduled, clip_norm=client.clip_norm, transform=_transform(client.transform))
+
+
+def _transform(given: Target) -> Transform | None:
+    """Return the transform of images; None for the identity."""
+    try:
+        built: Transform = instantiate({"_target_": given.path, **given.options}, _convert_="all")
+    except Exception as error:  # a class of others can raise anything
+        raise ValueError(
+            "client.transform must be a class with arguments that it accepts, got "
+            f"{given.path} with {dict(given.options)}: {str(error).splitlines()[0]}; use one of "
+            "conf/client/transform"
+        ) from error
+    return None if isinstance(built, torch.nn.Identity) else built
 
 
 def device(config: Config) -> torch.device:

@@ -133,9 +133,11 @@ def _words(annotation: Any) -> str:
 
 
 def _said(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        parts = [_said(each) for each in schema["anyOf"]]
+    if either := schema.get("anyOf") or schema.get("oneOf"):
+        parts = [_said(each) for each in either]
         return " or ".join(dict.fromkeys(parts))
+    if "$ref" in schema:
+        return f"mapping of {schema['$ref'].rpartition('/')[2]}"
     if "const" in schema:
         return f"`{schema['const']}`"
     if "enum" in schema:

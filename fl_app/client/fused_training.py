@@ -13,6 +13,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fl_app.client.stragglers import most
 from fl_app.client.training import Settings, autocast, epoch_order
 
 Parameters = dict[str, Tensor]
@@ -54,15 +55,19 @@ def train_cohort(
     settings: Settings,
     *,
     generators: Sequence[torch.Generator],
+    epochs: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Train m clients from `starts` (m, d); return their models (m, d) and last losses (m,).
 
     `images` (s_i, C, H, W) and `labels` (s_i,) can differ in length between clients. Each
     client's batches come from its own generator, as in training alone, and the result is the same
-    up to the order of float sums. `module` defines the network: its trainable parameters, in
+    up to the order of float sums. `epochs` (m,) are those of each client; None: of the settings.
+    `module` defines the network: its trainable parameters, in
     order, are the parts of a row of `starts`; its frozen parameters are shared by all clients.
     """
-    schedule = _schedule([len(each) for each in labels], settings, generators).to(starts.device)
+    each_epochs = epochs or [most(settings.epochs)] * len(labels)
+    sizes = [len(each) for each in labels]
+    schedule = _schedule(sizes, settings.batch_size, each_epochs, generators).to(starts.device)
     samples_of_all = torch.cat(list(images)), torch.cat(list(labels))
     shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
@@ -121,21 +126,24 @@ def _descend(
 
 
 def _schedule(
-    samples: Sequence[int], settings: Settings, generators: Sequence[torch.Generator]
+    samples: Sequence[int],
+    size: int,
+    epochs: Sequence[int],
+    generators: Sequence[torch.Generator],
 ) -> BatchSchedule:
-    size, epochs = settings.batch_size, settings.epochs
-    steps = epochs * max(-(-count // size) for count in samples)
+    steps = max(n * -(-count // size) for count, n in zip(samples, epochs, strict=True))
     index = torch.zeros((steps, len(samples), size), dtype=torch.long)
     present = torch.zeros((steps, len(samples), size))
     last = torch.zeros((steps, len(samples)))
     before = 0
-    for client, (count, generator) in enumerate(zip(samples, generators, strict=True)):
+    parts = zip(samples, epochs, generators, strict=True)
+    for client, (count, last_epoch, generator) in enumerate(parts):
         step = 0
-        for epoch in range(epochs):
+        for epoch in range(last_epoch):
             for batch in torch.split(epoch_order(count, generator), size):
                 index[step, client, : len(batch)] = before + batch
                 present[step, client, : len(batch)] = 1
-                last[step, client] = epoch == epochs - 1
+                last[step, client] = epoch == last_epoch - 1
                 step += 1
         before += count
     return BatchSchedule(index, present, last)

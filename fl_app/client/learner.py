@@ -25,6 +25,7 @@ class TrainingJob:
 
     `task` has further settings from the server by name; `noise` is the generator of DP-SGD's
     noise; `layers_seed` seeds what the network's layers draw, such as dropout.
+    `epochs` are those of this client in this round; None: those of the settings.
     """
 
     start: Vector
@@ -35,6 +36,7 @@ class TrainingJob:
     noise: torch.Generator | None = None
     layers_seed: int = 0
     server_round: int = 1
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ class LocalClient:
             draws.torch("privacy noise"),
             draws.seed_of("layers"),
             server_round,
+            self._epochs(server_round),
         )
         self._recall()
         done = self.learner.train(job)
@@ -123,6 +124,12 @@ class LocalClient:
         if self.colluders is None:
             raise ValueError("colluders must be given for this attack, got None; use client_wiring")
         return self.colluders(start, server_round)
+
+    def _epochs(self, server_round: int) -> int:
+        epochs = self.learner.settings.epochs
+        if isinstance(epochs, int):
+            return epochs
+        return epochs.draw(self.seed, server_round=server_round, client=self.client_id)
 
     def _recall(self) -> None:
         """Give the network, which clients share, what stays with this client."""

@@ -17,6 +17,7 @@ from fl_app.client.accountant import Release
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.sgd import SgdLearner
+from fl_app.client.stragglers import most
 from fl_app.client.training import Settings, pull, trainable
 from fl_app.params import FlatModule
 
@@ -71,7 +72,7 @@ def train_privately(
     with _contiguous(flat.module), _per_sample(flat, settings, bounded, job) as optimiser:
         parameters = trainable(flat.module)
         starts = [p.detach().clone() for p in parameters]
-        each_epoch = bounded.release.steps // max(settings.epochs, 1)
+        each_epoch = bounded.release.steps // max(most(settings.epochs), 1)
         for step, batch in enumerate(_batches(len(job.labels), bounded.release, job.generator)):
             if step % max(each_epoch, 1) == 0:
                 total = count = 0.0

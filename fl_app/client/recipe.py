@@ -1,13 +1,15 @@
 """What a client trains with, beside the settings of plain SGD."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from fl_app.client.augmentation import Transform, augmented
 from fl_app.client.optimisation import Optimisation
 from fl_app.client.task import Loss, Task
 from fl_app.client.training import Settings
@@ -25,6 +27,7 @@ class Recipe:
     optimisation: Optimisation | None = None
     task: Task | None = None
     clip_norm: float | None = None
+    transform: Transform | None = None
 
     def unusual(self) -> list[str]:
         """Return the settings because of which training is not plain SGD."""
@@ -33,19 +36,25 @@ class Recipe:
             found.append("client.optimizer")
         if self.task is not None and not self.task.plain:
             found.append("task.loss other than cross-entropy")
-        return found + ["client.clip_norm"] * (self.clip_norm is not None)
+        found += ["client.clip_norm"] * (self.clip_norm is not None)
+        return found + ["client.transform"] * (self.transform is not None)
 
-    def settings(self, settings: Settings, server_round: int) -> Settings:
-        """Return the settings of SGD in a round, with the values of the optimiser."""
-        chosen = self.optimisation
-        if chosen is None or not chosen.plain:
-            return settings
-        now = chosen.at(server_round)
-        values = {
-            "learning_rate": now["lr"],
-            "momentum": now.get("momentum", 0.0),
-            "weight_decay": now.get("weight_decay", 0.0),
-        }
+    def change(self, seed: int) -> Callable[[Tensor, int], Tensor] | None:
+        """Return the function that augments a client's images in an epoch; None: none."""
+        return None if self.transform is None else partial(augmented, self.transform, seed=seed)
+
+    def settings(
+        self, settings: Settings, server_round: int, epochs: int | None = None
+    ) -> Settings:
+        """Return the settings in a round: the values of SGD as an optimiser, and the `epochs`."""
+        chosen, values = self.optimisation, dict[str, Any]()
+        if epochs is not None:
+            values["epochs"] = epochs
+        if chosen is not None and chosen.plain:
+            now = chosen.at(server_round)
+            values["learning_rate"] = now["lr"]
+            values["momentum"] = now.get("momentum", 0.0)
+            values["weight_decay"] = now.get("weight_decay", 0.0)
         same = all(getattr(settings, name) == value for name, value in values.items())
         changeable: Any = settings  # a dataclass; the protocol cannot say so
         found: Settings = settings if same else replace(changeable, **values)

@@ -16,6 +16,7 @@ from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.scoring import evaluate_task
+from fl_app.client.stragglers import most
 from fl_app.client.training import Score, Settings, evaluate, train, trainable
 from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
@@ -47,11 +48,12 @@ class SgdLearner(Learner):
                 module,
                 job.images,
                 job.labels,
-                self.recipe.settings(self.settings, now),
+                self.recipe.settings(self.settings, now, job.epochs),
                 generator=job.generator,
                 optimiser=self.recipe.optimiser(trainable(module), now),
                 clip_norm=self.recipe.clip_norm,
                 loss_of=self.recipe.loss_of(job.labels, self.classes),
+                change=self.recipe.change(job.layers_seed),
             )
         return TrainingResult(self.flat.view(), loss, perf_counter() - began)
 
@@ -139,6 +141,7 @@ def _fused(
                 [job.labels for job in jobs],
                 settings,
                 generators=[job.generator for job in jobs],
+                epochs=[most(settings.epochs if j.epochs is None else j.epochs) for j in jobs],
             )
     except RuntimeError as error:
         if "randomness" not in str(error):  # of torch.func.vmap, which has no other type for it

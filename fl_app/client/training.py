@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from fl_app.client.normalisation import Sharing, batches, paired
+from fl_app.client.stragglers import Epochs, most
 
 Precision = Literal["fp32", "bf16"]
 
@@ -19,7 +20,7 @@ class Settings(Protocol):
     """The part of the configuration that local training reads."""
 
     @property
-    def epochs(self) -> int: ...
+    def epochs(self) -> int | Epochs: ...
     @property
     def batch_size(self) -> int: ...
     @property
@@ -62,14 +63,15 @@ def train(
     optimiser: Optimizer | None = None,
     clip_norm: float | None = None,
     loss_of: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
+    change: Callable[[Tensor, int], Tensor] | None = None,
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
     `images` (s, C, H, W) and `labels` (s,) are on the module's device; `generator` (CPU)
     shuffles the samples in each epoch. With zero epochs nothing changes and the loss is 0.0.
     Frozen parameters do not change, even with weight decay. `optimiser` replaces SGD,
-    `loss_of` the cross-entropy, and `clip_norm` bounds the norm of each batch's gradient, without
-    the proximal term.
+    `loss_of` the cross-entropy, `clip_norm` bounds the norm of each batch's gradient, without
+    the proximal term, and `change` returns other images (s, ...) in each epoch, by its number.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     """
@@ -78,13 +80,14 @@ def train(
     starts = [p.detach().clone() for p in parameters] if settings.proximal else []
     optimiser = optimiser or _sgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
-    for _ in range(settings.epochs):
+    for epoch in range(most(settings.epochs)):
         total.zero_()
         order = epoch_order(len(labels), generator).to(labels.device)
+        shown = images if change is None else change(images, epoch)
         for batch in batches(order, settings.batch_size, module):
             optimiser.zero_grad()
             with autocast(labels.device, settings.precision):
-                loss = loss_of(scores(module, images[batch]), labels[batch])
+                loss = loss_of(scores(module, shown[batch]), labels[batch])
             torch.autograd.backward(loss)
             if clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, clip_norm)

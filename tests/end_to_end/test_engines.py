@@ -128,13 +128,18 @@ def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(
     assert str(folder) not in listed.stdout
 
 
-def test_batch_normalisation_stays_with_the_clients_of_every_engine(tmp_path: Path) -> None:
+def test_a_recipe_and_local_batch_normalisation_are_the_same_on_every_engine(
+    tmp_path: Path,
+) -> None:
     found = {}
     for engine in ("inprocess", "simulation", "deployment"):
         folder = tmp_path / engine
         command = [sys.executable, "-m", "fl_app.main", "experiment=federation_demo", *SHORT]
         command += ["network=mobilenet", "network.width=0.1", "client.batch_norm=local"]
-        command += ["client.epochs=1", "population.train_samples=60", "population.test_samples=60"]
+        command += ["client/optimizer=adam", "client/scheduler=cosine", "client.learning_rate=0.05"]
+        command += ["+task.metrics.f1._target_=torchmetrics.classification.MulticlassF1Score"]
+        command += ["client.epochs={low: 1, high: 2, share: 0.5}"]
+        command += ["population.train_samples=61", "population.test_samples=60"]
         command += [f"engine={engine}", f"hydra.run.dir={folder}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
@@ -144,3 +149,6 @@ def test_batch_normalisation_stays_with_the_clients_of_every_engine(tmp_path: Pa
         for ours, theirs in zip(found["inprocess"], found[engine], strict=True):
             assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
         assert found[engine][-1]["accuracy"] == found["inprocess"][-1]["accuracy"]
+        assert found[engine][-1]["metrics"]["f1"]["clients"] == pytest.approx(
+            found["inprocess"][-1]["metrics"]["f1"]["clients"], rel=1e-6
+        )

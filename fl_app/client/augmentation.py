@@ -1,0 +1,22 @@
+"""Random changes of training images, drawn by the keys of the project."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from fl_app.rng import global_seeds
+
+Transform = Callable[[Tensor], Tensor]
+"""Maps one image (C, H, W) to another of a fixed shape, by torch's global generator."""
+
+
+def augmented(transform: Transform, images: Tensor, epoch: int, *, seed: int) -> Tensor:
+    """Return images (s, C, H, W), each changed by a draw of its own in each epoch.
+
+    `seed` is that of a client in a round. Transforms draw once for a whole batch, so that each
+    image goes through alone.
+    """
+    with global_seeds((seed + epoch) % 2**63):
+        changed = torch.stack([transform(image) for image in images])
+    return changed.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else changed
