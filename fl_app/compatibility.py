@@ -22,7 +22,7 @@ from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
 from fl_app.rng import global_torch_seed
 from fl_app.schema import GraphConfig, RecordsConfig, Target
-from fl_app.wiring import client_recipe, dataset, seeded_network, task
+from fl_app.wiring import check_recipe, client_recipe, dataset, seeded_network, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -62,6 +62,7 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     client, given, wanted = values["client"], values["privacy"], values["task"]
     if client is None or wanted is None or not wanted.sound:
         return
+    check_recipe(client)
     unusual = replace(client_recipe(client), task=task(wanted)).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:

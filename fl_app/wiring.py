@@ -147,10 +147,25 @@ def task(given: Target) -> Task:
 
 
 def client_recipe(client: ClientConfig) -> Recipe:
-    """Return the recipe in the group `client`; raises ValueError for classes that do not fit."""
-    schedule = partial(client.scheduler.resolve(), **client.scheduler.options)
-    constant = Optimisation(client.optimizer.resolve(), client.optimizer.options)
-    scheduled = replace(constant, schedule=schedule)
+    """Return the recipe in the group `client`."""
+    planned = Optimisation(client.optimizer.resolve(), client.optimizer.options)
+    if not _is_constant(client.scheduler):
+        schedule = partial(client.scheduler.resolve(), **client.scheduler.options)
+        planned = Optimisation(planned.build, planned.options, schedule)
+    return Recipe(planned, clip_norm=client.clip_norm, transform=_transform(client.transform))
+
+
+def _is_constant(scheduler: Target) -> bool:
+    """Whether a scheduler leaves the learning rate, so that none needs to be stepped."""
+    constant = scheduler.resolve() is torch.optim.lr_scheduler.ConstantLR
+    return constant and scheduler.options.get("factor") == 1.0
+
+
+def check_recipe(client: ClientConfig) -> None:
+    """Raise ValueError for an optimiser or scheduler that cannot train, by trying it."""
+    scheduled = client_recipe(client).optimisation
+    assert scheduled is not None
+    constant = Optimisation(scheduled.build, scheduled.options)
     for name, target, part in (
         ("optimizer", client.optimizer, constant),
         ("scheduler", client.scheduler, scheduled),
@@ -162,7 +177,6 @@ def client_recipe(client: ClientConfig) -> Recipe:
                 f"client.{name} must be a class of torch with arguments that it accepts, got "
                 f"{target.path} with {dict(target.options)}: {error}; use one of conf/client/{name}"
             ) from error
-    return Recipe(scheduled, clip_norm=client.clip_norm, transform=_transform(client.transform))
 
 
 def _transform(given: Target) -> Transform | None:

@@ -67,7 +67,13 @@ class Optimisation:
 
 
 def check(optimisation: Optimisation) -> None:
-    """Raise ValueError for an optimiser or a scheduler that cannot train a client, by trying it."""
+    """Raise ValueError for an optimiser or a scheduler that cannot train a client, by trying it.
+
+    Plain SGD is not tried, because torch imports for a second when it makes its first optimiser.
+    """
+    if optimisation.plain and optimisation.schedule is None:
+        _check_short(optimisation.options)
+        return
     try:
         first = optimisation.make([_parameter()], 1)
         if not isinstance(first, Optimizer) or "lr" not in first.param_groups[0]:
@@ -76,6 +82,13 @@ def check(optimisation: Optimisation) -> None:
         optimisation.at(2)
     except Exception as error:  # a class of others can raise anything
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _check_short(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an argument of SGD that is no number of at least 0."""
+    for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise ValueError(f"{name} is no number of at least 0: {value}")
 
 
 def _parameter() -> nn.Parameter:

@@ -133,7 +133,7 @@ def test_a_clipped_gradient_bounds_the_step() -> None:
     ("overrides", "said"),
     [
         (["client.optimizer._target_=torch.optim.Sgd"], "must be the path of a class that can be"),
-        (["client.optimizer.lr=-1"], "client.optimizer must be .*Invalid learning rate: -1"),
+        (["client.optimizer.lr=-1"], "client.optimizer must .*lr is no number of at least 0: -1"),
         (["+client.optimizer.colour=red"], "client.optimizer must be .*colour"),
         (["client.optimizer._target_=torch.nn.Linear"], "client.optimizer must be a class"),
         (["client.optimizer._target_=torch.optim.LBFGS", "~client.optimizer.momentum",
