@@ -50,7 +50,7 @@ cd benchmarks/problems && fl-app --config-dir conf experiment=hospitals data.roo
 FLIC clusters after half of the rounds; FedAvg trains one model for all, with the same settings and
 all clients in every round. Measures are means over the clients, each on its own test data: for AUC
 and F1 that is not the value on all test data together. The last columns are of further runs of
-{short} rounds, clustered after round 2, on every engine: how far the models of the other engines are
+{short} rounds, clustered after round 2, on every engine: how far the models of the others are
 from those of the in-process engine, as the largest difference of any parameter.
 """
 

@@ -89,3 +89,10 @@ def test_every_page_shows_one_file_and_its_command() -> None:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()
             assert "rounds=" in " ".join(_overrides(page.read_text()))
+
+
+def test_the_network_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _results("network.md", tmp_path, monkeypatch)
+    assert found["status"] == "completed"
+    assert found["clients"]["failed"] == 0
+    assert found["accuracy"]["mean"] > 0.3  # of ten classes
