@@ -103,7 +103,7 @@ def test_inputs_keep_their_shape_and_integers_stay_integers() -> None:
         ("rows", ["population.dynamics.drifters=1", "population.dynamics.drift=rotation"],
          r"population.dynamics.drift=rotation needs images"),
         ("numbers", ["network._target_=user_data.linear", "~network.width"],
-         r"data.target must be classification with .*SgdLearner, got regression"),
+         r"task must be regression with data whose labels are of this kind"),
         ("numbers", ["population=label_swap"], r"population=label_swap needs data with one of at"),
         ("numbers", ["population=dirichlet"], r"a Dirichlet distribution of labels needs data"),
     ],
