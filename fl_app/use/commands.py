@@ -1,0 +1,82 @@
+"""The commands of `fl-app` on a finished run: their arguments and what they print."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from fl_app.config import ConfigError
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser of one command, whose errors are those of a configuration."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with the usage."""
+        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+        raise ConfigError([f"{message}; use {usage}"])
+
+
+def _arguments(command: str, **options: Any) -> Arguments:
+    parser = Arguments(prog=f"fl-app {command}", allow_abbrev=False, **options)
+    parser.add_argument("folder", type=Path, help="the output folder of a run that has ended")
+    return parser
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Print the accuracy and metrics of a run, computed again."""
+    from fl_app.use.evaluate import evaluate as computed
+    from fl_app.use.evaluate import evaluate_table
+    from fl_app.use.run import load_run
+
+    parser = _arguments("evaluate", description="Compute the scores of a run again.")
+    parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
+    parser.add_argument("--data", type=Path, help="a table with labels, to score models on it")
+    parser.add_argument("--client", type=int, help="with --data: the client with the model")
+    parser.add_argument("--json", action="store_true", help="print JSON with all clients")
+    given = parser.parse_args(list(arguments))
+    if given.data is None and given.client is not None:
+        parser.error("--client needs --data, since every client is scored on its own data")
+    if given.data is None:
+        found = computed(given.folder, given.changes)
+    else:
+        run = load_run(given.folder)
+        clients = sorted(run.clients) if given.client is None else [given.client]
+        found = evaluate_table(run, given.data, clients)
+    if given.json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    """Print an evaluation for a reader."""
+    console = Console(highlight=False, soft_wrap=True)
+    for name, each in {"accuracy": found["accuracy"], **found["metrics"]}.items():
+        if each["mean"] is None:
+            continue
+        clients = each["clients"]
+        line = f"{name} {each['mean']:.4f}"
+        if clients:
+            low, high = min(clients, key=clients.get), max(clients, key=clients.get)
+            line += (
+                f", mean of {len(clients)} clients, from {clients[low]:.4f} (client {low}) to "
+                f"{clients[high]:.4f} (client {high})"
+            )
+        console.print(line)
+    known = found["recorded"]
+    if known is not None and known["largest_difference"] is not None:
+        gap = known["largest_difference"]
+        console.print(f"largest difference from round {known['round']} as recorded: {gap:.1e}")
+    elif known is not None:
+        console.print(
+            f"the last evaluation was after round {known['round']}, and the models are those "
+            f"after round {found['round']}"
+        )
+
+
+COMMANDS = {"evaluate": evaluate}
+"""Commands by name."""
