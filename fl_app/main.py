@@ -7,6 +7,7 @@ fl-app report <output folder>   write the report.html of a run, also while it co
 fl-app compare <folders>        compare runs: a page and tables
 fl-app new <folder>             begin a project with data, network and method of your own
 fl-app evaluate <output folder> compute the scores of a finished run again
+fl-app predict <output folder>  write what one of its models answers to raw samples
 """
 
 from fl_app.engines import signals
@@ -49,7 +50,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
-USES = ("evaluate",)
+USES = ("evaluate", "predict")
 """Commands on a finished run, of `fl_app.use.commands`."""
 PAGE_S = 300.0
 """Time limit for the page of a run."""

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.config import ConfigError
+
+BATCH = 500
+"""Samples that a model answers at once, unless told otherwise; it changes no answer."""
 
 
 class Arguments(argparse.ArgumentParser):
@@ -78,5 +82,42 @@ def _show(found: dict[str, Any]) -> None:
         )
 
 
-COMMANDS = {"evaluate": evaluate}
+def predict(arguments: Sequence[str]) -> None:
+    """Write what a model answers to raw samples."""
+    from fl_app.use.predict import predict as written
+    from fl_app.use.predict import total
+    from fl_app.use.run import load_run
+
+    parser = _arguments("predict", description="Write what a model answers to raw samples.")
+    _add_model(parser)
+    parser.add_argument("--data", type=Path, required=True, help="a table, .npy file or images")
+    parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
+    parser.add_argument("--batch", type=_count, default=BATCH, help="samples at once")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    model = run.model(client=given.client, community=given.community, name=given.model)
+    columns = (TextColumn("{task.completed:,} rows"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total(given.data))
+        done = written(
+            run, model, given.data, given.out, batch=given.batch,
+            progress=lambda rows: bar.advance(task, rows),
+        )  # fmt: skip
+    print(f"{done:,} predictions in {given.out}")
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the three ways to name a model."""
+    parser.add_argument("--client", type=int, help="the model of this client")
+    parser.add_argument("--community", type=int, help="the model of this community")
+    parser.add_argument("--model", help="a model by name, such as global")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1, got {text}")
+    return int(text)
+
+
+COMMANDS = {"evaluate": evaluate, "predict": predict}
 """Commands by name."""
