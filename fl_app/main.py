@@ -8,6 +8,7 @@ fl-app compare <folders>        compare runs: a page and tables
 fl-app new <folder>             begin a project with data, network and method of your own
 fl-app evaluate <output folder> compute the scores of a finished run again
 fl-app predict <output folder>  write what one of its models answers to raw samples
+fl-app export <output folder>   write its models as ONNX and in other formats
 """
 
 from fl_app.engines import signals
@@ -50,7 +51,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
-USES = ("evaluate", "predict")
+USES = ("evaluate", "predict", "export")
 """Commands on a finished run, of `fl_app.use.commands`."""
 PAGE_S = 300.0
 """Time limit for the page of a run."""

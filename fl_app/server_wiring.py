@@ -149,6 +149,7 @@ def use_of(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "network": {"_target_": config.network.path, **config.network.options},
         "input_shape": list(data.shape),
+        "input_type": "int64" if data.tokens else "float32",
         "answers": data.target if kind == "network" else kind,
         "classes": data.classes,
         "class_names": list(data.class_names),

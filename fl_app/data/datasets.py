@@ -85,6 +85,11 @@ class Dataset:
         return tuple(self.train_images.shape[1:])
 
     @property
+    def tokens(self) -> bool:
+        """Whether networks get integers."""
+        return _kind(self.train_images) in "ui"
+
+    @property
     def prepares(self) -> Preparation:
         """How raw samples become inputs."""
         if self.preparation is not None:

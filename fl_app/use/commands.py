@@ -106,6 +106,27 @@ def predict(arguments: Sequence[str]) -> None:
     print(f"{done:,} predictions in {given.out}")
 
 
+def export(arguments: Sequence[str]) -> None:
+    """Write the models of a run in the format of another tool."""
+    from fl_app.use.card import CARD
+    from fl_app.use.export import FORMATS, default_names
+    from fl_app.use.export import export as written
+    from fl_app.use.run import load_run
+
+    parser = _arguments("export", description="Write models in the format of another tool.")
+    _add_model(parser)
+    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--to", type=Path, required=True, help="the folder to write")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    one = {"client": given.client, "community": given.community, "name": given.model}
+    named = any(value is not None for value in one.values())
+    names = [run.name(**one)] if named else default_names(run)
+    for each in written(run, given.format, given.to, names):
+        print(f"{each.file}: differs from PyTorch by at most {each.difference:.1e}")
+    print(given.to / CARD)
+
+
 def _add_model(parser: argparse.ArgumentParser) -> None:
     """Add the three ways to name a model."""
     parser.add_argument("--client", type=int, help="the model of this client")
@@ -119,5 +140,5 @@ def _count(text: str) -> int:
     return int(text)
 
 
-COMMANDS = {"evaluate": evaluate, "predict": predict}
+COMMANDS = {"evaluate": evaluate, "predict": predict, "export": export}
 """Commands by name."""
