@@ -111,14 +111,19 @@ def export(arguments: Sequence[str]) -> None:
     from fl_app.use.card import CARD
     from fl_app.use.export import FORMATS, default_names
     from fl_app.use.export import export as written
+    from fl_app.use.mlflow_model import save
     from fl_app.use.run import load_run
 
     parser = _arguments("export", description="Write models in the format of another tool.")
     _add_model(parser)
-    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--format", required=True, choices=[*FORMATS, "mlflow"])
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     given = parser.parse_args(list(arguments))
     run = load_run(given.folder)
+    if given.format == "mlflow":  # one model with all of them
+        save(run, given.to)
+        print(given.to)
+        return
     one = {"client": given.client, "community": given.community, "name": given.model}
     named = any(value is not None for value in one.values())
     names = [run.name(**one)] if named else default_names(run)

@@ -41,7 +41,8 @@ def predict(
             columns = answers(run, model, inputs)
             if not done:
                 writer.writerow([ROW, *columns])
-            writer.writerows(zip(names, *columns.values(), strict=True))
+            cells = [[_cell(each) for each in column] for column in columns.values()]
+            writer.writerows(zip(names, *cells, strict=True))
             done += len(names)
             progress(len(names))
         if not done:
@@ -76,8 +77,11 @@ def _named(classes: Sequence[str], numbers: Sequence[int]) -> list[str]:
 
 def _of_classes(classes: Sequence[str], chances: Tensor) -> dict[str, Sequence[Any]]:
     """Return the probabilities (s, c) as one column per class."""
-    columns = [f"{value:.6f}" for value in chances.flatten().tolist()]
-    return {f"probability of {each}": columns[c :: len(classes)] for c, each in enumerate(classes)}
+    return {f"probability of {each}": chances[:, c].tolist() for c, each in enumerate(classes)}
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)  # all digits of float32
 
 
 def _numbered(name: str, values: Tensor) -> dict[str, Sequence[Any]]:
