@@ -9,6 +9,8 @@ fl-app new <folder>             begin a project with data, network and method of
 fl-app evaluate <output folder> compute the scores of a finished run again
 fl-app predict <output folder>  write what one of its models answers to raw samples
 fl-app export <output folder>   write its models as ONNX and in other formats
+fl-app assign <output folder>   find the community of a client that was never there
+fl-app fine-tune <output folder> train a model further on the data of one client
 """
 
 from fl_app.engines import signals
@@ -51,7 +53,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
-USES = ("evaluate", "predict", "export")
+USES = ("evaluate", "predict", "export", "assign", "fine-tune")
 """Commands on a finished run, of `fl_app.use.commands`."""
 PAGE_S = 300.0
 """Time limit for the page of a run."""

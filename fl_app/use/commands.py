@@ -33,12 +33,12 @@ def _arguments(command: str, **options: Any) -> Arguments:
 def evaluate(arguments: Sequence[str]) -> None:
     """Print the accuracy and metrics of a run, computed again."""
     from fl_app.use.evaluate import evaluate as computed
-    from fl_app.use.evaluate import evaluate_table
+    from fl_app.use.evaluate import evaluate_samples
     from fl_app.use.run import load_run
 
     parser = _arguments("evaluate", description="Compute the scores of a run again.")
     parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
-    parser.add_argument("--data", type=Path, help="a table with labels, to score models on it")
+    parser.add_argument("--data", type=Path, help="labelled samples, to score models on them")
     parser.add_argument("--client", type=int, help="with --data: the client with the model")
     parser.add_argument("--json", action="store_true", help="print JSON with all clients")
     given = parser.parse_args(list(arguments))
@@ -49,7 +49,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     else:
         run = load_run(given.folder)
         clients = sorted(run.clients) if given.client is None else [given.client]
-        found = evaluate_table(run, given.data, clients)
+        found = evaluate_samples(run, given.data, clients)
     if given.json:
         print(json.dumps(found))
     else:
@@ -145,5 +145,64 @@ def _count(text: str) -> int:
     return int(text)
 
 
-COMMANDS = {"evaluate": evaluate, "predict": predict, "export": export}
+def assign(arguments: Sequence[str]) -> None:
+    """Print the community of a client that was never part of the run."""
+    from fl_app.use.assign import by_loss, by_update
+    from fl_app.use.run import load_run
+    from fl_app.use.samples import labelled, on_device
+    from fl_app.use.scorer import Scorer, config_of
+    from fl_app.wiring import device
+
+    parser = _arguments("assign", description="Find the community of a new client.")
+    parser.add_argument("--data", type=Path, required=True, help="its labelled samples")
+    parser.add_argument("--by", choices=["loss", "update"], default="loss")
+    parser.add_argument("--epochs", type=_count, default=1, help="with --by update")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    config = config_of(run.folder, [])
+    samples = on_device(*labelled(run, given.data), device(config))
+    scorer = Scorer(run, config)
+    if given.by == "loss":
+        found = by_loss(scorer, *samples)
+    else:
+        found = by_update(scorer, *samples, epochs=given.epochs)
+    if given.json:
+        print(json.dumps(found.content()))
+        return
+    margin = "the only one" if found.margin is None else f"margin to the second {found.margin:.1%}"
+    print(f"{found.model}, {margin}")
+    for name, value in sorted(found.values.items(), key=lambda each: each[1]):
+        print(f"  {name}: {given.by} {value:.4f}")
+
+
+def fine_tune(arguments: Sequence[str]) -> None:
+    """Train the model of a client or a community further, on the data of one client."""
+    from fl_app.use.fine_tune import fine_tune as tuned
+    from fl_app.use.run import load_run
+
+    parser = _arguments("fine-tune", description="Train a personal model.")
+    _add_model(parser)
+    parser.add_argument("--data", type=Path, help="labelled samples instead of the client's own")
+    parser.add_argument("--epochs", type=_count, default=1)
+    parser.add_argument("--to", type=Path, required=True, help="the folder to write")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    done = tuned(
+        run, client=given.client, community=given.community, model=given.model, data=given.data,
+        epochs=given.epochs, to=given.to,
+    )  # fmt: skip
+    print(f"{done.start}: loss {done.before.loss:.4f} before, {done.after.loss:.4f} after")
+    if done.before.accuracy is not None and done.after.accuracy is not None:
+        print(f"accuracy {done.before.accuracy:.4f} before, {done.after.accuracy:.4f} after")
+    print(given.to)
+
+
+COMMANDS = {
+    "evaluate": evaluate,
+    "predict": predict,
+    "export": export,
+    "assign": assign,
+    "fine-tune": fine_tune,
+}
 """Commands by name."""

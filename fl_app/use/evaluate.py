@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fl_app.client.training import Score
 from fl_app.config import Config
-from fl_app.data.clients import to_device
-from fl_app.data.rows import RowPreparation, frame_of
 from fl_app.kmeans.scores import Scored, pooled
 from fl_app.records.history import read_rounds
 from fl_app.strategies.replies import FAR
 from fl_app.use.run import FinishedRun, load_run
+from fl_app.use.samples import labelled, on_device
 from fl_app.use.scorer import Scorer, config_of
 from fl_app.wiring import device
 
@@ -51,26 +49,17 @@ def evaluate(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     return found | {"round": run.round, "recorded": _compared(found, last, run)}
 
 
-def evaluate_table(run: FinishedRun, path: Path, clients: Sequence[int]) -> dict[str, Any]:
-    """Return the scores of clients' models on the rows of a table with labels."""
-    prepare = run.preprocess
-    if not isinstance(prepare, RowPreparation):
-        raise ValueError(
-            f"a table can be given for a run on tables or texts, got a run on {prepare.reads}; "
-            "give the data as data.root=<folder>"
-        )
-    frame = frame_of(path)
-    inputs, labels = prepare(frame), prepare.labels(frame)
+def evaluate_samples(run: FinishedRun, path: Path, clients: Sequence[int]) -> dict[str, Any]:
+    """Return the scores of clients' models on labelled samples: see `samples.labelled`."""
     config = config_of(run.folder, [])
-    scorer, where = Scorer(run, config), device(config)
-    wanted = torch.from_numpy(labels)
-    wanted = (wanted.float() if labels.dtype.kind == "f" else wanted.long()).to(where)
+    scorer = Scorer(run, config)
+    inputs, labels = on_device(*labelled(run, path), device(config))
     scores: dict[str, Score] = {}
     for client in clients:
         name = run.name(client=client)
         if name not in scores:
             model = scorer.vector(name)
-            scores[name] = scorer.learner.score(model, to_device(inputs, where), wanted)
+            scores[name] = scorer.learner.score(model, inputs, labels)
     by_client = {client: scores[run.name(client=client)] for client in clients}
     return _scored(by_client, config).content() | {"round": run.round, "recorded": None}
 
