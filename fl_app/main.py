@@ -1,4 +1,4 @@
-"""The `fl-app` command: run, resume, sweep, report, compare, new.
+"""The `fl-app` command: run, resume, sweep, report, compare, new, and use a finished run.
 
 fl-app [hydra overrides]        one run, or a sweep with --multirun
 fl-app --config-dir <folder> …  the same with options of your own
@@ -6,6 +6,11 @@ fl-app resume=<output folder>   continue a run from its last checkpoint
 fl-app report <output folder>   write the report.html of a run, also while it continues
 fl-app compare <folders>        compare runs: a page and tables
 fl-app new <folder>             begin a project with data, network and method of your own
+fl-app evaluate <output folder> compute the scores of a finished run again
+fl-app predict <output folder>  write what one of its models answers to raw samples
+fl-app export <output folder>   write its models as ONNX and in other formats
+fl-app assign <output folder>   find the community of a client that was never there
+fl-app fine-tune <output folder> train a model further on the data of one client
 """
 
 from fl_app.engines import signals
@@ -48,6 +53,8 @@ from fl_app.strategies.replies import TooFewRepliesError
 
 log = logging.getLogger(__name__)
 OVERRIDES = "overrides.yaml"
+USES = ("evaluate", "predict", "export", "assign", "fine-tune")
+"""Commands on a finished run, of `fl_app.use.commands`."""
 PAGE_S = 300.0
 """Time limit for the page of a run."""
 USAGE_ERROR = 2
@@ -168,11 +175,22 @@ def _as_settings() -> Iterator[None]:
     """Report folders that cannot be read as configuration errors."""
     try:
         yield
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
 
 
+def _use(command: str, arguments: list[str]) -> None:
+    """Run a command on a finished run."""
+    from fl_app.use.commands import COMMANDS
+
+    with _as_settings():
+        COMMANDS[command](arguments)
+
+
 COMMANDS = {"report": _report, "compare": _compare, "new": _new}
+COMMANDS |= {name: partial(_use, name) for name in USES}
 """Commands of the first argument; without one, a run starts."""
 
 

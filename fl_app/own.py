@@ -6,9 +6,11 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 PROJECT = "project"
@@ -34,6 +36,37 @@ def use(folder: Path) -> None:
         sys.path.insert(0, str(folder))
     if (folder / OPTIONS).is_dir():
         search(folder / OPTIONS)
+
+
+@contextmanager
+def importing(folder: Path) -> Iterator[None]:
+    """Let imports in the block find the modules of a project first, and leave no other trace.
+
+    A module of the same name, such as that of another run, is set aside in the block. Modules that
+    were imported in the block stay, unless there was one of that name.
+    """
+    folder = folder.resolve()
+    if not folder.is_dir():
+        yield
+        return
+    names = {path.stem for path in folder.iterdir() if path.name != OPTIONS}
+    aside = _of(names)
+    for name in aside:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in _of({name.partition(".")[0] for name in aside}):
+            del sys.modules[name]
+        sys.modules.update(aside)
+
+
+def _of(names: Collection[str]) -> dict[str, ModuleType]:
+    """Return the imported modules of some top-level names."""
+    return {n: module for n, module in sys.modules.items() if n.partition(".")[0] in names}
 
 
 def search(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.client.central import CentralTest, balanced
+from fl_app.client.normalisation import local_names
 from fl_app.config import Config
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.privacy_budget import PrivacyBudget
@@ -122,6 +123,7 @@ def server(config: Config) -> RoundLoop:
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
         form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
+        use=use_of(config),
     )
     method = strategy(config)
     if method.clusters_points:
@@ -137,6 +139,23 @@ def server(config: Config) -> RoundLoop:
         schedule=schedule(config),
         budget=privacy_budget(config),
     )
+
+
+def use_of(config: Config) -> dict[str, Any]:
+    """Return what is needed to use the models without the configuration and the data."""
+    data = shared_population(config).dataset
+    kind = getattr(config.strategy.resolve(), "model_kind", "network")
+    return {
+        "seed": config.seed,
+        "network": {"_target_": config.network.path, **config.network.options},
+        "input_shape": list(data.shape),
+        "input_type": "int64" if data.tokens else "float32",
+        "answers": data.target if kind == "network" else kind,
+        "classes": data.classes,
+        "class_names": list(data.class_names),
+        "preprocess": data.prepares.describe(),
+        "local": list(local_names(network(config, data), config.client.batch_norm)),
+    }
 
 
 def _snapshot_rounds(config: Config) -> set[int]:

@@ -21,7 +21,10 @@ class CentroidModel(nn.Module):
         self.register_buffer("counts", torch.zeros(k))
 
     def forward(self, images: Tensor) -> Tensor:
-        # around the mean, since cdist uses inner products and an offset would cost precision
+        # around the mean, since an offset would cost the inner products precision
         points = images.flatten(1)
         centre = points.mean(dim=0)
-        return -torch.cdist(points - centre, self.centroids - centre).square()
+        moved, centroids = points - centre, self.centroids - centre
+        squares = moved.square().sum(1, keepdim=True) + centroids.square().sum(1)
+        # not by cdist, which no exporter to ONNX has
+        return -(squares - 2 * moved @ centroids.T).clamp(min=0)

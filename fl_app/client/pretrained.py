@@ -129,8 +129,9 @@ def read_weights(place: str) -> Mapping[str, Tensor]:
 
 def _one_model(tensors: Mapping[str, Tensor], path: str, row: str) -> Mapping[str, Tensor]:
     """Return one of the models in a models.safetensors; any other file is one model."""
-    rows = sorted({n.split("/")[0].removeprefix(COMMUNITY) for n in tensors if "/" in n})
-    if not rows or not all(name.startswith(COMMUNITY) for name in tensors):
+    heads = {name.split("/")[0] for name in tensors if "/" in name}
+    rows = sorted(each.removeprefix(COMMUNITY) for each in heads if each.startswith(COMMUNITY))
+    if not rows or not all("/" in name for name in tensors):
         return tensors
     chosen = row or (rows[0] if len(rows) == 1 else "")
     if chosen not in rows:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -17,11 +18,69 @@ Categories = dict[Text, list[Text | int] | None]
 MOST_CATEGORIES = 1000
 
 
-def features(
+@dataclass(frozen=True)
+class NumberColumn:
+    """A column of numbers as one feature: filled in by `fill`, then `(x - mean) / deviation`.
+
+    `fill` None: a missing value is an error. `mean` None: the numbers are not scaled.
+    """
+
+    name: str
+    fill: float | None
+    mean: float | None
+    deviation: float | None
+
+    def features(self, frame: Frame) -> np.ndarray:
+        """Return the feature (N, 1) of a table."""
+        values = frame.numbers(self.name)
+        absent = np.isnan(values)
+        if absent.any():
+            if self.fill is None:
+                raise _missing(frame, self.name, absent)
+            values = np.where(absent, self.fill, values)
+        if self.mean is not None:
+            values = (values - self.mean) / (self.deviation or 1.0)
+        return values[:, None]
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """A column of words as one indicator per category; `usual` replaces a missing one.
+
+    `usual` None: a missing value is an error. `closed`: so is a word that is no category.
+    """
+
+    name: str
+    categories: Sequence[str]
+    usual: str | None
+    closed: bool
+
+    def features(self, frame: Frame) -> np.ndarray:
+        """Return the indicators (N, c) of a table."""
+        words = frame.words(self.name)
+        place = {word: number for number, word in enumerate(self.categories)}
+        found = np.zeros((len(words), len(self.categories)), np.float32)
+        for row, given in enumerate(words):
+            word = self.usual if given is None else given
+            if word is None:
+                raise _missing(frame, self.name, np.array([each is None for each in words]))
+            if word in place:
+                found[row, place[word]] = 1
+            elif self.closed:
+                rule = f"one of data.categories.{self.name}, {shortened(self.categories)}"
+                remedy = "correct it or add it there on all machines"
+                raise frame.error(row, self.name, rule, remedy)
+        return found
+
+
+FeatureColumn = NumberColumn | CategoryColumn
+
+
+def fitted(
     frame: Frame, names: Sequence[str], train: np.ndarray, *,
     categories: Categories, missing: Missing, standardise: bool,
-) -> tuple[np.ndarray, list[str]]:  # fmt: skip
-    """Return the features (N, d) float32 of all rows, and the settings that were left to the rows.
+) -> tuple[list[FeatureColumn], list[str]]:  # fmt: skip
+    """Return how each column becomes features, and the settings that were left to the rows.
 
     A column of numbers is one feature; a column of words, or one named in `categories`, is one
     indicator per category. Statistics and categories are those of the rows `train`. With `mean`
@@ -34,34 +93,55 @@ def features(
             f"data.categories must name columns with features of {frame.name}, "
             f"{shortened(names)}, got {unknown[0]!r}; correct it"
         )
-    parts, inferred = [], []
+    parts: list[FeatureColumn] = []
+    inferred = []
     for name in names:
         if name in categories or not frame.numeric(name):
             listed = categories.get(name)
             inferred += [] if listed else [f"data.categories.{name}"]
-            parts.append(_indicators(frame, name, train, listed, missing))
+            parts.append(_categories(frame, name, train, listed, missing))
         else:
             inferred += ["data.standardise"] if standardise else []
-            parts.append(_numbers(frame, name, train, missing, standardise)[:, None])
+            parts.append(_numbers(frame, name, train, missing, standardise))
     if not parts:
         raise DataError(f"{frame.name} must have a column with features, got none; add one")
-    return np.concatenate(parts, axis=1, dtype=np.float32), list(dict.fromkeys(inferred))
+    return parts, list(dict.fromkeys(inferred))
+
+
+def features(frame: Frame, columns: Sequence[FeatureColumn]) -> np.ndarray:
+    """Return the features (N, d) float32 of a table's rows; raises DataError for a wrong cell."""
+    for column in columns:
+        if column.name not in frame.columns:
+            raise DataError(
+                f"{frame.name} must have the column {column.name!r} like the data of the run, got "
+                f"{shortened(list(frame.columns))}; add it"
+            )
+    return np.concatenate([each.features(frame) for each in columns], axis=1, dtype=np.float32)
+
+
+def _missing(frame: Frame, name: str, absent: np.ndarray) -> DataError:
+    """Return the error for the first of the missing cells."""
+    remedy = (
+        f"fill it, remove the row, or give data.missing=most_frequent for all {absent.sum():,} "
+        "missing cells of this column"
+    )
+    return frame.error(int(absent.argmax()), name, "given", remedy)
 
 
 def _numbers(
     frame: Frame, name: str, train: np.ndarray, missing: Missing, standardise: bool
-) -> np.ndarray:
-    """Return a column of numbers (N,), filled in and scaled by its training rows."""
+) -> NumberColumn:
+    """Return a column of numbers with the statistics of its training rows."""
     values = frame.numbers(name)
     absent = np.isnan(values)
     given = values[train][~absent[train]]
-    if absent.any():
-        _check_missing(frame, name, absent, missing, len(given))
-        values = np.where(absent, _typical(given, missing), values)
-    if standardise and len(given):
-        whole = values[train]
-        values = (values - whole.mean()) / (whole.std() or 1.0)
-    return values
+    _check_missing(frame, name, absent, missing, len(given))
+    fill = _typical(given, missing) if missing != "refuse" and len(given) else None
+    if not standardise or not len(given):
+        return NumberColumn(name, fill, None, None)
+    whole = values[train]
+    whole = whole if fill is None else np.where(np.isnan(whole), fill, whole)
+    return NumberColumn(name, fill, float(whole.mean()), float(whole.std()))
 
 
 def _typical(values: np.ndarray, missing: Missing) -> float:
@@ -77,45 +157,33 @@ def _check_missing(
     frame: Frame, name: str, absent: np.ndarray, missing: Missing, given: int
 ) -> None:
     """Raise DataError for the first missing cell, unless it can be filled in."""
-    row = int(absent.argmax())
+    if not absent.any():
+        return
     if missing == "refuse":
-        remedy = (
-            f"fill it, remove the row, or give data.missing=most_frequent for all {absent.sum():,} "
-            "missing cells of this column"
-        )
-        raise frame.error(row, name, "given", remedy)
+        raise _missing(frame, name, absent)
     if not given:
         raise frame.error(
-            row, name, "given in at least one training row",
+            int(absent.argmax()), name, "given in at least one training row",
             f"leave the column out with data.exclude=[{name}]",
         )  # fmt: skip
 
 
-def _indicators(
+def _categories(
     frame: Frame, name: str, train: np.ndarray, listed: Sequence[str | int] | None,
     missing: Missing,
-) -> np.ndarray:  # fmt: skip
-    """Return one indicator per category (N, c): the listed ones, or those of the training rows."""
+) -> CategoryColumn:  # fmt: skip
+    """Return a column of words with its categories: those listed, or of the training rows."""
     words = frame.words(name)
     absent = np.array([word is None for word in words], bool)
     given = [word for row in train if (word := words[row]) is not None]
-    if absent.any():
-        _check_missing(frame, name, absent, missing, len(given))
-        often = Counter(given)
-        usual = min(often, key=lambda word: (-often[word], word))
-        words = [usual if word is None else word for word in words]
-    known = [str(each) for each in listed] if listed else sorted(set(given))
+    _check_missing(frame, name, absent, missing, len(given))
+    often = Counter(given)
+    fills = missing != "refuse" and often
+    usual = min(often, key=lambda word: (-often[word], word)) if fills else None
+    known = [str(each) for each in listed] if listed else sorted(often)
     if len(known) > MOST_CATEGORIES:
         raise DataError(
             f"column {name!r} of {frame.name} must have at most {MOST_CATEGORIES:,} categories, "
             f"got {len(known):,}; leave it out with data.exclude=[{name}]"
         )
-    place = {word: number for number, word in enumerate(known)}
-    found = np.zeros((len(words), len(known)), np.float32)
-    for row, word in enumerate(words):
-        if word in place:
-            found[row, place[word]] = 1
-        elif listed:
-            rule = f"one of data.categories.{name}, {shortened(known)}"
-            raise frame.error(row, name, rule, "correct it or add it there on all machines")
-    return found
+    return CategoryColumn(name, known, usual, bool(listed))

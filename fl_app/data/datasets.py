@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fl_app.data.checks import DataError, LabelKind, checked_inputs, checked_labels
 from fl_app.data.downloads import idx_fault, sum_fault
+from fl_app.data.preparation import Preparation, as_inputs, usual
 from fl_app.data.split import Owners
 from fl_app.rng import generator
 from fl_app.types import Text
@@ -56,6 +57,8 @@ class Dataset:
     """The client of each sample, if the data name it."""
     inferred: tuple[str, ...] = ()
     """Settings of the data that were left open and found in the rows, so others may differ."""
+    preparation: Preparation | None = None
+    """How raw samples become inputs; None: arrays like those above are taken as they are."""
 
     def __post_init__(self) -> None:
         for part, kind in (("train", "training"), ("test", "test")):
@@ -80,6 +83,18 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """Shape of one input: (C, H, W) of an image, (d,) of a row of a table."""
         return tuple(self.train_images.shape[1:])
+
+    @property
+    def tokens(self) -> bool:
+        """Whether networks get integers."""
+        return _kind(self.train_images) in "ui"
+
+    @property
+    def prepares(self) -> Preparation:
+        """How raw samples become inputs."""
+        if self.preparation is not None:
+            return self.preparation
+        return usual(self.shape, self.train_images.dtype, self.moments)
 
     def check_classes(self, needed_by: str, *, least: int = 1) -> None:
         """Raise DataError unless each sample has one of at least `least` classes."""
@@ -107,16 +122,7 @@ class Dataset:
         return self._take(self.test_images, self.test_labels, indices)
 
     def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
-        taken = torch.from_numpy(labels[i])
-        if _kind(images) in "ui":
-            return torch.from_numpy(images[i].astype(np.int64)), taken
-        pixels = images[i].astype(np.float32)
-        if images.dtype == np.uint8:
-            pixels /= 255
-        if self.moments is not None:
-            mean, deviation = self.moments
-            pixels = (pixels - mean[:, None, None]) / deviation[:, None, None]
-        return torch.from_numpy(pixels), taken
+        return as_inputs(images[i], self.moments), torch.from_numpy(labels[i])
 
 
 def _kind(inputs: np.ndarray) -> str:

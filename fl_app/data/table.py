@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.columns import Categories, Missing, features
+from fl_app.data.columns import Categories, Missing, features, fitted
 from fl_app.data.datasets import Dataset
 from fl_app.data.frame import Frame, joined
+from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
 from fl_app.data.targets import Classes, TableTarget, classes_of, numbers_of
@@ -57,7 +58,7 @@ def table(
     column to predict: with `target` classification its values are classes, named or numbered by
     `classes`; with regression they are numbers. None: nothing is predicted, and only distances are
     measured. `client` is the column that names the client of each row. All other columns but
-    `exclude` are features; see `columns.features` for `categories`, `missing` and `standardise`.
+    `exclude` are features; see `columns.fitted` for `categories`, `missing` and `standardise`.
     In a deployment all nodes must have the same columns, and the server needs only their names.
     Raises DataError that names the file and the line or column.
     """
@@ -102,15 +103,16 @@ def build(name: str, rows: Rows, form: Form) -> Dataset:
             "client would have one class"
         )
     labels, names, inferred = _labels(frame, column, form)
-    inputs, more = features(
+    columns, more = fitted(
         frame, [each for each in frame.columns if each not in {*others, column}], rows.train,
         categories=form.categories, missing=form.missing, standardise=form.standardise,
     )  # fmt: skip
-    train, test = rows.train, rows.test
+    inputs, train, test = features(frame, columns), rows.train, rows.test
+    label = None if column is None else Label(column, names)
     return Dataset(
         name, max(len(names), 1), inputs[train], labels[train], inputs[test], labels[test],
         target=form.target, class_names=tuple(names), owners=rows.owners(),
-        inferred=(*inferred, *more),
+        inferred=(*inferred, *more), preparation=TableRows.of(columns, label),
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Reads tables: CSV, NumPy arrays and Parquet."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,15 @@ def read_table(path: Path) -> Frame:
     Text is UTF-8 with commas, semicolons or tabs, whichever its first line has most of; the first
     line has the names of the columns, or numbers if they have none.
     """
+    (whole,) = table_parts(path, None)
+    return whole
+
+
+def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
+    """Yield a table in parts of at most `rows` rows; None: one part. Raises DataError as above.
+
+    A text is read part by part, so that it can be larger than the memory.
+    """
     if path.suffix not in ENDINGS:
         raise DataError(
             f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
@@ -32,8 +42,11 @@ def read_table(path: Path) -> Frame:
         )
     try:
         if path.suffix == ".npy":
-            return _array(path)
-        return _parquet(path) if path.suffix == ".parquet" else _text(path)
+            yield _array(path)
+        elif path.suffix == ".parquet":
+            yield _parquet(path)
+        else:
+            yield from _text(path, rows)
     except DataError:
         raise
     except Exception as error:  # damaged files fail in different ways
@@ -43,17 +56,32 @@ def read_table(path: Path) -> Frame:
         ) from error
 
 
-def _text(path: Path) -> Frame:
+def _text(path: Path, rows: int | None) -> Iterator[Frame]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
         file.seek(0)
         delimiter = max(DELIMITERS, key=first.count)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if row]
-    if not lines:
-        raise DataError(f"{path} must have at least a line of names, got an empty file; fill it")
-    names = _names(lines[0][1], path)
-    rows = lines[1:] if names is lines[0][1] else lines
+        lines: Iterator[tuple[int, list[str]]] = (
+            (reader.line_num, [cell.strip() for cell in row]) for row in reader if row
+        )
+        head = next(lines, None)
+        if head is None:
+            raise DataError(
+                f"{path} must have at least a line of names, got an empty file; fill it"
+            )
+        names = _names(head[1], path)
+        lines = lines if names is head[1] else chain([head], lines)
+        part = list(islice(lines, rows))
+        while True:
+            yield _frame(path, names, part, delimiter)
+            if not (part := list(islice(lines, rows))):
+                return
+
+
+def _frame(
+    path: Path, names: list[str], rows: list[tuple[int, list[str]]], delimiter: str
+) -> Frame:
     for line, row in rows:
         if len(row) != len(names):
             raise DataError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fl_app.data.datasets import Dataset
+from fl_app.data.rows import Label, TextRows
 from fl_app.data.split import TestShare
 from fl_app.data.table import Column, Rows, read_rows
 from fl_app.data.targets import Classes, classes_of
@@ -55,7 +56,8 @@ def build(name: str, rows: Rows, form: TextForm) -> Dataset:
     """Return the data set of a table of texts."""
     frame, train, test = rows.frame, rows.train, rows.test
     column = frame.column(form.column, "data.column")
-    labels, names = classes_of(frame, frame.column(form.label, "data.label"), form.classes)
+    label = frame.column(form.label, "data.label")
+    labels, names = classes_of(frame, label, form.classes)
     texts = pieces(frame, column, form.tokens)
     words = form.words or most_frequent((texts[row] for row in train), form.vocabulary)
     found = encoded(texts, words, form.length)
@@ -64,4 +66,7 @@ def build(name: str, rows: Rows, form: TextForm) -> Dataset:
     return Dataset(
         name, len(names), found[train], labels[train], found[test], labels[test],
         class_names=tuple(names), owners=rows.owners(), inferred=tuple(inferred),
+        preparation=TextRows(
+            vars(Label(label, names)), column, form.tokens, form.length, list(words)
+        ),
     )  # fmt: skip

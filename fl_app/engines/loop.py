@@ -24,6 +24,7 @@ from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_reporter import RoundReporter, sent
 from fl_app.engines.trained_round import TrainedRound, failed, times
 from fl_app.records.recorder import Recorder
+from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import (
@@ -33,6 +34,7 @@ from fl_app.strategies.replies import (
     too_few,
 )
 from fl_app.strategies.roster import Roster
+from fl_app.strategies.serving import served
 from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
@@ -276,9 +278,17 @@ class RoundLoop(Server):
             removed=sorted(outcome.removed),
             models=outcome.models,
             layout=self.context.layout,
+            serve=self._served,
         )
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)
+
+    def _served(self, former: Mapping[int, tuple[str, ...]]) -> Served:
+        """Return which model each client uses, also a client that is absent now."""
+        known = {*self.roster.proxies(), *self.method.state.communities.members}
+        rounds = self.recorder.history.rounds
+        done = rounds[-1]["round"] if rounds else 0
+        return served(self.method, sorted(known), done, former)
 
 
 def _was_skipped(record: Mapping[str, Any]) -> bool:

@@ -1,10 +1,12 @@
 """Scores of federated centroids: distance on each client, agreement over all clients."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from fl_app.aggregation import lower_median, sample_weights
 from fl_app.kmeans.lloyd import Centroids, Points, assign
 
 Contingency = Int[np.ndarray, "k c"]
@@ -53,6 +55,44 @@ def agreement(table: Contingency) -> Agreement:
         completeness=float(completeness),
         v_measure=float(2 * product / together) if together > 0 else 0.0,
     )
+
+
+@dataclass
+class Scored:
+    """A client's score of the received centroids: table (k, c), distance, number of points."""
+
+    client_id: int
+    table: Contingency
+    distance: float
+    points: int
+
+
+def pooled(
+    scored: Sequence[Scored], *, cap: float, far: float
+) -> tuple[dict[str, float], dict[int, float]]:
+    """Return the agreement over all clients by name, and the accuracy of each client.
+
+    Each cluster gets the majority class of all its points, and each client is scored by this map.
+    Points weigh at most `cap` times the usual number of a client, and a distance counts at most
+    `far` times the usual one, since clients report both. Without classes there is only a
+    distance.
+    """
+    points = np.array([each.points for each in scored], float)
+    weights = sample_weights(points, how="capped", cap=cap)
+    distances = np.array([each.distance for each in scored])
+    usual = lower_median(distances)
+    most = far * usual if usual > 0 else np.inf
+    found = {"distance": float(np.average(np.minimum(distances, most), weights=weights))}
+    factors = weights / points
+    tables = [(each.table * f).astype(int) for each, f in zip(scored, factors, strict=True)]
+    table = np.sum(tables, axis=0)
+    if table.shape[1] == 1:
+        return found, {}
+    right, rows = majority(table), np.arange(len(table))
+    accuracy = {
+        each.client_id: float(each.table[rows, right].sum() / each.points) for each in scored
+    }
+    return found | vars(agreement(table)), accuracy
 
 
 def majority(table: Contingency) -> Int[np.ndarray, " k"]:

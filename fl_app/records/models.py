@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.records.atomic import replacing
 from fl_app.records.tensors import contiguous, save
-from fl_app.types import Vector, Vectors
+from fl_app.types import Vector
 
 log = getLogger(__name__)
 FILE = "models.safetensors"
+COMMUNITY = "community_"
+"""Prefix of the names of the communities' models; the row follows."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,21 @@ class StateForm:
 
 
 def write_models(
-    folder: Path, models: Vectors, layout: Layout, form: StateForm | None = None
+    folder: Path, models: Mapping[str, Vector], layout: Layout, form: StateForm | None = None
 ) -> Path:
-    """Write models (k, d) as `community_<row>/<tensor name>`, ready for `load_state_dict`.
+    """Write models (d,) as `<model name>/<tensor name>`, ready for `load_state_dict`.
 
     With a `form` the tensors are those of the network's state dict, else those of the layout.
     A model that is not finite is written unchanged and logged as an error. Raises OSError if the
     disk fails; then the old file remains.
     """
     tensors = {}
-    for row, model in enumerate(models):
+    for given, model in models.items():
         if not is_finite(model):
-            log.error("the model of community %d is not finite; do not use it", row)
+            log.error("the model %s is not finite; do not use it", given)
         state = form.state(model, layout) if form else dict(_pieces(model, layout))
         for name, array in state.items():
-            tensors[f"community_{row}/{name}"] = contiguous(name, array)
+            tensors[f"{given}/{name}"] = contiguous(name, array)
     with replacing(folder / FILE) as temporary:
         save(temporary, tensors, {})
     return folder / FILE
@@ -68,9 +71,23 @@ def read_models(folder: Path) -> list[dict[str, np.ndarray]]:
     """Return the tensors of each community's model, by name."""
     models: dict[int, dict[str, np.ndarray]] = {}
     for key, tensor in load_file(folder / FILE).items():
-        row, _, name = key.partition("/")
-        models.setdefault(int(row.removeprefix("community_")), {})[name] = tensor
+        given, _, name = key.partition("/")
+        if given.startswith(COMMUNITY):
+            models.setdefault(int(given.removeprefix(COMMUNITY)), {})[name] = tensor
     return [models[row] for row in sorted(models)]
+
+
+def read_model(folder: Path, given: str) -> dict[str, np.ndarray]:
+    """Return the tensors of one model by its name, without reading the others.
+
+    Raises ValueError for a name that the file does not have.
+    """
+    path = folder / FILE
+    with safe_open(path, framework="np") as file:
+        keys = [key for key in file.keys() if key.partition("/")[0] == given]  # noqa: SIM118
+        if not keys:
+            raise ValueError(f"{path} must have the model {given}, got none of that name")
+        return {key.partition("/")[2]: file.get_tensor(key) for key in keys}
 
 
 def _pieces(model: Vector, layout: Layout) -> Iterator[tuple[str, np.ndarray]]:

@@ -14,6 +14,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
 from fl_app.records.history import History
 from fl_app.records.models import StateForm, write_models
+from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.summary import build_summary, write_summary
@@ -22,6 +23,7 @@ from fl_app.types import Labels, Matrix, Vectors
 
 log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
+Serve = Callable[[Mapping[int, tuple[str, ...]]], Served]
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
 """Names the checkpoint from which the run continues, for the process at the terminal."""
 
@@ -30,7 +32,8 @@ class Recorder:
     """Writes rounds, snapshots, checkpoints and the summary of one run into one folder.
 
     `identity` has the strategy, engine and seed for the summary. `track` builds the tracker that
-    receives the rounds too. `form` describes the state dict of a saved model.
+    receives the rounds too. `form` describes the state dict of a saved model, and `use` what is
+    needed to use it elsewhere, as JSON values.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class Recorder:
         resume: bool,
         track: Callable[[Tracked], Tracker] = NoTracker,
         form: StateForm | None = None,
+        use: Mapping[str, Any] | None = None,
     ) -> None:
+        self.use = use or {}
         self.folder = folder
         self.identity = identity
         self.checkpoint_every = checkpoint_every
@@ -140,10 +145,14 @@ class Recorder:
         removed: Sequence[int],
         models: Vectors,
         layout: Layout,
+        serve: Serve | None = None,
     ) -> None:
-        """Write models.safetensors and summary.json, and end the tracking."""
+        """Write the models, which client uses which, and summary.json; end the tracking.
+
+        `serve` maps the models of clients in an earlier file to those that they use now.
+        """
         try:
-            write_models(self.folder, models, layout, self.form)
+            self._write_models(models, layout, serve)
         except (OSError, ValueError) as error:  # the summary must still be written
             log.error("models.safetensors could not be written: %s", error)
         summarise(
@@ -156,6 +165,25 @@ class Recorder:
             removed=removed,
         )
         self.tracking.close(status)
+
+    def _write_models(self, models: Vectors, layout: Layout, serve: Serve | None) -> None:
+        named = {community_name(row): model for row, model in enumerate(models)}
+        used = self._served(serve)
+        named |= used.models
+        write_models(self.folder, named, layout, self.form)
+        rounds = self.history.rounds
+        done = rounds[-1]["round"] if rounds else 0
+        write_serving(self.folder, used, list(named), self.use, done)
+
+    def _served(self, serve: Serve | None) -> Served:
+        if serve is None:
+            return Served()
+        try:
+            former = read_serving(self.folder)
+            return serve({} if former is None else former["clients"])
+        except Exception:  # a method of others can fail, and the models must still be written
+            log.exception("the models of the clients are not known")
+            return Served()
 
 
 def summarise(

@@ -1,21 +1,19 @@
 """Common base of federated and central k-means: centroids are the only model."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 from flwr.common import Parameters, Scalar
 
-from fl_app.aggregation import lower_median, sample_weights, weighted_mean
+from fl_app.aggregation import weighted_mean
 from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.kmeans.lloyd import Centroids
-from fl_app.kmeans.scores import Contingency, agreement, majority
+from fl_app.kmeans.scores import Scored, pooled
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, Scores
+from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import FAR
 from fl_app.strategies.server_context import ServerContext
@@ -23,16 +21,6 @@ from fl_app.types import Participation
 
 MOST_CLASSES = 100_000
 """Largest number of classes in a client's table."""
-
-
-@dataclass
-class Scored:
-    """A client's score of the received centroids: table (k, c), distance, number of points."""
-
-    client_id: int
-    table: Contingency
-    distance: float
-    points: int
 
 
 class CentroidStrategy(CommunityStrategy):
@@ -72,28 +60,9 @@ class CentroidStrategy(CommunityStrategy):
         scored, scores = self._agreeing(), self.evaluation.scores
         scores.accuracy = {}
         if scored:
-            self._agree(scored, scores)
+            cap = self.context.sample_cap
+            scores.agreement, scores.accuracy = pooled(scored, cap=cap, far=FAR)
         return None, scores.metrics
-
-    def _agree(self, scored: Sequence[Scored], scores: Scores) -> None:
-        """Set agreement and accuracy from the tables of all clients."""
-        points = np.array([each.points for each in scored], float)
-        weights = sample_weights(points, how="capped", cap=self.context.sample_cap)
-        distances = np.array([each.distance for each in scored])
-        usual = lower_median(distances)
-        most = FAR * usual if usual > 0 else np.inf
-        distance = float(np.average(np.minimum(distances, most), weights=weights))
-        scores.agreement = {"distance": distance}
-        factors = weights / points
-        tables = [(each.table * f).astype(int) for each, f in zip(scored, factors, strict=True)]
-        table = np.sum(tables, axis=0)
-        if table.shape[1] > 1:
-            scores.agreement |= vars(agreement(table))
-            right, rows = majority(table), np.arange(self.k)
-            scores.accuracy = {
-                each.client_id: float(each.table[rows, right].sum() / each.points)
-                for each in scored
-            }
 
     def _check_score(self, answer: EvaluationAnswer) -> None:
         """Reject a table that breaks a rule; ignore a client without points."""

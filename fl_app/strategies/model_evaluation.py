@@ -64,7 +64,8 @@ class Scores:
 class ModelEvaluation:
     """The evaluation of a round: its questions, and the scores of the clients.
 
-    `check` may raise ValueError for an answer that the method cannot use.
+    `check` may raise ValueError for an answer that the method cannot use. `choices` has the row
+    that each client with a choice used in its last evaluation.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class ModelEvaluation:
     ) -> None:
         self._metrics, self._has_accuracy = metrics, has_accuracy
         self.scores = Scores()
+        self.choices: dict[int, int] = {}
         self.check: Check = lambda answer: None
         self._rejections = rejections
         self._asked: dict[tuple[str, int], EvaluationQuestion] = {}
@@ -116,6 +118,7 @@ class ModelEvaluation:
         self._rejections.add_failed(failures, PREFIX)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
         self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
+        self.choices |= self.scores.assigned
 
     def reject(self, client: int | str, error: RejectionError) -> None:
         """Record that an answer of a client is rejected."""

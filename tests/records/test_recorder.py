@@ -164,7 +164,7 @@ def test_models_that_are_not_finite_end_no_run_and_are_named(
 ) -> None:
     run = _recorder(tmp_path)
     _finish(run, np.array([[1, 2, 3], [1, np.nan, 3]], np.float32))
-    assert caplog.messages == ["the model of community 1 is not finite; do not use it"]
+    assert caplog.messages == ["the model community_1 is not finite; do not use it"]
     first, second = read_models(tmp_path)
     assert (first["w"].tolist(), first["b"].tolist()) == ([1, 2], [3])
     assert np.isnan(second["w"]).tolist() == [False, True]

@@ -1,0 +1,72 @@
+"""Which model each client uses at the end of a run, and what is needed to use it elsewhere."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fl_app.records.atomic import replacing
+from fl_app.records.models import COMMUNITY
+from fl_app.records.plain import dumps
+from fl_app.types import Vector
+
+FILE = "serving.json"
+GLOBAL_MODEL = "global"
+"""The name of the model of all clients, beside those of the communities."""
+VERSION = 1
+
+
+def community_name(row: int) -> str:
+    """Return the name of a community's model."""
+    return f"{COMMUNITY}{row}"
+
+
+@dataclass(frozen=True)
+class Served:
+    """The model of each client by name, and the models that are no community's (d,) by name.
+
+    A client with several names chooses among them on its data, and its choice is not known.
+    """
+
+    clients: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    models: Mapping[str, Vector] = field(default_factory=dict)
+
+
+def write_serving(
+    folder: Path, served: Served, names: Sequence[str], description: Mapping[str, Any], round: int
+) -> None:
+    """Write the names of all models, those that each client uses, and how to use them."""
+    content = {
+        "version": VERSION,
+        "round": round,
+        "models": list(names),
+        "clients": {
+            str(client): given[0] if len(given) == 1 else list(given)
+            for client, given in sorted(served.clients.items())
+        },
+        **description,
+    }
+    with replacing(folder / FILE) as temporary:
+        temporary.write_text(dumps(content, indent=1), encoding="utf-8")
+
+
+def read_serving(folder: Path) -> dict[str, Any] | None:
+    """Return the content of the file, with clients by number and names as tuples; None: no file.
+
+    Raises ValueError for a file of another version, or a damaged one.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version, clients = content["version"], content["clients"].items()
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); repeat the run") from error
+    if version != VERSION:
+        raise ValueError(
+            f"{path} must have version {VERSION}, got {version!r}; use the fl-app that wrote it"
+        )
+    named = {int(c): (given,) if isinstance(given, str) else tuple(given) for c, given in clients}
+    return {**content, "clients": named}

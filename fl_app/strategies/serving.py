@@ -1,0 +1,90 @@
+"""Names the models that a method's clients use, for the records."""
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from fl_app.records.serving import GLOBAL_MODEL, Served, community_name
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import Rows
+from fl_app.strategies.sampling import draw_at_most
+from fl_app.types import Vector, Vectors
+
+CHUNK = 256
+"""Clients that are asked for at once, since a method may make a model for each."""
+
+
+def served(
+    method: CommunityStrategy,
+    client_ids: Sequence[int],
+    server_round: int,
+    former: Mapping[int, tuple[str, ...]],
+) -> Served:
+    """Return the models of clients after a round, as they evaluate them.
+
+    Mixtures are stored only for the clients that evaluate, at most
+    `records.evaluate_at_most`; others without a community's model or the global one are missing.
+    A client that had a choice has the model of its last one, `former` if it is older than this
+    process.
+    """
+    scored = set(
+        draw_at_most(
+            method.context.evaluate_at_most,
+            list(client_ids),
+            seed=method.context.seed,
+            server_round=server_round,
+        )
+    )
+    names = _Names(method.state.communities.models, method.state.global_model)
+    clients: dict[int, tuple[str, ...]] = {}
+    for start in range(0, len(client_ids), CHUNK):
+        some = client_ids[start : start + CHUNK]
+        stock, rows = method.attribute(some)
+        offers = {c: _chosen(method, c, given) for c, given in zip(some, rows, strict=True)}
+        stores = {row for client, given in offers.items() if client in scored for row in given}
+        found = names.all(stock, stores)
+        for client, given in offers.items():
+            named = tuple(name for row in given if (name := found[row]) is not None)
+            last = former.get(client, ())
+            if len(named) == len(given):
+                clients[client] = last if len(last) == 1 and last[0] in named else named
+    return Served(clients, names.models)
+
+
+def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
+    """Return the row that a client chose in its last evaluation, else all that it may choose."""
+    choice = method.evaluation.choices.get(client)
+    return (choice,) if choice is not None and len(rows) > 1 and choice in rows else rows
+
+
+class _Names:
+    """The names of models that a method sends; `models` has those that are no community's."""
+
+    def __init__(self, communities: Vectors, global_model: Vector | None) -> None:
+        self.communities = communities
+        self.models: dict[str, Vector] = {}
+        self._rows = [_digest(model) for model in communities]
+        self._known: dict[bytes, str] = {}
+        if global_model is not None:
+            self.models[GLOBAL_MODEL] = global_model
+            self._known[_digest(global_model)] = GLOBAL_MODEL
+
+    def all(self, stock: Vectors, stores: Collection[int]) -> list[str | None]:
+        """Return the name of each model (m, d); None for one outside `stores` without a name."""
+        if stock is self.communities:
+            return [community_name(row) for row in range(len(stock))]
+        return [self._name(row, model, row in stores) for row, model in enumerate(stock)]
+
+    def _name(self, row: int, model: Vector, stores: bool) -> str | None:
+        digest = _digest(model)
+        if row < len(self._rows) and self._rows[row] == digest:
+            return community_name(row)
+        if digest not in self._known and stores:
+            name = f"mixture_{len(self.models) - (GLOBAL_MODEL in self.models)}"
+            self.models[name], self._known[digest] = model.copy(), name
+        return self._known.get(digest)
+
+
+def _digest(model: Vector) -> bytes:
+    return blake2b(np.ascontiguousarray(model).data, digest_size=16).digest()

@@ -1,0 +1,1 @@
+"""A finished run in use: its models, scores, predictions and exports."""

@@ -1,0 +1,98 @@
+"""`fl-app assign`: the community of a client that was never part of the run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from fl_app.client.learner import TrainingJob
+from fl_app.records.models import COMMUNITY
+from fl_app.records.serving import GLOBAL_MODEL
+from fl_app.rng import torch_generator
+from fl_app.types import Vector
+from fl_app.use.scorer import Scorer
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The community of a newcomer by name, and the value of each community.
+
+    `values` are losses or distances, lower ones are better. `margin` is the second value minus the
+    first, as a share of the second: 0 is a tie, 1 is certain; None with a single community.
+    """
+
+    model: str
+    values: Mapping[str, float]
+    margin: float | None
+
+    def content(self) -> dict[str, Any]:
+        """Return the assignment as JSON values."""
+        return {"model": self.model, "margin": self.margin, "values": dict(self.values)}
+
+
+def by_loss(scorer: Scorer, inputs: Tensor, labels: Tensor) -> Assignment:
+    """Return the community whose model has the least loss on labelled samples.
+
+    Ghosh et al., NeurIPS 2020, algorithm 1: the choice of an IFCA client.
+    """
+    names = communities(scorer)
+    losses = {n: scorer.learner.score(scorer.vector(n), inputs, labels).loss for n in names}
+    return _best(losses)
+
+
+def by_update(scorer: Scorer, inputs: Tensor, labels: Tensor, *, epochs: int) -> Assignment:
+    """Return the community whose model lies in the direction of a short local training.
+
+    The start is the global model, or without one the mean of the communities' models; the value is
+    1 - cosine, in [0, 2], of the update and the way from the start to the community's model.
+    """
+    names = communities(scorer)
+    models = {name: scorer.vector(name).copy() for name in names}
+    whole = GLOBAL_MODEL in scorer.run.models
+    every = np.stack(list(models.values()))
+    mean: Vector = every.mean(axis=0, dtype=np.float64).astype(np.float32)
+    start = scorer.vector(GLOBAL_MODEL).copy() if whole else mean
+    moved = trained(scorer, start, inputs, labels, epochs=epochs) - start
+    part = scorer.learner.flat.layout.direction
+    return _best({n: 1 - _cosine(moved[part], (m - start)[part]) for n, m in models.items()})
+
+
+def trained(
+    scorer: Scorer, start: Vector, inputs: Tensor, labels: Tensor, *, epochs: int
+) -> Vector:
+    """Return a model (d,) after local training from `start`, by the settings of the run."""
+    seed, learner = scorer.config.seed, scorer.learner.alone()
+    if learner.model_kind != "network":
+        raise ValueError(
+            f"local training after a run needs a network, got {learner.model_kind}; use the loss"
+        )
+    job = TrainingJob(
+        start,
+        inputs,
+        labels,
+        torch_generator(seed, purpose="local training after the run"),
+        server_round=max(1, scorer.run.round),
+        epochs=epochs,
+    )
+    return learner.train(job).model.copy()
+
+
+def communities(scorer: Scorer) -> list[str]:
+    """Return the names of the communities' models."""
+    return [name for name in scorer.run.models if name.startswith(COMMUNITY)]
+
+
+def _cosine(first: Vector, second: Vector) -> float:
+    lengths = float(np.linalg.norm(first)) * float(np.linalg.norm(second))
+    return float(np.dot(first, second)) / lengths if lengths > 0 else 0.0
+
+
+def _best(values: Mapping[str, float]) -> Assignment:
+    """Return the first community with the lowest value."""
+    order = sorted(values, key=lambda name: (np.nan_to_num(values[name], nan=np.inf), name))
+    if len(order) == 1:
+        return Assignment(order[0], values, None)
+    first, second = values[order[0]], values[order[1]]
+    return Assignment(order[0], values, (second - first) / second if second > 0 else 0.0)

@@ -1,0 +1,148 @@
+"""The model card of exported models: what they are, how they were trained, how good they are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from fl_app.records.history import FILE as ROUNDS
+from fl_app.records.history import read_rounds
+from fl_app.use.run import FinishedRun
+
+CARD = "model_card.md"
+
+
+def write_card(run: FinishedRun, to: Path, files: Sequence[tuple[str, str, float]]) -> Path:
+    """Write the card of exported models: name, file and largest difference of each."""
+    path = to / CARD
+    path.write_text("\n".join(_lines(run, files)) + "\n", encoding="utf-8")
+    return path
+
+
+def _lines(run: FinishedRun, files: Sequence[tuple[str, str, float]]) -> Iterable[str]:
+    summary = run.summary
+    config = _config(run)
+    rounds = read_rounds(run.folder) if (run.folder / ROUNDS).exists() else []
+    yield f"# Models of {summary.get('strategy', 'a run')}, round {run.round}"
+    yield ""
+    yield from _facts(run, summary, config, rounds)
+    yield "\n## Files\n"
+    yield "| model | file | largest difference from PyTorch |"
+    yield "|---|---|---|"
+    yield from (f"| {name} | `{file}` | {gap:.1e} |" for name, file, gap in files)
+    yield ""
+    yield from _input(run)
+    yield "\n## Communities\n"
+    yield from _communities(run, rounds)
+    yield "\n## Versions\n"
+    versions = summary.get("versions", {})
+    yield from (f"- {name} {version}" for name, version in versions.items())
+    yield f"- commit {summary.get('git') or 'unknown'}"
+
+
+def _facts(
+    run: FinishedRun,
+    summary: Mapping[str, Any],
+    config: Mapping[str, Any],
+    rounds: Sequence[Mapping[str, Any]],
+) -> Iterable[str]:
+    clients = summary.get("clients", {})
+    yield f"- **Method**: {_target(config, 'strategy')}"
+    yield f"- **Data**: {_target(config, 'data')}, {_target(config, 'population')}"
+    yield f"- **Network**: {_target(config, 'network')}"
+    yield (
+        f"- **Training**: {summary.get('rounds', run.round)} rounds, "
+        f"{clients.get('total', len(run.clients))} clients, {summary.get('status', 'unknown')}, "
+        f"seed {run.serving['seed']}"
+    )
+    last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
+    if last is not None:
+        worst = min(last["clients"], key=last["clients"].get)
+        yield (
+            f"- **Accuracy**: {last['mean']:.4f}, standard deviation {last['std']:.4f} over "
+            f"{len(last['clients'])} clients; worst client {worst} with "
+            f"{last['clients'][worst]:.4f}"
+        )
+    yield f"- **Privacy**: {_privacy(rounds)}"
+    yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
+
+
+def _privacy(rounds: Sequence[Mapping[str, Any]]) -> str:
+    last = next((each["privacy"] for each in reversed(rounds) if each["privacy"]), None)
+    if last is None:
+        return "none; the models were trained without differential privacy"
+    spent = last["epsilon"]
+    return (
+        f"{last['kind']}, epsilon {_short(spent['max'])} at delta {_short(last['delta'])} spent by "
+        f"the client with most, {_short(spent['mean'])} on average"
+    )
+
+
+def _attacks(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the server saw of attacks: removed clients and rejected replies."""
+    clients = summary.get("clients", {})
+    removed, rejected = clients.get("removed") or [], clients.get("rejected") or 0
+    found = [f"removed clients {removed}"] if removed else []
+    found += [f"{rejected} rejected replies"] if rejected else []
+    planted = next((each["attack"] for each in reversed(rounds) if each["attack"]), None)
+    if planted is not None:
+        found.append("a planted attack (" + _fields(planted) + ")")
+    return "; ".join(found) or "none"
+
+
+def _input(run: FinishedRun) -> Iterable[str]:
+    kind = run.serving["input_type"]
+    yield (
+        f"The input is a tensor (samples, {', '.join(map(str, run.input_shape))}) of {kind}, as "
+        "`preprocess` in `serving.json` makes it from raw samples. The output is one score per "
+        f"class before the softmax: {', '.join(run.classes)}."
+        if run.classes
+        else f"The input is a tensor (samples, {', '.join(map(str, run.input_shape))}) of {kind}."
+    )
+
+
+def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """Return a table of the models that clients use, with the accuracy of their clients."""
+    last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
+    accuracy: Mapping[str, float] = {} if last is None else last["clients"]
+    users: dict[str, list[int]] = {}
+    for client, names in run.clients.items():
+        users.setdefault(names[0] if len(names) == 1 else "chosen by the client", []).append(client)
+    yield "| model | clients | accuracy | worst client |"
+    yield "|---|---|---|---|"
+    for name, clients in sorted(users.items()):
+        known = {c: accuracy[str(c)] for c in clients if str(c) in accuracy}
+        if not known:
+            yield f"| {name} | {len(clients)} | | |"
+            continue
+        worst = min(known, key=known.__getitem__)
+        yield (
+            f"| {name} | {len(clients)} | {np.mean(list(known.values())):.4f} | {worst}: "
+            f"{known[worst]:.4f} |"
+        )
+
+
+def _config(run: FinishedRun) -> Mapping[str, Any]:
+    path = run.folder / "config.yaml"
+    found: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.exists() else {}
+    return found
+
+
+def _target(config: Mapping[str, Any], group: str) -> str:
+    node = config.get(group) or {}
+    name = str(node.get("_target_", "unknown")).rpartition(".")[2]
+    hidden = ("_target_", "root", "dynamics")  # a folder of another machine tells nothing
+    rest = {key: value for key, value in node.items() if key not in hidden and value is not None}
+    return f"`{name}`" + (f" ({_fields(rest)})" if rest else "")
+
+
+def _fields(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items())
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"({_fields(value)})" if len(value) <= 6 else f"for {len(value)} clients"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,208 @@
+"""The commands of `fl-app` on a finished run: their arguments and what they print."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fl_app.config import ConfigError
+
+BATCH = 500
+"""Samples that a model answers at once, unless told otherwise; it changes no answer."""
+
+
+class Arguments(argparse.ArgumentParser):
+    """A parser of one command, whose errors are those of a configuration."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError with the usage."""
+        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
+        raise ConfigError([f"{message}; use {usage}"])
+
+
+def _arguments(command: str, **options: Any) -> Arguments:
+    parser = Arguments(prog=f"fl-app {command}", allow_abbrev=False, **options)
+    parser.add_argument("folder", type=Path, help="the output folder of a run that has ended")
+    return parser
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Print the accuracy and metrics of a run, computed again."""
+    from fl_app.use.evaluate import evaluate as computed
+    from fl_app.use.evaluate import evaluate_samples
+    from fl_app.use.run import load_run
+
+    parser = _arguments("evaluate", description="Compute the scores of a run again.")
+    parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
+    parser.add_argument("--data", type=Path, help="labelled samples, to score models on them")
+    parser.add_argument("--client", type=int, help="with --data: the client with the model")
+    parser.add_argument("--json", action="store_true", help="print JSON with all clients")
+    given = parser.parse_args(list(arguments))
+    if given.data is None and given.client is not None:
+        parser.error("--client needs --data, since every client is scored on its own data")
+    if given.data is None:
+        found = computed(given.folder, given.changes)
+    else:
+        run = load_run(given.folder)
+        clients = sorted(run.clients) if given.client is None else [given.client]
+        found = evaluate_samples(run, given.data, clients)
+    if given.json:
+        print(json.dumps(found))
+    else:
+        _show(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    """Print an evaluation for a reader."""
+    console = Console(highlight=False, soft_wrap=True)
+    for name, each in {"accuracy": found["accuracy"], **found["metrics"]}.items():
+        if each["mean"] is None:
+            continue
+        clients = each["clients"]
+        line = f"{name} {each['mean']:.4f}"
+        if clients:
+            low, high = min(clients, key=clients.get), max(clients, key=clients.get)
+            line += (
+                f", mean of {len(clients)} clients, from {clients[low]:.4f} (client {low}) to "
+                f"{clients[high]:.4f} (client {high})"
+            )
+        console.print(line)
+    known = found["recorded"]
+    if known is not None and known["largest_difference"] is not None:
+        gap = known["largest_difference"]
+        console.print(f"largest difference from round {known['round']} as recorded: {gap:.1e}")
+    elif known is not None:
+        console.print(
+            f"the last evaluation was after round {known['round']}, and the models are those "
+            f"after round {found['round']}"
+        )
+
+
+def predict(arguments: Sequence[str]) -> None:
+    """Write what a model answers to raw samples."""
+    from fl_app.use.predict import predict as written
+    from fl_app.use.predict import total
+    from fl_app.use.run import load_run
+
+    parser = _arguments("predict", description="Write what a model answers to raw samples.")
+    _add_model(parser)
+    parser.add_argument("--data", type=Path, required=True, help="a table, .npy file or images")
+    parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
+    parser.add_argument("--batch", type=_count, default=BATCH, help="samples at once")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    model = run.model(client=given.client, community=given.community, name=given.model)
+    columns = (TextColumn("{task.completed:,} rows"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total(given.data))
+        done = written(
+            run, model, given.data, given.out, batch=given.batch,
+            progress=lambda rows: bar.advance(task, rows),
+        )  # fmt: skip
+    print(f"{done:,} predictions in {given.out}")
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Write the models of a run in the format of another tool."""
+    from fl_app.use.card import CARD
+    from fl_app.use.export import FORMATS, default_names
+    from fl_app.use.export import export as written
+    from fl_app.use.mlflow_model import save
+    from fl_app.use.run import load_run
+
+    parser = _arguments("export", description="Write models in the format of another tool.")
+    _add_model(parser)
+    parser.add_argument("--format", required=True, choices=[*FORMATS, "mlflow"])
+    parser.add_argument("--to", type=Path, required=True, help="the folder to write")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    if given.format == "mlflow":  # one model with all of them
+        save(run, given.to)
+        print(given.to)
+        return
+    one = {"client": given.client, "community": given.community, "name": given.model}
+    named = any(value is not None for value in one.values())
+    names = [run.name(**one)] if named else default_names(run)
+    for each in written(run, given.format, given.to, names):
+        print(f"{each.file}: differs from PyTorch by at most {each.difference:.1e}")
+    print(given.to / CARD)
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the three ways to name a model."""
+    parser.add_argument("--client", type=int, help="the model of this client")
+    parser.add_argument("--community", type=int, help="the model of this community")
+    parser.add_argument("--model", help="a model by name, such as global")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1, got {text}")
+    return int(text)
+
+
+def assign(arguments: Sequence[str]) -> None:
+    """Print the community of a client that was never part of the run."""
+    from fl_app.use.assign import by_loss, by_update
+    from fl_app.use.run import load_run
+    from fl_app.use.samples import labelled, on_device
+    from fl_app.use.scorer import Scorer, config_of
+    from fl_app.wiring import device
+
+    parser = _arguments("assign", description="Find the community of a new client.")
+    parser.add_argument("--data", type=Path, required=True, help="its labelled samples")
+    parser.add_argument("--by", choices=["loss", "update"], default="loss")
+    parser.add_argument("--epochs", type=_count, default=1, help="with --by update")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    config = config_of(run.folder, [])
+    samples = on_device(*labelled(run, given.data), device(config))
+    scorer = Scorer(run, config)
+    if given.by == "loss":
+        found = by_loss(scorer, *samples)
+    else:
+        found = by_update(scorer, *samples, epochs=given.epochs)
+    if given.json:
+        print(json.dumps(found.content()))
+        return
+    margin = "the only one" if found.margin is None else f"margin to the second {found.margin:.1%}"
+    print(f"{found.model}, {margin}")
+    for name, value in sorted(found.values.items(), key=lambda each: each[1]):
+        print(f"  {name}: {given.by} {value:.4f}")
+
+
+def fine_tune(arguments: Sequence[str]) -> None:
+    """Train the model of a client or a community further, on the data of one client."""
+    from fl_app.use.fine_tune import fine_tune as tuned
+    from fl_app.use.run import load_run
+
+    parser = _arguments("fine-tune", description="Train a personal model.")
+    _add_model(parser)
+    parser.add_argument("--data", type=Path, help="labelled samples instead of the client's own")
+    parser.add_argument("--epochs", type=_count, default=1)
+    parser.add_argument("--to", type=Path, required=True, help="the folder to write")
+    given = parser.parse_args(list(arguments))
+    run = load_run(given.folder)
+    done = tuned(
+        run, client=given.client, community=given.community, model=given.model, data=given.data,
+        epochs=given.epochs, to=given.to,
+    )  # fmt: skip
+    print(f"{done.start}: loss {done.before.loss:.4f} before, {done.after.loss:.4f} after")
+    if done.before.accuracy is not None and done.after.accuracy is not None:
+        print(f"accuracy {done.before.accuracy:.4f} before, {done.after.accuracy:.4f} after")
+    print(given.to)
+
+
+COMMANDS = {
+    "evaluate": evaluate,
+    "predict": predict,
+    "export": export,
+    "assign": assign,
+    "fine-tune": fine_tune,
+}
+"""Commands by name."""

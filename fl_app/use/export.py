@@ -1,0 +1,153 @@
+"""`fl-app export`: the models of a finished run in the formats of other tools, checked."""
+
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from fl_app.records.models import COMMUNITY
+from fl_app.records.serving import FILE, GLOBAL_MODEL
+from fl_app.use.card import write_card
+from fl_app.use.run import FinishedRun
+
+LARGEST = 1e-4
+"""The largest difference between the answers of an exported model and PyTorch's, as a share of the
+largest answer if this is above 1."""
+CHECKED = (1, 2, 5)
+"""Numbers of samples with which an exported model is tried; the first two are often special."""
+Answer = Callable[[Tensor], np.ndarray]
+"""Maps inputs (s, ...) to the answers of an exported model."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A written model: its name, its file, and the largest difference from PyTorch's answers."""
+
+    name: str
+    file: Path
+    difference: float
+
+
+def export(run: FinishedRun, form: str, to: Path, names: list[str]) -> list[Exported]:
+    """Write models by name into the folder `to`, with a model card and serving.json.
+
+    Each has a dynamic number of samples. Raises ValueError for a format that the network does not
+    have, for a missing package, and for answers that differ by more than `LARGEST`.
+    """
+    to.mkdir(parents=True, exist_ok=True)
+    write = FORMATS[form]
+    done = []
+    for name in names:
+        model = run.model(name=name)
+        file = to / f"{name}.{ENDINGS[form]}"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the exporters about their own future
+                answer = write(run, model, _samples(run, 3), file)
+        except ImportError as error:
+            raise ValueError(
+                f"format {form} needs a package that is missing ({error}); install fl-app[onnx]"
+            ) from error
+        except ValueError:
+            raise
+        except Exception as error:  # an exporter fails in its own way for each network
+            cause = error
+            while isinstance(cause.__cause__, Exception):
+                cause = cause.__cause__
+            reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
+            raise ValueError(
+                f"the network must be one that {form} can hold, got {type(cause).__name__}: "
+                f"{reason}; use another format"
+            ) from error
+        done.append(Exported(name, file, _difference(run, name, answer)))
+    shutil.copy(run.folder / FILE, to)
+    write_card(run, to, [(each.name, each.file.name, each.difference) for each in done])
+    return done
+
+
+def default_names(run: FinishedRun) -> list[str]:
+    """Return the communities' models, and the global one if a client uses it."""
+    used = {name for names in run.clients.values() for name in names}
+    return [n for n in run.models if n.startswith(COMMUNITY) or (n == GLOBAL_MODEL and n in used)]
+
+
+def _samples(run: FinishedRun, count: int) -> Tensor:
+    """Return made-up inputs of the run (count, ...): numbers, or tokens that every run has."""
+    draw = np.random.default_rng(count)
+    shape = (count, *run.input_shape)
+    if run.serving["input_type"] == "int64":
+        return torch.from_numpy(draw.integers(0, 3, shape))
+    return torch.from_numpy(draw.standard_normal(shape).astype(np.float32))
+
+
+@torch.no_grad()
+def _difference(run: FinishedRun, name: str, answer: Answer) -> float:
+    """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
+    model, gaps = run.model(name=name), []
+    for count in CHECKED:
+        inputs = _samples(run, count)
+        wanted, found = model(inputs).numpy(), answer(inputs)
+        if wanted.shape != found.shape:
+            raise ValueError(
+                f"the exported {name} must answer {count} samples in the form {wanted.shape}, got "
+                f"{found.shape}; use another format"
+            )
+        gaps.append(float(np.abs(wanted - found).max() / max(1.0, np.abs(wanted).max())))
+    if not max(gaps) <= LARGEST:
+        raise ValueError(
+            f"the answers of the exported {name} must differ by at most {LARGEST}, got "
+            f"{max(gaps):.2g}; use another format"
+        )
+    return max(gaps)
+
+
+def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
+    import onnxruntime
+
+    batch = {0: torch.export.Dim("batch", min=1)}
+    torch.onnx.export(
+        model, (inputs,), file, dynamo=True, input_names=["input"], output_names=["output"],
+        dynamic_shapes=(batch,), external_data=False, verbose=False,
+    )  # fmt: skip
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (name,) = (each.name for each in session.get_inputs())
+    return lambda given: np.asarray(session.run(None, {name: given.numpy()})[0])
+
+
+def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
+    traced: Any = torch.jit.trace(model, inputs)  # type: ignore[no-untyped-call]
+    torch.jit.save(traced, str(file))
+    loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
+    return lambda given: np.asarray(loaded(given).numpy())
+
+
+def _pt2(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
+    batch = {0: torch.export.Dim("batch", min=1)}
+    torch.export.save(torch.export.export(model, (inputs,), dynamic_shapes=(batch,)), file)
+    loaded = torch.export.load(file).module()
+    return lambda given: np.asarray(loaded(given).numpy())
+
+
+def _safetensors(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
+    tensors = {name: each.contiguous().clone() for name, each in model.state_dict().items()}
+    save_file(tensors, file)
+    loaded = run.network()
+    loaded.load_state_dict(load_file(file))
+    loaded.eval()
+    return lambda given: np.asarray(loaded(given).numpy())
+
+
+FORMATS: Mapping[str, Callable[[FinishedRun, nn.Module, Tensor, Path], Answer]] = {
+    "onnx": _onnx,
+    "torchscript": _torchscript,
+    "pt2": _pt2,
+    "safetensors": _safetensors,
+}
+ENDINGS = {"onnx": "onnx", "torchscript": "pt", "pt2": "pt2", "safetensors": "safetensors"}

@@ -1,0 +1,94 @@
+"""`fl-app fine-tune`: a personal model, trained further on the data of one client."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.client.training import Score
+from fl_app.own import PROJECT
+from fl_app.params import FlatModule
+from fl_app.records.models import StateForm, write_models
+from fl_app.records.serving import Served, write_serving
+from fl_app.rng import generator
+from fl_app.use.assign import trained
+from fl_app.use.run import FinishedRun
+from fl_app.use.samples import labelled, on_device
+from fl_app.use.scorer import Scorer, config_of
+from fl_app.wiring import device
+
+PERSONAL = "personal"
+"""The name of the trained model in its folder."""
+TESTED = 0.2
+"""The share of given samples that are for test."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The model that the training started from, and its scores on test data before and after."""
+
+    start: str
+    before: Score
+    after: Score
+
+
+def fine_tune(
+    run: FinishedRun,
+    *,
+    client: int | None,
+    community: int | None,
+    model: str | None,
+    data: Path | None,
+    epochs: int,
+    to: Path,
+) -> Tuned:
+    """Train a model of the run further, and write it to `to`, a folder for `load_run`.
+
+    Without `data` the samples are those of `client`. The training has no privacy, so the model is
+    for that client alone. Raises ValueError without samples, and for a folder that is not empty.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
+    if data is None and client is None:
+        raise ValueError("--data must be given with a model that is no client's, got none")
+    name = run.name(client=client, community=community, name=model)
+    config = config_of(run.folder, [])
+    scorer = Scorer(run, config)
+    if data is not None:
+        samples = _split(*on_device(*labelled(run, data), device(config)), seed=config.seed)
+    else:
+        assert client is not None
+        own = scorer.client(client).load(run.round)
+        samples = own.train_images, own.train_labels, own.test_images, own.test_labels
+    start = scorer.vector(name).copy()
+    before = scorer.learner.score(start, *samples[2:])
+    after = trained(scorer, start, *samples[:2], epochs=epochs)
+    _write(run, scorer.learner.flat, after, to)
+    return Tuned(name, before, scorer.learner.score(after, *samples[2:]))
+
+
+def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    order = generator(seed, purpose="fine-tuning split").permutation(len(labels))
+    cut = max(1, round(TESTED * len(order)))
+    if cut >= len(order):
+        raise ValueError(f"the data must have at least two samples, got {len(order)}; add some")
+    train, test = torch.from_numpy(order[cut:]), torch.from_numpy(order[:cut])
+    return inputs[train], labels[train], inputs[test], labels[test]
+
+
+def _write(run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path) -> None:
+    """Write a run of one model, without clients."""
+    to.mkdir(parents=True, exist_ok=True)
+    write_models(to, {PERSONAL: model}, flat.layout, StateForm.of(flat))
+    shown = ("version", "round", "models", "clients")
+    rest = {key: value for key, value in run.serving.items() if key not in shown}
+    write_serving(to, Served(), [PERSONAL], rest, run.round)
+    _copy_project(run, to)
+
+
+def _copy_project(run: FinishedRun, to: Path) -> None:
+    if (run.folder / PROJECT).is_dir():
+        shutil.copytree(run.folder / PROJECT, to / PROJECT)

@@ -1,0 +1,130 @@
+"""`fl-app predict`: what a model of a finished run answers to raw samples, as a CSV file."""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fl_app.client.training import scores
+from fl_app.data.checks import DataError
+from fl_app.data.images import ENDINGS as IMAGES
+from fl_app.data.preparation import Preparation
+from fl_app.data.rows import RowPreparation
+from fl_app.data.table_files import table_parts
+from fl_app.records.atomic import replacing
+from fl_app.use.run import FinishedRun
+
+Batch = tuple[list[str], Tensor]
+"""Where samples come from, by row, and the inputs (s, ...)."""
+Progress = Callable[[int], None]
+"""Is called with the number of rows after each batch."""
+ROW = "row"
+"""The first column: the line, the row or the file of a sample."""
+
+
+def predict(
+    run: FinishedRun, model: nn.Module, data: Path, out: Path, *, batch: int, progress: Progress
+) -> int:
+    """Write a row per sample of `data` to `out`, and return how many there are.
+
+    `data` is what the run was trained on in raw form: a table, a `.npy` file, an image, or a
+    folder of images. A wrong sample leaves no file. Raises DataError that names it.
+    """
+    done = 0
+    with replacing(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        for names, inputs in batches(run.preprocess, data, batch):
+            columns = answers(run, model, inputs)
+            if not done:
+                writer.writerow([ROW, *columns])
+            cells = [[_cell(each) for each in column] for column in columns.values()]
+            writer.writerows(zip(names, *cells, strict=True))
+            done += len(names)
+            progress(len(names))
+        if not done:
+            raise DataError(f"{data} must have at least one sample, got none; add rows")
+    return done
+
+
+@torch.no_grad()
+def answers(run: FinishedRun, model: nn.Module, inputs: Tensor) -> dict[str, Sequence[Any]]:
+    """Return the columns of the answers to inputs (s, ...): predictions and probabilities."""
+    found = scores(model, inputs).float()
+    if run.answers == "regression":
+        return _numbered("prediction", found.reshape(len(inputs), -1))
+    if run.answers == "centroids":
+        nearest = found.max(dim=1)
+        return {"cluster": nearest.indices.tolist(), "distance": (-nearest.values).tolist()}
+    if run.answers == "multilabel":
+        chances = found.sigmoid()
+        picked = [" ".join(c for c, on in zip(run.classes, r, strict=True) if on)
+                  for r in (found > 0).tolist()]  # fmt: skip
+        return {"prediction": picked} | _of_classes(run.classes, chances)
+    if run.answers == "tokens":
+        return {"prediction": [" ".join(_named(run.classes, r)) for r in found.argmax(2).tolist()]}
+    chances = found.softmax(dim=1)
+    named = _named(run.classes, found.argmax(dim=1).tolist())
+    return {"prediction": named} | _of_classes(run.classes, chances)
+
+
+def _named(classes: Sequence[str], numbers: Sequence[int]) -> list[str]:
+    return [classes[number] for number in numbers]
+
+
+def _of_classes(classes: Sequence[str], chances: Tensor) -> dict[str, Sequence[Any]]:
+    """Return the probabilities (s, c) as one column per class."""
+    return {f"probability of {each}": chances[:, c].tolist() for c, each in enumerate(classes)}
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)  # all digits of float32
+
+
+def _numbered(name: str, values: Tensor) -> dict[str, Sequence[Any]]:
+    if values.shape[1] == 1:
+        return {name: values[:, 0].tolist()}
+    return {f"{name} {k}": values[:, k].tolist() for k in range(values.shape[1])}
+
+
+def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
+    """Yield the samples in `data` in batches; raises DataError for data of another kind."""
+    if not data.exists():
+        raise DataError(f"the data must be a file or a folder, got {data}, which is not there")
+    if isinstance(prepare, RowPreparation):
+        for frame in table_parts(data, size):
+            (source,) = frame.sources
+            every = prepare(frame) if len(frame) else torch.empty(0)
+            for start in range(0, len(frame), size):
+                numbers = source.numbers[start : start + size].tolist()
+                yield [str(number) for number in numbers], every[start : start + size]
+    elif data.suffix == ".npy":
+        array = np.load(data, mmap_mode="r", allow_pickle=False)
+        for start in range(0, len(array), size):
+            part = np.asarray(array[start : start + size])
+            yield [str(start + row) for row in range(len(part))], prepare(part)
+    else:
+        yield from _of_images(prepare, data, size)
+
+
+def _of_images(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
+    found = sorted(each for each in data.rglob("*") if each.suffix.lower() in IMAGES)
+    files = found if data.is_dir() else [data]
+    if prepare.reads != "images" or not all(each.suffix.lower() in IMAGES for each in files):
+        wanted = "images or a .npy file of them" if prepare.reads == "images" else "a .npy file"
+        raise DataError(f"the data of this run must be {wanted}, got {data}; convert them")
+    for start in range(0, len(files), size):
+        part = files[start : start + size]
+        yield [str(each) for each in part], prepare(part)
+
+
+def total(data: Path) -> int | None:
+    """Return about how many rows a text has, for progress; None if it is not known."""
+    if data.suffix not in (".csv", ".tsv", ".txt") or not data.is_file():
+        return None
+    with data.open("rb") as file:
+        start = file.read(1 << 16)
+    return max(1, round(data.stat().st_size * max(start.count(b"\n"), 1) / max(len(start), 1)))

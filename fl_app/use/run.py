@@ -1,0 +1,162 @@
+"""The models of a finished run, from its folder alone."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import get_object
+from torch import nn
+
+from fl_app import own
+from fl_app.data.preparation import Preparation, preparation
+from fl_app.records.models import COMMUNITY, read_model
+from fl_app.records.serving import FILE, community_name, read_serving
+from fl_app.records.summary import read_summary
+from fl_app.rng import global_torch_seed, torch_seed
+
+
+def load_run(folder: str | Path) -> "FinishedRun":
+    """Return a finished run; raises ValueError for a folder without its models.
+
+    Neither the data set nor a network connection is needed. The folder can be a copy.
+    """
+    return FinishedRun(Path(folder).expanduser().resolve())
+
+
+class FinishedRun:
+    """A run that has ended: its clients, their communities and their models."""
+
+    def __init__(self, folder: Path) -> None:
+        found = read_serving(folder)
+        if found is None:
+            raise ValueError(
+                f"the folder must be that of a run that has ended, with {FILE}, got {folder}; give "
+                "the output folder, and resume a run that has not ended"
+            )
+        self.folder = folder
+        self.serving: Mapping[str, Any] = found
+        """The content of serving.json."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, (C, H, W) of an image."""
+        return tuple(self.serving["input_shape"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, or their numbers; empty if numbers are predicted."""
+        if self.answers not in ("classification", "multilabel", "tokens"):
+            return ()
+        names: list[str] = self.serving["class_names"]
+        return tuple(names or map(str, range(self.serving["classes"])))
+
+    @property
+    def answers(self) -> str:
+        """What the models answer: the kind of labels, or "centroids"."""
+        return str(self.serving["answers"])
+
+    @property
+    def round(self) -> int:
+        """The round after which the models were written."""
+        return int(self.serving["round"])
+
+    @property
+    def clients(self) -> Mapping[int, tuple[str, ...]]:
+        """The name of the model of each client; several: it chooses on its data."""
+        found: Mapping[int, tuple[str, ...]] = self.serving["clients"]
+        return found
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all models, those of the communities first."""
+        return tuple(self.serving["models"])
+
+    @property
+    def communities(self) -> dict[int, list[int]]:
+        """The clients that use the model of each community."""
+        found: dict[int, list[int]] = {
+            int(name.removeprefix(COMMUNITY)): [] for name in self.models if COMMUNITY in name
+        }
+        for client, names in self.clients.items():
+            if len(names) == 1 and names[0].startswith(COMMUNITY):
+                found[int(names[0].removeprefix(COMMUNITY))].append(client)
+        return found
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The summary of the run; empty if it has none."""
+        return read_summary(self.folder) or {}
+
+    @cached_property
+    def preprocess(self) -> Preparation:
+        """Maps raw samples to inputs (N, ...): see `fl_app.data.preparation.Preparation`."""
+        with own.importing(self.folder / own.PROJECT):
+            return preparation(self.serving["preprocess"])
+
+    def model(
+        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+    ) -> nn.Module:
+        """Return the model of a client, of a community or by name, in evaluation mode.
+
+        Raises ValueError for an unknown one, and for a client that chooses on its data.
+        """
+        given = self.name(client=client, community=community, name=name)
+        if local := self.serving["local"]:
+            raise ValueError(
+                f"a model must be whole, got client.batch_norm=local: {local[0]} and "
+                f"{len(local) - 1} others have never left the clients; repeat the run with "
+                "client.batch_norm=average"
+            )
+        return self.load(given, self.network())
+
+    def network(self) -> nn.Module:
+        """Return the network of the run with its first weights."""
+        described = self.serving["network"]
+        options = {key: value for key, value in described.items() if key != "_target_"}
+        seed = torch_seed(self.serving["seed"], purpose="initial model")
+        with own.importing(self.folder / own.PROJECT), global_torch_seed(seed):
+            build = get_object(described["_target_"])
+            built: nn.Module = build(self.input_shape, self.serving["classes"], **options)
+        return built
+
+    def load(self, name: str, network: nn.Module) -> nn.Module:
+        """Load a model by name into a network of the run, and return it in evaluation mode."""
+        state = read_model(self.folder, name)
+        network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
+        return network.eval()
+
+    def name(
+        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+    ) -> str:
+        """Return the name of one model; raises ValueError as `model`."""
+        given = [each for each in (client, community, name) if each is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"a model must be named by one of client, community and name, got {len(given)}; "
+                "give one, such as client=0"
+            )
+        if client is not None:
+            return self._of_client(client)
+        wanted = community_name(community) if community is not None else str(name)
+        if wanted not in self.models:
+            raise ValueError(
+                f"the model must be one of {', '.join(self.models)}, got {wanted}; use one of these"
+            )
+        return wanted
+
+    def _of_client(self, client: int) -> str:
+        if client not in self.clients:
+            known = f"{min(self.clients)}..{max(self.clients)}" if self.clients else "none"
+            raise ValueError(
+                f"the client must be one of this run, {known}, got {client}; use fl-app assign for "
+                "a client that was never there, or give a community"
+            )
+        names = self.clients[client]
+        if len(names) != 1:
+            raise ValueError(
+                f"client {client} must have one model, but chooses on its data among "
+                f"{', '.join(names)} and has never evaluated; give one of these by name"
+            )
+        return names[0]

@@ -1,0 +1,76 @@
+"""Labelled samples of a client that was not part of a run: a table, images or arrays."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.data.checks import DataError, checked_labels
+from fl_app.data.clients import to_device
+from fl_app.data.frame import shortened
+from fl_app.data.images import ENDINGS as IMAGES
+from fl_app.data.rows import RowPreparation, frame_of
+from fl_app.use.run import FinishedRun
+
+FORMS = {
+    "tables": "a table",
+    "images": "a folder <class>/<image>, or a .npz file with inputs and labels",
+    "arrays": "a .npz file with inputs and labels",
+}
+
+
+def labelled(run: FinishedRun, path: Path) -> tuple[Tensor, Tensor]:
+    """Return inputs (s, ...) and labels (s, ...); raises DataError for data of another kind."""
+    prepare = run.preprocess
+    if not path.exists():
+        raise DataError(f"the data must be a file or a folder, got {path}, which is not there")
+    if isinstance(prepare, RowPreparation):
+        frame = frame_of(path)
+        return prepare(frame), _checked(run, prepare.labels(frame), len(frame), path)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as found:
+            if not {"inputs", "labels"} <= set(found):
+                raise DataError(
+                    f"{path} must have the arrays inputs and labels, got {shortened(found.files)}; "
+                    "save it by numpy.savez(path, inputs=..., labels=...)"
+                )
+            inputs, labels = found["inputs"], found["labels"]
+        return prepare(inputs), _checked(run, labels, len(inputs), path)
+    if prepare.reads != "images" or not path.is_dir():
+        raise DataError(f"the data must be {FORMS[prepare.reads]} for this run, got {path}")
+    folders = sorted(each for each in path.iterdir() if each.is_dir())
+    files = [(each, _class(run, folder)) for folder in folders for each in _images(folder)]
+    if not files:
+        raise DataError(f"{path} must have images in <class>/<image>, got none; add them")
+    labels = np.array([label for _, label in files])
+    return prepare([each for each, _ in files]), _checked(run, labels, len(files), path)
+
+
+def on_device(inputs: Tensor, labels: Tensor, where: torch.device) -> tuple[Tensor, Tensor]:
+    """Return samples as the clients of a run have them."""
+    return to_device(inputs, where), labels.to(where)
+
+
+def _checked(run: FinishedRun, labels: np.ndarray, samples: int, path: Path) -> Tensor:
+    if not samples:
+        raise DataError(f"{path} must have at least one sample, got none; add rows")
+    kind = "classification" if run.answers == "centroids" else run.answers
+    found = checked_labels(
+        labels, str(path), samples=samples, classes=int(run.serving["classes"]),
+        target=kind,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return torch.from_numpy(found)
+
+
+def _class(run: FinishedRun, folder: Path) -> int:
+    if folder.name not in run.classes:
+        raise DataError(
+            f"a folder of images must be named like a class of the run, {shortened(run.classes)}, "
+            f"got {folder}; rename it"
+        )
+    return run.classes.index(folder.name)
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.rglob("*") if each.suffix.lower() in IMAGES)

@@ -1,0 +1,95 @@
+"""Scores of a finished run's models by the learner of the run, as clients computed them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from fl_app import client_wiring, own
+from fl_app.client.learner import Learner, learner_of
+from fl_app.client.local import LocalClient
+from fl_app.client.pretrained import prepare
+from fl_app.config import Config, ConfigError, check
+from fl_app.params import FlatModule
+from fl_app.types import Vector
+from fl_app.use.run import FinishedRun
+from fl_app.wiring import device, recipe
+
+CONFIG = "config.yaml"
+
+
+def config_of(folder: Path, changes: Sequence[str]) -> Config:
+    """Return the configuration of a run, with settings changed such as `data.root=<folder>`.
+
+    Raises ConfigError for a setting that the run does not have.
+    """
+    path = folder / CONFIG
+    if not path.exists():
+        raise ConfigError([f"the folder must be the output folder of a run, got {folder}"])
+    own.use(folder / own.PROJECT)
+    tree = OmegaConf.load(path)
+    OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
+    for change in changes:
+        key, given, value = change.partition("=")
+        try:
+            known = OmegaConf.select(tree, key, throw_on_missing=True, default=tree) is not tree
+        except OmegaConfBaseException:
+            known = False
+        if not given or not known:
+            raise ConfigError(
+                [f"a change must be <setting>=<value> of a setting in {path}, got {change}"]
+            )
+        OmegaConf.update(tree, key, yaml.safe_load(value))
+    return check(OmegaConf.create(OmegaConf.to_container(tree)))  # type: ignore[arg-type]
+
+
+class Scorer:
+    """Loads the models of a run into one network and its learner."""
+
+    def __init__(self, run: FinishedRun, config: Config) -> None:
+        self.run, self.config = run, config
+        self._held: tuple[str, Vector] | None = None
+
+    @cached_property
+    def learner(self) -> Learner:
+        """The learner of the run, on a network with the weights of the first model."""
+        frozen = prepare(self.run.network(), self.config.pretrained)
+        module = self.run.load(self.run.models[0], frozen)
+        flat = FlatModule(module, device=device(self.config))
+        classes = int(self.run.serving["classes"])
+        built = learner_of(module)(flat, self.config.client, classes=classes)
+        built.recipe = recipe(self.config)
+        return built
+
+    def vector(self, name: str) -> Vector:
+        """Return a model by name as a vector (d,)."""
+        if self._held is None or self._held[0] != name:
+            flat = self.learner.flat
+            self.run.load(name, flat.module)
+            self._held = name, flat.vector()
+        return self._held[1]
+
+    def client(self, client_id: int) -> LocalClient:
+        """Return a client of the run with its data, and the learner of this scorer."""
+        local = client_wiring.client(self.config, client_id)
+        return replace(local, learner=self.learner)
+
+    def used(self, local: LocalClient) -> str:
+        """Return the name of the model of a client, also of one that chooses on its data."""
+        names = self.run.clients[local.client_id]
+        if len(names) == 1:
+            return names[0]
+        losses = self.losses(local, names)
+        return min(losses, key=losses.__getitem__)
+
+    def losses(self, local: LocalClient, names: Sequence[str]) -> Mapping[str, float]:
+        """Return the loss of some models on the training data of a client, by name."""
+        now = self.run.round
+        return {
+            name: local.score(self.vector(name), train_data=True, server_round=now).loss
+            for name in names
+        }

@@ -1,0 +1,48 @@
+"""Finished runs that several tests use."""
+
+from pathlib import Path
+
+import pytest
+
+from fl_app.main import run
+
+QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
+DIGITS = [
+    "rounds=4", "population.clients=6", "population.groups=2", "population.train_samples=60",
+    "population.test_samples=20", "client.batch_size=10", "network.width=0.25",
+    "strategy=communities_wnn", "strategy.participation=1.0", "client.learning_rate=0.2",
+]  # fmt: skip
+TABLE = [
+    "rounds=4", "data=table", "data.file=patients.csv", "data.label=sick", "data.client=ward",
+    "data.missing=median", "data.standardise=true", "network=mlp", "population=by_column",
+    "population.clients=2", "strategy=fedavg", "strategy.participation=1.0",
+    "client.learning_rate=0.2",
+]  # fmt: skip
+ROWS = "age,pressure,colour,ward,sick\n"
+
+
+def patients(number: int) -> str:
+    """Return rows of which each tenth has no pressure."""
+    rows = []
+    for row in range(number):
+        age, pressure = 20 + 37 * row % 60, "" if row % 10 == 3 else f"{110 + row * 7 % 30}.5"
+        colour, ward = ("red", "blue")[row * 5 % 3 == 0], "AB"[row % 2]
+        rows.append(f"{age},{pressure},{colour},{ward},{'yes' if age > 50 else 'no'}")
+    return ROWS + "\n".join(rows) + "\n"
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run on images whose clients use mixtures."""
+    folder = tmp_path_factory.mktemp("digits") / "run"
+    run([*DIGITS, *QUICK], folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run on `patients.csv` beside it."""
+    root = tmp_path_factory.mktemp("table")
+    (root / "patients.csv").write_text(patients(200))
+    run([*TABLE, f"data.root={root}", *QUICK], root / "run")
+    return root / "run"

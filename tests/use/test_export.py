@@ -1,0 +1,93 @@
+"""Exported models answer as PyTorch does, for any number of samples, and have a card."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.config import ConfigError
+from fl_app.main import run
+from fl_app.use.commands import export as command
+from fl_app.use.export import FORMATS
+from fl_app.use.run import load_run
+
+QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
+SMALL = ["population=iid", "population.clients=2", "population.train_samples=20",
+         "population.test_samples=10", "strategy=fedavg", "rounds=1"]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_is_checked_and_has_a_card(
+    form: str, digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    command([str(digits_run), "--format", form, "--to", str(tmp_path)])
+    said = capsys.readouterr().out.splitlines()
+    communities = load_run(digits_run).communities
+    assert len(said) == len(communities) + 1
+    assert all("differs from PyTorch by at most" in line for line in said[:-1])
+    card = (tmp_path / "model_card.md").read_text()
+    assert "**Method**: `CommunityDiscovery`" in card
+    assert "without differential privacy" in card
+    assert "worst client" in card
+    assert "| community_0 |" in card
+    assert "- torch 2." in card
+    assert (tmp_path / "serving.json").exists()
+
+
+@torch.no_grad()
+def test_onnx_answers_as_pytorch(digits_run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    command([str(digits_run), "--client", "0", "--format", "onnx", "--to", str(tmp_path)])
+    found = load_run(digits_run)
+    (file,) = tmp_path.glob("*.onnx")
+    assert file.stem == found.clients[0][0]
+    session = onnxruntime.InferenceSession(file)
+    raw = np.random.default_rng(0).integers(0, 256, (33, 1, 8, 8)).astype(np.uint8)
+    inputs = found.preprocess(raw)
+    (answers,) = session.run(None, {"input": inputs.numpy()})
+    np.testing.assert_allclose(answers, found.model(client=0)(inputs).numpy(), atol=1e-4)
+
+
+NETWORKS = {
+    "mlp": ["network=mlp"],
+    "mobilenet": ["network=mobilenet", "network.width=0.05"],
+    "mobilenet_v3_small": ["network=mobilenet_v3_small", "data=arrays", "data.inputs=x.npy",
+                           "data.labels=y.npy"],
+    "centroids": ["network=centroids", "strategy=kmeans"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_become_onnx(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.random.default_rng(0).integers(0, 256, (120, 3, 32, 32)).astype(np.uint8))
+    np.save("y.npy", np.arange(120) % 3)
+    given = [*SMALL, "client.learning_rate=0.001", *NETWORKS[name], *QUICK]
+    given += ["data.root=."] if "data=arrays" in given else []
+    given = [each for each in given if each != "strategy=fedavg" or "strategy=kmeans" not in given]
+    run(given, tmp_path / "run")
+    command(["run", "--format", "onnx", "--to", "out"])
+    assert "differs from PyTorch by at most" in capsys.readouterr().out
+
+
+def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
+    given = ["attack=scaled", "attack.share=0.5", "privacy=local_dp", "network.width=0.25"]
+    run([*SMALL, *given, *QUICK], tmp_path / "run")
+    command([str(tmp_path / "run"), "--format", "safetensors", "--to", str(tmp_path / "out")])
+    card = (tmp_path / "out" / "model_card.md").read_text()
+    assert "**Privacy**: local_dp, epsilon" in card
+    assert "planted attack" in card
+
+
+def test_a_wrong_format_and_a_missing_package_are_told(
+    digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="invalid choice: 'keras'"):
+        command([str(digits_run), "--format", "keras", "--to", str(tmp_path)])
+    monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match=r"install fl-app\[onnx\]"):
+        command([str(digits_run), "--format", "onnx", "--to", str(tmp_path)])

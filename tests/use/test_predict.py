@@ -1,0 +1,97 @@
+"""`fl-app predict` answers raw samples as the model does, and names what is wrong with them."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.config import ConfigError
+from fl_app.main import run
+from fl_app.use.commands import predict as command
+from fl_app.use.run import load_run
+
+QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_get_probabilities_by_the_names_of_classes(table_run: Path, tmp_path: Path) -> None:
+    data, out = table_run.parent / "patients.csv", tmp_path / "y.csv"
+    command([str(table_run), "--client", "1", "--data", str(data), "--out", str(out),
+             "--batch", "7"])  # fmt: skip
+    found = _read(out)
+    assert list(found[0]) == ["row", "prediction", "probability of no", "probability of yes"]
+    assert [row["row"] for row in found] == [str(line) for line in range(2, 202)]
+    run = load_run(table_run)
+    with torch.no_grad():
+        wanted = run.model(client=1)(run.preprocess(data)).softmax(1)
+    shown = [[float(row[f"probability of {name}"]) for name in run.classes] for row in found]
+    np.testing.assert_allclose(shown, wanted.numpy(), atol=1e-6)
+    assert {row["prediction"] for row in found} == {"no", "yes"}
+
+
+def test_a_wrong_cell_names_file_line_and_column(table_run: Path, tmp_path: Path) -> None:
+    lines = (table_run.parent / "patients.csv").read_text().splitlines()
+    lines[30] = "old" + lines[30][2:]
+    data, out = tmp_path / "x.csv", tmp_path / "y.csv"
+    data.write_text("\n".join(lines))
+    out.write_text("earlier")
+    with pytest.raises(ValueError, match=r"line 31, column 'age' of .*x\.csv must be a number"):
+        command([str(table_run), "--community", "0", "--data", str(data), "--out", str(out),
+                 "--batch", "10"])  # fmt: skip
+    assert out.read_text() == "earlier"
+    assert sorted(tmp_path.iterdir()) == [data, out]
+
+
+def test_images_come_as_an_array_or_as_files(digits_run: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    raw = (np.arange(5 * 64).reshape(5, 8, 8) * 7 % 256).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    for number, each in enumerate(raw):
+        image.fromarray(each).save(tmp_path / "images" / f"{number}.png")
+    np.save(tmp_path / "images.npy", raw)
+    for data in ("images", "images.npy"):
+        command([str(digits_run), "--client", "0", "--data", str(tmp_path / data),
+                 "--out", str(tmp_path / f"{data}.csv"), "--batch", "2"])  # fmt: skip
+    files, arrays = _read(tmp_path / "images.csv"), _read(tmp_path / "images.npy.csv")
+    assert [row["row"] for row in arrays] == list("01234")
+    assert files[3]["row"].endswith("images/3.png")
+    assert [row["prediction"] for row in files] == [row["prediction"] for row in arrays]
+
+
+def test_clusters_and_numbers_are_predicted_too(tmp_path: Path) -> None:
+    small = ["population=iid", "population.clients=2", "rounds=1", *QUICK]
+    run(["strategy=kmeans", "network=centroids", *small], tmp_path / "k")
+    np.save(tmp_path / "x.npy", np.zeros((2, 8, 8), np.uint8))
+    _predict(tmp_path / "k", tmp_path / "x.npy", tmp_path / "k.csv")
+    assert list(_read(tmp_path / "k.csv")[0]) == ["row", "cluster", "distance"]
+    (tmp_path / "t.csv").write_text("a,b\n" + "\n".join(f"{n},{2 * n}.5" for n in range(40)))
+    run(["data=table", f"data.root={tmp_path}", "data.file=t.csv", "data.label=b",
+         "data.target=regression", "task=regression", "network=mlp", "strategy=fedavg",
+         "client.learning_rate=0.0001", *small], tmp_path / "n")  # fmt: skip
+    _predict(tmp_path / "n", tmp_path / "t.csv", tmp_path / "n.csv")
+    assert np.isfinite([float(row["prediction"]) for row in _read(tmp_path / "n.csv")]).all()
+
+
+def _predict(folder: Path, data: Path, out: Path) -> None:
+    command([str(folder), "--client", "0", "--data", str(data), "--out", str(out)])
+
+
+def test_wrong_data_and_arguments_are_told(digits_run: Path, tmp_path: Path) -> None:
+    table = tmp_path / "x.csv"
+    table.write_text("a\n1\n")
+    with pytest.raises(ValueError, match=r"must be images or a \.npy file of them, got .*x\.csv"):
+        _predict(digits_run, table, tmp_path / "y.csv")
+    with pytest.raises(ValueError, match="which is not there"):
+        _predict(digits_run, tmp_path / "none.npy", tmp_path / "y.csv")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="at least one sample, got none"):
+        _predict(digits_run, tmp_path / "empty", tmp_path / "y.csv")
+    with pytest.raises(ConfigError, match="argument --batch: must be a number of at least 1"):
+        command([str(digits_run), "--client", "0", "--data", "x", "--out", "y", "--batch", "0"])
+    assert not (tmp_path / "y.csv").exists()

@@ -1,0 +1,180 @@
+"""A run's folder is enough to use its models, also copied, without its data."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fl_app.config import load
+from fl_app.data.rows import frame_of
+from fl_app.main import run
+from fl_app.records.serving import read_serving
+from fl_app.use.run import load_run
+from fl_app.wiring import dataset
+
+QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
+NETWORK = """
+from torch import nn
+
+def build(shape, classes, *, width: int):
+    import helper
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), helper.head(width, classes))
+"""
+HELPER = "from torch import nn\n\ndef head(width, classes):\n    return nn.Linear(width, classes)\n"
+ELSEWHERE = """
+import sys, fl_app
+assert "torch" not in sys.modules
+before = list(sys.path)
+run = fl_app.load_run(sys.argv[1])
+import numpy as np
+pixels = np.zeros((3, 8, 8), np.uint8)
+print(tuple(run.model(client=0)(run.preprocess(pixels)).shape), sys.path == before)
+"""
+
+
+def test_a_client_has_the_mixture_that_it_was_scored_with(digits_run: Path) -> None:
+    found = load_run(digits_run)
+    assert found.input_shape == (1, 8, 8)
+    assert found.classes == tuple("0123456789")
+    assert sorted(found.clients) == list(range(6))
+    assert any(names[0].startswith("mixture_") for names in found.clients.values())
+    assert "global" in found.models
+    model = found.model(client=0)
+    assert not model.training
+    whole = {key: each.clone() for key, each in model.state_dict().items()}
+    parts = [found.model(community=row).state_dict() for row in found.communities]
+    assert not any(torch.equal(part["9.weight"], whole["9.weight"]) for part in parts)
+
+
+def test_pixels_become_the_inputs_of_the_run(digits_run: Path) -> None:
+    found = load_run(digits_run)
+    config = load(["data=digits"])
+    data = dataset(config.data, config.seed)
+    wanted, _ = data.test(np.arange(5))
+    raw = data.test_images[:5]
+    assert torch.equal(found.preprocess(raw), wanted)
+    assert torch.equal(found.preprocess(raw[:, 0]), wanted)
+    assert torch.equal(found.preprocess(raw[0]), wanted[:1])
+    with pytest.raises(ValueError, match=r"bytes 0..255 of shape \(1, 8, 8\).*got float64"):
+        found.preprocess(np.zeros((2, 1, 8, 8)))
+
+
+def test_pictures_and_files_become_inputs_too(digits_run: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    raw = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
+    image.fromarray(raw).save(tmp_path / "one.png")
+    found = load_run(digits_run).preprocess
+    assert torch.equal(found(tmp_path / "one.png"), found(raw))
+    assert torch.equal(found([image.fromarray(raw), str(tmp_path / "one.png")])[1:], found(raw))
+
+
+def test_rows_become_the_inputs_of_the_run(table_run: Path) -> None:
+    found = load_run(table_run)
+    assert found.classes == ("no", "yes")
+    path = table_run.parent / "patients.csv"
+    config = load(["data=table", f"data.root={path.parent}", "data.file=patients.csv",
+                   "data.label=sick", "data.client=ward", "data.missing=median",
+                   "data.standardise=true"])  # fmt: skip
+    data = dataset(config.data, config.seed)
+    every = found.preprocess(path)
+    rows = {tuple(row) for row in every.tolist()}
+    assert {tuple(row) for row in torch.from_numpy(data.test_images).tolist()} <= rows
+    labels = found.preprocess.labels(frame_of(path))  # type: ignore[attr-defined]
+    assert len(labels) == len(every) == 200
+    one = {"age": 50, "pressure": None, "colour": "green"}
+    assert found.preprocess(one).shape == (1, 4)
+    with pytest.raises(ValueError, match="must have the column 'colour'"):
+        found.preprocess([{"age": 50, "pressure": 120}])
+
+
+def test_texts_become_the_tokens_of_the_run(tmp_path: Path) -> None:
+    lines = [f"good day number{n},up,{n % 2}\nbad night number{n},down,{n % 2}" for n in range(30)]
+    (tmp_path / "texts.csv").write_text("text,label,shop\n" + "\n".join(lines))
+    texts = ["data=text", f"data.root={tmp_path}", "data.file=texts.csv", "data.length=4"]
+    run([*texts, "network=text_classifier", "population=iid", "population.clients=2", "rounds=1",
+         "strategy=fedavg", "data.client=null", *QUICK], tmp_path / "run")  # fmt: skip
+    found = load_run(tmp_path / "run")
+    tokens = found.preprocess(["good unseen day", "Bad"])
+    assert tokens.dtype == torch.int64
+    assert (tokens == 1).sum() == 1  # the word outside the vocabulary
+    assert tokens[1, 1:].tolist() == [0, 0, 0]
+    assert found.model(client=1)(tokens).shape == (2, 2)
+
+
+def test_two_runs_keep_their_own_modules_of_one_name(tmp_path: Path) -> None:
+    for place, bias in (("first", True), ("second", False)):
+        folder = tmp_path / place
+        folder.mkdir()
+        (folder / "my_net.py").write_text(NETWORK)
+        (folder / "helper.py").write_text(HELPER.replace("classes)\n", f"classes, bias={bias})\n"))
+        code = "import sys; sys.path.insert(0, '.'); from fl_app.main import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code, "network=small_cnn", "network._target_=my_net.build",
+             "network.width=4", "rounds=1", "population.clients=2", "population=iid",
+             "strategy=fedavg", "hydra.run.dir=run", *QUICK],
+            cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    before = list(sys.path)
+    biases = []
+    for place in ("first", "second"):
+        moved = tmp_path / f"copy_of_{place}"
+        shutil.copytree(tmp_path / place / "run", moved)
+        biases.append("3.bias" in load_run(moved).model(client=0).state_dict())
+    assert biases == [True, False]
+    assert sys.path == before
+
+
+def test_a_copy_works_elsewhere_and_the_package_is_light(digits_run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("serving.json", "models.safetensors"):
+        shutil.copy(digits_run / name, copy)
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(copy)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[0] == "(3, 10) True", done.stderr
+
+
+def test_an_unknown_client_community_or_folder_is_refused(digits_run: Path, tmp_path: Path) -> None:
+    found = load_run(digits_run)
+    with pytest.raises(ValueError, match=r"one of this run, 0\.\.5, got 9; use fl-app assign"):
+        found.model(client=9)
+    with pytest.raises(ValueError, match=r"must be one of community_0.*got community_8"):
+        found.model(community=8)
+    with pytest.raises(ValueError, match="one of client, community and name, got 0"):
+        found.model()
+    with pytest.raises(ValueError, match=r"a run that has ended, with serving\.json, got"):
+        load_run(tmp_path)
+    (tmp_path / "serving.json").write_text("{")
+    with pytest.raises(ValueError, match="is damaged"):
+        load_run(tmp_path)
+
+
+def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
+    run(["strategy=ifca", "strategy.communities=2", "strategy.restarts=0", "rounds=2",
+         "population.clients=4", "population.groups=2", "network.width=0.25",
+         "population.train_samples=40", "population.test_samples=20",
+         "records.evaluate_at_most=3", *QUICK], tmp_path)  # fmt: skip
+    found = read_serving(tmp_path)
+    assert found is not None
+    assignment = json.loads((tmp_path / "summary.json").read_text())["communities"]["assignment"]
+    chosen = {c: names for c, names in found["clients"].items() if len(names) == 1}
+    assert {str(c): int(n[0].removeprefix("community_")) for c, n in chosen.items()} == assignment
+    (other,) = found["clients"].keys() - chosen.keys()
+    with pytest.raises(ValueError, match="chooses on its data among community_0, community_1"):
+        load_run(tmp_path).model(client=other)
+
+
+def test_batch_normalisation_that_stays_with_clients_is_missed(tmp_path: Path) -> None:
+    run(["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "rounds=1",
+         "population.clients=2", "population=iid", "population.train_samples=10",
+         "population.test_samples=5", "strategy=fedavg", *QUICK], tmp_path)  # fmt: skip
+    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
+        load_run(tmp_path).model(client=0)
