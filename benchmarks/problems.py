@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/problems.py --data ../shared/data [--only hospitals clinics]
 
 Options and networks are in benchmarks/problems, a folder as any user's. Tables are written from
-what scikit-learn and Python embed; MNIST, Fashion-MNIST and CIFAR-10 lie below `--data`. A result
-that is there is not measured again.
+what scikit-learn and Python embed; MNIST, Fashion-MNIST and the archive of CIFAR-10's images lie
+below `--data`. A result that is there is not measured again.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,15 @@ OWN = REPO / "benchmarks" / "problems"
 ENGINES = ("inprocess", "simulation", "deployment")
 SHORT = 3
 """Rounds of the runs that compare engines: a deployment starts a process per client and round."""
-TABLES, IMAGES = "tables", "images"
+TABLES, IMAGES, FOLDER = "tables", "images", "cifar10"
+ARCHIVE = "cifar10-imagefolder.tar.gz"
 PROBLEMS = {
     "hospitals": ("table of eight hospitals, half of which code the diagnosis the other way; "
                   "weighted loss, F1, AUC", TABLES),
     "clinics": ("regression on the table of eight clinics, half of which count from the other "
                 "end; Adam, MAE, R2", TABLES),
     "docstrings": ("texts, an embedding, Adam", TABLES),
-    "augmented": ("CIFAR-10, crop and flip, cosine schedule", IMAGES),
+    "augmented": ("6,000 images of CIFAR-10, crop and flip, cosine schedule", FOLDER),
     "pretrained": ("MNIST, a backbone learnt on Fashion-MNIST and frozen, a new head", IMAGES),
     "buffers": ("digits; batch norm, dropout, integer and boolean buffers", None),
 }  # fmt: skip
@@ -61,7 +63,7 @@ def words(name: str, strategy: Sequence[str], engine: str, data: Path, folder: P
     found += [*strategy, f"engine={engine}", f"hydra.run.dir={folder}", "tracking=none"]
     kind = PROBLEMS[name][1] if name in PROBLEMS else IMAGES
     if kind is not None:
-        found.append(f"data.root={data if kind == IMAGES else folder.parents[1] / TABLES}")
+        found.append(f"data.root={data if kind == IMAGES else folder.parents[1] / kind}")
     return found
 
 
@@ -146,6 +148,16 @@ def page(results: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
+def unpack(archive: Path, to: Path) -> None:
+    """Write the first images of each class, which every process of a run then reads."""
+    with tarfile.open(archive) as file:
+        for member in file:
+            part, _, name = member.name.removeprefix(f"{FOLDER}/").partition("/")
+            number = Path(name).stem
+            if number.isdigit() and int(number) < (600 if part == "train" else 200):
+                file.extract(member, to, filter="data")
+
+
 def main() -> None:
     """Solve the problems that are not solved yet and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,6 +167,8 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out.resolve()
     subprocess.run([sys.executable, OWN / "write_tables.py", out / TABLES], check=True)
+    if "augmented" in options.only and not (out / FOLDER).exists():
+        unpack(options.data / ARCHIVE, out)
     results = {name: solve(name, options.data.resolve(), out) for name in options.only}
     lines = page(results)
     print("\n".join(lines))
