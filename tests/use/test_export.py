@@ -52,8 +52,6 @@ def test_onnx_answers_as_pytorch(digits_run: Path, tmp_path: Path) -> None:
 NETWORKS = {
     "mlp": ["network=mlp"],
     "mobilenet": ["network=mobilenet", "network.width=0.05"],
-    "mobilenet_v3_small": ["network=mobilenet_v3_small", "data=arrays", "data.inputs=x.npy",
-                           "data.labels=y.npy"],
     "centroids": ["network=centroids", "strategy=kmeans"],
 }  # fmt: skip
 
@@ -64,10 +62,7 @@ def test_networks_become_onnx(
 ) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
-    np.save("x.npy", np.random.default_rng(0).integers(0, 256, (120, 3, 32, 32)).astype(np.uint8))
-    np.save("y.npy", np.arange(120) % 3)
     given = [*SMALL, "client.learning_rate=0.001", *NETWORKS[name], *QUICK]
-    given += ["data.root=."] if "data=arrays" in given else []
     given = [each for each in given if each != "strategy=fedavg" or "strategy=kmeans" not in given]
     run(given, tmp_path / "run")
     command(["run", "--format", "onnx", "--to", "out"])
