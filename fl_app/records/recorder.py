@@ -60,8 +60,7 @@ class Recorder:
         self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None
         folder.mkdir(parents=True, exist_ok=True)
-        if self._saved is None:
-            (folder / "config.yaml").write_text(config_yaml)
+        (folder / "config.yaml").write_text(config_yaml)  # a resumed run can have other settings
         done = self._saved.state["history"] if self._saved else []
         self.history = History(folder, done)
         run = Tracked(folder, len(done), identity, yaml.safe_load(config_yaml) or {})

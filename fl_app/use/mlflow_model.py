@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,16 @@ def save(run: FinishedRun, to: Path) -> None:
             shutil.copytree(run.folder / PROJECT, folder / PROJECT)
         script = Path(place) / "model.py"
         script.write_text(SCRIPT)
-        pyfunc.save_model(
-            str(to),
-            python_model=str(script),
-            artifacts={"run": str(folder)},
-            signature=_signature(run),
-            pip_requirements=[f"{name}=={version(name)}" for name in NEEDED],
-            code_paths=[str(Path(fl_app.__file__).parent)],
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on type hints, which stand beside a signature
+            pyfunc.save_model(
+                str(to),
+                python_model=str(script),
+                artifacts={"run": str(folder)},
+                signature=_signature(run),
+                pip_requirements=[f"{name}=={version(name)}" for name in NEEDED],
+                code_paths=[str(Path(fl_app.__file__).parent)],
+            )
     write_card(run, to, [(name, "all in one", 0.0) for name in default_names(run)])
 
 

@@ -103,12 +103,6 @@ class FinishedRun:
         Raises ValueError for an unknown one, and for a client that chooses on its data.
         """
         given = self.name(client=client, community=community, name=name)
-        if local := self.serving["local"]:
-            raise ValueError(
-                f"a model must be whole, got client.batch_norm=local: {local[0]} and "
-                f"{len(local) - 1} others have never left the clients; repeat the run with "
-                "client.batch_norm=average"
-            )
         return self.load(given, self.network())
 
     def network(self) -> nn.Module:
@@ -122,7 +116,16 @@ class FinishedRun:
         return built
 
     def load(self, name: str, network: nn.Module) -> nn.Module:
-        """Load a model by name into a network of the run, and return it in evaluation mode."""
+        """Load a model by name into a network of the run, and return it in evaluation mode.
+
+        Raises ValueError if a part of it stays with the clients.
+        """
+        if local := self.serving["local"]:
+            raise ValueError(
+                f"a model must be whole, got client.batch_norm=local: {local[0]} and "
+                f"{len(local) - 1} others have never left the clients; repeat the run with "
+                "client.batch_norm=average"
+            )
         state = read_model(self.folder, name)
         network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
         return network.eval()

@@ -29,9 +29,11 @@ def _serving(model: Path) -> Iterator[str]:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     given = ["models", "serve", "-m", str(model), "-p", str(port), "--env-manager", "local"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of uvicorn
     server = subprocess.Popen(
-        [sys.executable, "-m", "mlflow", *given], start_new_session=True, env=dict(os.environ)
-    )
+        [sys.executable, "-m", "mlflow", *given],
+        start_new_session=True, env=os.environ | {"PATH": path},
+    )  # fmt: skip
     try:
         for _ in range(120):
             try:

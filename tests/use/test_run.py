@@ -14,6 +14,7 @@ from fl_app.config import load
 from fl_app.data.rows import frame_of
 from fl_app.main import run
 from fl_app.records.serving import read_serving
+from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 from fl_app.wiring import dataset
 
@@ -178,3 +179,5 @@ def test_batch_normalisation_that_stays_with_clients_is_missed(tmp_path: Path) -
          "population.test_samples=5", "strategy=fedavg", *QUICK], tmp_path)  # fmt: skip
     with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
         load_run(tmp_path).model(client=0)
+    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
+        evaluate(tmp_path, [])

@@ -1,0 +1,54 @@
+"""The names of the models that clients use, from what a method sends them."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from fl_app.strategies.serving import served
+from fl_app.types import Vectors
+
+MODELS = np.array([[1, 2], [1, 2], [3, 4]], np.float32)
+
+
+class _Method:
+    """Sends community models, the global model and mixtures, as its `rows` say."""
+
+    def __init__(self, rows: dict[int, tuple[int, ...]], most: int | None = None) -> None:
+        self.rows = rows
+        communities = SimpleNamespace(models=MODELS, members={})
+        whole = np.array([5, 5], np.float32)
+        self.state = SimpleNamespace(communities=communities, global_model=whole)
+        self.context = SimpleNamespace(evaluate_at_most=most, seed=0)
+        self.evaluation = SimpleNamespace(choices={3: 2})
+        mixtures = np.array([[5, 5], [2, 3], [2, 3], [np.nan, 0]], np.float32)
+        self.stock = np.concatenate([MODELS, mixtures])
+
+    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[tuple[int, ...]]]:
+        return self.stock, [self.rows[client] for client in client_ids]
+
+
+def _served(method: Any, former: dict[int, tuple[str, ...]] | None = None) -> Any:
+    return served(method, sorted(method.rows), 1, former or {})
+
+
+def test_equal_communities_keep_their_names_and_equal_mixtures_share_one() -> None:
+    found = _served(_Method({0: (0,), 1: (1,), 2: (3,), 4: (4,), 5: (5,), 6: (6,)}))
+    assert found.clients == {
+        0: ("community_0",), 1: ("community_1",), 2: ("global",), 4: ("mixture_0",),
+        5: ("mixture_0",), 6: ("mixture_1",),
+    }  # fmt: skip
+    assert list(found.models) == ["global", "mixture_0", "mixture_1"]
+
+
+def test_a_choice_is_the_last_one_or_that_of_an_earlier_process() -> None:
+    method = _Method({3: (0, 2), 4: (0, 2), 5: (0, 2), 6: (0, 2)})
+    found = _served(method, {4: ("community_0",), 5: ("community_9",)})
+    both = ("community_0", "community_2")
+    assert found.clients == {3: ("community_2",), 4: ("community_0",), 5: both, 6: both}
+
+
+def test_mixtures_are_stored_only_for_clients_that_evaluate() -> None:
+    found = _served(_Method({client: (4 + client % 2,) for client in range(8)} | {8: (2,)}, most=0))
+    assert found.clients == {8: ("community_2",)}
