@@ -126,7 +126,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     local = local_names(module, client.batch_norm) if client is not None else ()
     _check_local(local, records, values["graph"])
     _check_constants(FlatModule(module, local=local), lambda: _network(values, data))
-    learner = learner_of(module)
+    learner = learner_of(module, None if client is None else client.learner)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
     if method and wanted and learner.model_kind != wanted:
         raise ValueError(

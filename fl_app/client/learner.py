@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import isabstract
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,11 +13,12 @@ from torch import Tensor, nn
 from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings
 from fl_app.data.checks import LabelKind
+from fl_app.own import unfound
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 SGD = "fl_app.client.sgd.SgdLearner"
-"""The learner of a network without the attribute `learner`."""
+"""The learner if neither the setting nor the network names one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class TrainingResult:
 class Learner(ABC):
     """Trains and scores one network for all clients that run in one thread.
 
-    A network names its learner by a dotted path in the attribute `learner`; see `learner_of`.
+    The setting `client.learner` or a network's attribute `learner` names it; see `learner_of`.
     `model_kind` must be that of the strategy: the two agree on what the entries of a model mean.
     `recipe` has what the configuration names as classes, such as the optimiser.
     """
@@ -98,7 +100,26 @@ class Learner(ABC):
         return self
 
 
-def learner_of(module: nn.Module) -> type[Learner]:
-    """Return the class that the network's attribute `learner` names; without one, SGD."""
-    found: type[Learner] = get_object(getattr(module, "learner", SGD))
+def learner_of(module: nn.Module, named: str | None) -> type[Learner]:
+    """Return the class at the path `named`; None: at the network's attribute `learner`, or SGD."""
+    path: str = named or getattr(module, "learner", SGD)
+    try:
+        return learner_at(path)
+    except ValueError as error:
+        rule = f"the network's attribute learner must be {error}"
+        raise ValueError(f"{rule}, got {path!r}; or give client.learner") from error
+
+
+def learner_at(path: str) -> type[Learner]:
+    """Return the learner at a dotted path; raises ValueError with the rule that it breaks."""
+    try:
+        found: object = get_object(path)
+    except Exception as error:  # the import of a user's module can raise anything
+        why = unfound(path) or " ".join(str(error).split())
+        raise ValueError(f"the path of a class that can be imported ({why})") from error
+    if not (isinstance(found, type) and issubclass(found, Learner)) or isabstract(found):
+        raise ValueError(
+            "the path of a subclass of fl_app.client.learner.Learner with the methods train and "
+            "score (docs/extend/learner.md)"
+        )
     return found
