@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings
 from fl_app.data.checks import LabelKind
+from fl_app.learner_reports import Told, asked
 from fl_app.own import unfound
 from fl_app.params import FlatModule
 from fl_app.types import Vector
@@ -40,17 +41,24 @@ class TrainingJob:
     server_round: int = 1
     epochs: int | None = None
 
+    @property
+    def asked(self) -> Mapping[str, int | None]:
+        """The reports that the strategy asks for by name: the length, None for one number."""
+        return asked(self.task)
+
 
 @dataclass(frozen=True)
 class TrainingResult:
     """The model (d,), the last epoch's mean loss, and the seconds of this client's training.
 
-    The model is valid until the same network trains again; copy it to keep it.
+    The model is valid until the same network trains again; copy it to keep it. `reports` are what
+    the strategy asks for by name, numbers or vectors; only what `job.asked` has is sent.
     """
 
     model: Vector
     loss: float
     seconds: float
+    reports: Mapping[str, Told] = field(default_factory=dict)
 
 
 class Learner(ABC):
@@ -72,6 +80,8 @@ class Learner(ABC):
     """Whether a client is always scored on its training data, also without a test set."""
     no_privacy: ClassVar[str | None] = None
     """Why the model cannot be made private; None: it can."""
+    tells: ClassVar[tuple[str, ...]] = ()
+    """The names of the reports that it can tell beside its model."""
     sample_dp: ClassVar[bool] = False
     """Whether DP-SGD can replace its training."""
 
@@ -102,7 +112,7 @@ class Learner(ABC):
 
 def learner_of(module: nn.Module, named: str | None) -> type[Learner]:
     """Return the class at the path `named`; None: at the network's attribute `learner`, or SGD."""
-    path: str = named or getattr(module, "learner", SGD)
+    path: Any = named or getattr(module, "learner", SGD)
     try:
         return learner_at(path)
     except ValueError as error:
