@@ -9,6 +9,7 @@ import pytest
 from flwr.common import FitRes
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_methods is
+sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
 from user_methods import Asking, AskingForOne, packed
 
 from fl_app import client_wiring, server_wiring, wiring
@@ -30,6 +31,7 @@ SMALL = [
     "strategy=fedavg", "strategy.participation=1.0",
 ]  # fmt: skip
 ASKING = [*SMALL, "strategy._target_=user_methods.Asking"]
+NORM = ["network=mcmahan_cnn", "network._target_=user_networks.batch_norm"]
 TASK = request({name: each.sized(10) for name, each in Asking.asks.items()})
 
 
@@ -130,6 +132,32 @@ def test_a_learner_that_tells_something_else_is_rejected_and_named(tmp_path: Pat
     (replies,) = Asking.received
     assert replies.reports["class_losses"].shape == (1, 10)
     assert np.isfinite(replies.reports["class_losses"]).all()
+
+
+class Stored(dict[str, np.ndarray]):
+    """What stays with a client."""
+
+    read = dict.copy
+    write = dict.update
+
+
+@pytest.mark.parametrize("network", [[], NORM, [*NORM, "client.batch_norm=local"]])
+def test_asking_changes_neither_the_model_nor_what_stays(network: list[str]) -> None:
+    config = load([*SMALL, *network])
+    found = []
+    for task in ({}, TASK):
+        memory, model = Stored(), wiring.initial_model(config)[1]
+        client = client_wiring.client(config, 0, memory=memory)
+        for server_round in (1, 2):
+            done = client.fit(model, server_round=server_round, task=task)
+            model = done.model.copy()
+        assert bool(done.reports) == bool(task)
+        found.append((model, memory))
+    (first, kept), (second, also_kept) = found
+    np.testing.assert_array_equal(first, second)
+    assert bool(kept) == ("client.batch_norm=local" in network)
+    assert kept.keys() == also_kept.keys()
+    assert all(np.array_equal(kept[name], also_kept[name]) for name in kept)
 
 
 def test_a_class_without_samples_has_the_loss_0_and_a_count_of_0() -> None:
