@@ -23,6 +23,7 @@ from fl_app import client_wiring
 from fl_app.client.local import LocalClient
 from fl_app.config import load_text_on_client
 from fl_app.ingress.evaluations import METRIC
+from fl_app.learner_reports import packed
 from fl_app.params import from_bytes, to_bytes
 
 _OK = Status(Code.OK, "")
@@ -74,6 +75,7 @@ class FederatedClient(Client):
             "train_s": done.seconds,
             "choice": choice,
             **done.metrics,
+            **packed(ins.config, done.reports),
         }
         return FitRes(_OK, model, done.samples, metrics)
 

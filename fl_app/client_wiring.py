@@ -140,7 +140,7 @@ def fuses(config: Config) -> bool:
     if not _may_fuse(config):
         return False
     module = network(config, dataset(config.data, config.seed))
-    return learner_of(module).fuses(module)
+    return learner_of(module, config.client.learner).fuses(module)
 
 
 def _may_fuse(config: Config) -> bool:
@@ -175,7 +175,7 @@ def _thread_learner(config: Config, people: Population) -> Learner:
     if getattr(_local, "key", None) != config.key:
         torch.set_num_threads(config.client.threads)
         module = network(config, people.dataset)
-        build, flat = learner_of(module), _with_constants(config, module)
+        build, flat = learner_of(module, config.client.learner), _with_constants(config, module)
         learner = build(flat, config.client, classes=people.dataset.classes)
         learner.recipe = recipe(config)
         _local.learner = learner.fused() if _may_fuse(config) else learner

@@ -20,6 +20,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm
+from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
 from fl_app.schema import GraphConfig, RecordsConfig, Target
 from fl_app.wiring import check_recipe, client_recipe, dataset, seeded_network, task
@@ -126,7 +127,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     local = local_names(module, client.batch_norm) if client is not None else ()
     _check_local(local, records, values["graph"])
     _check_constants(FlatModule(module, local=local), lambda: _network(values, data))
-    learner = learner_of(module)
+    learner = learner_of(module, None if client is None else client.learner)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
     if method and wanted and learner.model_kind != wanted:
         raise ValueError(
@@ -134,6 +135,9 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
             f"{learner.model_kind} and {method.path} for {wanted}; change one"
         )
     _check_data(module, learner, net, data)
+    if method:
+        asks = getattr(method.resolve(), "asks", {})
+        check_reports(method, asks, learner, values["privacy"], data.target)
     if records is not None and records.central_test and data.target != "classification":
         raise ValueError(
             f"records.central_test must be false with data.target={data.target}, because it "

@@ -24,6 +24,7 @@ from pydantic import (
     Tag,
 )
 
+from fl_app.client.learner import learner_at
 from fl_app.client.normalisation import Sharing
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.stragglers import Epochs
@@ -58,6 +59,11 @@ class Target:
         """Return the class or function at the path."""
         found: Callable[..., Any] = get_object(self.path)
         return found
+
+
+def _learner(path: str) -> str:
+    learner_at(path)
+    return path
 
 
 def _nested(node: Any) -> Target:
@@ -105,6 +111,7 @@ class ClientConfig:
     cohort_size: PositiveInt
     batch_norm: Sharing
     clip_norm: PositiveFloat | None
+    learner: Annotated[Text, AfterValidator(_learner)] | None
     optimizer: Nested
     scheduler: Nested
     transform: Nested

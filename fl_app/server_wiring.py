@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.client.central import CentralTest, balanced
+from fl_app.client.learner import learner_of
 from fl_app.client.normalisation import local_names
 from fl_app.config import Config
 from fl_app.engines.loop import RoundLoop
@@ -22,6 +23,7 @@ from fl_app.records.models import StateForm
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
 from fl_app.records.snapshot import spread
+from fl_app.report_checks import check_reports
 from fl_app.rng import generator
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.server_context import ServerContext, largest
@@ -67,6 +69,7 @@ def strategy(config: Config) -> CommunityStrategy:
         ),
         look_ahead_every=graph.look_ahead_every,
         metrics=tuple(wanted.metrics),
+        classes=shared_population(config).dataset.classes,
         has_accuracy=wanted.has_accuracy,
         benign=largest
         if graph.benign == "largest"
@@ -80,7 +83,16 @@ def strategy(config: Config) -> CommunityStrategy:
     built: CommunityStrategy = method(context, **options)
     for name, value in shared.items():
         setattr(built, name, value)
+    if built.asks:  # a constructor may have set it
+        _check_reports(config, built)
     return built
+
+
+def _check_reports(config: Config, method: CommunityStrategy) -> None:
+    """Raise ValueError for reports that the clients cannot tell."""
+    data = shared_population(config).dataset
+    learner = learner_of(network(config, data), config.client.learner)
+    check_reports(config.strategy, method.asks, learner, config.privacy, data.target)
 
 
 def detection(config: Config) -> CommunityDetection:

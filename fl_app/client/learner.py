@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import isabstract
 from typing import Any, ClassVar, Self
 
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor, nn
 from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings
 from fl_app.data.checks import LabelKind
+from fl_app.learner_reports import Told, asked
+from fl_app.own import unfound
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
 SGD = "fl_app.client.sgd.SgdLearner"
-"""The learner of a network without the attribute `learner`."""
+"""The learner if neither the setting nor the network names one."""
 
 
 @dataclass(frozen=True)
@@ -38,23 +41,30 @@ class TrainingJob:
     server_round: int = 1
     epochs: int | None = None
 
+    @property
+    def asked(self) -> Mapping[str, int | None]:
+        """The reports that the strategy asks for by name: the length, None for one number."""
+        return asked(self.task)
+
 
 @dataclass(frozen=True)
 class TrainingResult:
     """The model (d,), the last epoch's mean loss, and the seconds of this client's training.
 
-    The model is valid until the same network trains again; copy it to keep it.
+    The model is valid until the same network trains again; copy it to keep it. `reports` are what
+    the strategy asks for by name, numbers or vectors; only what `job.asked` has is sent.
     """
 
     model: Vector
     loss: float
     seconds: float
+    reports: Mapping[str, Told] = field(default_factory=dict)
 
 
 class Learner(ABC):
     """Trains and scores one network for all clients that run in one thread.
 
-    A network names its learner by a dotted path in the attribute `learner`; see `learner_of`.
+    The setting `client.learner` or a network's attribute `learner` names it; see `learner_of`.
     `model_kind` must be that of the strategy: the two agree on what the entries of a model mean.
     `recipe` has what the configuration names as classes, such as the optimiser.
     """
@@ -70,6 +80,8 @@ class Learner(ABC):
     """Whether a client is always scored on its training data, also without a test set."""
     no_privacy: ClassVar[str | None] = None
     """Why the model cannot be made private; None: it can."""
+    tells: ClassVar[tuple[str, ...]] = ()
+    """The names of the reports that it can tell beside its model."""
     sample_dp: ClassVar[bool] = False
     """Whether DP-SGD can replace its training."""
 
@@ -98,7 +110,26 @@ class Learner(ABC):
         return self
 
 
-def learner_of(module: nn.Module) -> type[Learner]:
-    """Return the class that the network's attribute `learner` names; without one, SGD."""
-    found: type[Learner] = get_object(getattr(module, "learner", SGD))
+def learner_of(module: nn.Module, named: str | None) -> type[Learner]:
+    """Return the class at the path `named`; None: at the network's attribute `learner`, or SGD."""
+    path: Any = named or getattr(module, "learner", SGD)
+    try:
+        return learner_at(path)
+    except ValueError as error:
+        rule = f"the network's attribute learner must be {error}"
+        raise ValueError(f"{rule}, got {path!r}; or give client.learner") from error
+
+
+def learner_at(path: str) -> type[Learner]:
+    """Return the learner at a dotted path; raises ValueError with the rule that it breaks."""
+    try:
+        found: object = get_object(path)
+    except Exception as error:  # the import of a user's module can raise anything
+        why = unfound(path) or " ".join(str(error).split())
+        raise ValueError(f"the path of a class that can be imported ({why})") from error
+    if not (isinstance(found, type) and issubclass(found, Learner)) or isabstract(found):
+        raise ValueError(
+            "the path of a subclass of fl_app.client.learner.Learner with the methods train and "
+            "score (docs/extend/learner.md)"
+        )
     return found

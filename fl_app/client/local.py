@@ -15,6 +15,7 @@ from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
+from fl_app.learner_reports import Told
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -34,7 +35,8 @@ class Trained:
     """A client's reply: its model (d,), mean loss of the last epoch, seconds of training.
 
     The model is valid until a client with the same network object trains again. `metrics` are
-    numbers by name that its privacy sends with the model.
+    numbers by name that its privacy sends with the model; `reports` are what its learner tells
+    beside the model, nothing with a privacy.
     """
 
     model: Vector
@@ -42,6 +44,7 @@ class Trained:
     samples: int
     seconds: float
     metrics: Mapping[str, float] = field(default_factory=dict)
+    reports: Mapping[str, Told] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,8 @@ class LocalClient:
             )
         elif self.plan is not None:
             model, metrics = self._protected(start, model, self.plan, task or {}, draws)
-        return Trained(model, done.loss, self.samples, done.seconds, metrics)
+        reports = done.reports if self.plan is None else {}  # which no noise hides
+        return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
 
     def _protected(
         self,

@@ -142,7 +142,7 @@ class Budgeted(Privacy):
                 "privacy needs privacy.epsilon or privacy.noise_multiplier, got null for both; "
                 "give privacy.epsilon=10"
             )
-        if why := learner_of(module).no_privacy:
+        if why := learner_of(module, settings.learner).no_privacy:
             raise ValueError(
                 f"privacy must be none with this network, got {self.kind}: {why}; remove it"
             )
@@ -274,7 +274,7 @@ class SampleDp(Budgeted):
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Also raise ValueError for a network or training without DP-SGD."""
         super().check(module, settings, shape, deployed=deployed)
-        if not learner_of(module).sample_dp:
+        if not learner_of(module, settings.learner).sample_dp:
             raise ValueError(
                 "privacy=sample_dp needs a network that is trained by SGD, got one with a learner "
                 "of its own; remove the privacy or choose local_dp"

@@ -60,8 +60,8 @@ class Recipe:
         found: Settings = settings if same else replace(changeable, **values)
         return found
 
-    def loss_of(self, labels: Tensor, classes: int) -> Loss:
-        """Return the loss of a client with these labels."""
+    def loss_of(self, labels: Tensor | None, classes: int) -> Loss:
+        """Return the loss of a client with these labels; None: without weights of classes."""
         if self.task is None or self.task.plain:
             return functional.cross_entropy
         return self.task.loss_of(labels, classes)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fl_app.client.class_losses import COUNTS, LOSSES, class_losses
 from fl_app.client.cohort_barrier import gathered, together
 from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
@@ -29,6 +30,7 @@ class SgdLearner(Learner):
     """Trains a network by mini-batches and scores it, by the task of the run."""
 
     targets = get_args(LabelKind)
+    tells = (LOSSES, COUNTS)
     sample_dp = True
     in_cohort = False
 
@@ -37,8 +39,20 @@ class SgdLearner(Learner):
         if self.in_cohort and gathered():
             self.flat.layout.check(job.start)  # a wrong start must fail only this client
             result: TrainingResult = together(job, self._cohort)
-            return result
-        return self._single(job)
+            if job.asked:
+                self.flat.load(result.model)
+            return self._told(job, result)
+        return self._told(job, self._single(job))
+
+    def _told(self, job: TrainingJob, done: TrainingResult) -> TrainingResult:
+        """Return the result with what the strategy asks for; the network has the trained model."""
+        if not job.asked.keys() & {LOSSES, COUNTS}:
+            return done
+        loss_of = self.recipe.loss_of(None, self.classes)
+        given = self.flat.module, job.images, job.labels, loss_of
+        with keyed_layers(self.flat, job.layers_seed, trains=False):
+            told = class_losses(*given, classes=self.classes, precision=self.settings.precision)
+        return replace(done, reports=told)
 
     def _single(self, job: TrainingJob) -> TrainingResult:
         began, module, now = perf_counter(), self.flat.module, job.server_round

@@ -1,13 +1,15 @@
 """Reads the reply of a client that trained."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.common import Code, FitRes
 
 from fl_app.ingress.fields import LONGEST_TRAINING_S, integer, number
 from fl_app.ingress.rejection import RejectionError, shown
+from fl_app.ingress.reports import read_reports
 from fl_app.ingress.wire import read_model
+from fl_app.learner_reports import Report, Told
 from fl_app.types import Vector
 
 OPTIONAL = ("fitting",)
@@ -16,18 +18,23 @@ OPTIONAL = ("fitting",)
 
 @dataclass(frozen=True)
 class FitQuestion:
-    """The asked client, the rows of its offered models, and the samples of its introduction."""
+    """The asked client, the rows of its offered models, and the samples of its introduction.
+
+    `reports` are what it is asked to tell beside its model, by name.
+    """
 
     client_id: int
     rows: Sequence[int]
     samples: int
+    reports: Mapping[str, Report] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class FitAnswer:
     """A validated reply: `model` (d,) trained from the model of `row`, and its squared norm.
 
-    `samples` is at most the number in the introduction; `metrics` are further numbers by name.
+    `samples` is at most the number in the introduction; `metrics` are further numbers by name;
+    `reports` are those of the question, numbers or vectors.
     """
 
     client_id: int
@@ -38,6 +45,7 @@ class FitAnswer:
     loss: float
     seconds: float
     metrics: Mapping[str, float]
+    reports: Mapping[str, Told]
 
 
 def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
@@ -61,6 +69,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
         loss=number(metrics, "loss"),
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
         metrics={name: number(metrics, name) for name in OPTIONAL if name in metrics},
+        reports=read_reports(metrics, question.reports),
     )
 
 

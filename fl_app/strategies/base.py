@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, Weighting, sample_weights
+from fl_app.learner_reports import Report
 from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
@@ -45,6 +47,8 @@ class CommunityStrategy(Strategy, ABC):
     """Which settings of the graph have an effect: a `GraphUse`; None: unknown."""
     clips_updates = True
     """Whether `engine.clip_update` applies; False if a far model is a community by itself."""
+    asks: Mapping[str, Report] = MappingProxyType({})
+    """What clients tell beside their models, by name; a constructor may set it too."""
     simulation_only = False
     """Whether the server needs data that only a simulation has."""
 
@@ -146,7 +150,8 @@ class CommunityStrategy(Strategy, ABC):
         models, rows = self.attribute(cohort)
         offers = list(zip(cohort, rows, strict=True))
         config = {"round": server_round, **(task or {})}
-        return self.cohort.ask(models, offers, roster(client_manager), config)
+        reports = {name: each.sized(self.context.classes) for name, each in self.asks.items()}
+        return self.cohort.ask(models, offers, roster(client_manager), config, reports)
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
         """Return the valid replies; record the others as rejected.

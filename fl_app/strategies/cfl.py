@@ -196,6 +196,7 @@ class Cfl(CommunityStrategy):
             replies.samples[valid],
             replies.losses[valid],
             replies.weights[valid],
+            {name: told[valid] for name, told in replies.reports.items()},
         )
 
     def outcome(self, server_round: int) -> Outcome:

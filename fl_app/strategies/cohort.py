@@ -10,6 +10,7 @@ from fl_app.ingress import screen
 from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
+from fl_app.learner_reports import Report, request
 from fl_app.params import Layout, square_norm
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.rejections import Rejections
@@ -73,8 +74,12 @@ class Cohort:
         offers: Sequence[tuple[int, Rows]],
         known: Roster,
         config: Mapping[str, Scalar],
+        reports: Mapping[str, Report],
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Return the messages: each client trains one of the models (m, d) in its rows."""
+        """Return the messages: each client trains one of the models (m, d) in its rows.
+
+        `reports` are what it is asked to tell beside its model, by name.
+        """
         self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
         self.odd_updates, self._received = {}, {}
         encoded: dict[Rows, Parameters] = {}
@@ -84,8 +89,9 @@ class Cohort:
             if rows not in encoded:
                 encoded[rows] = encode(*(models[row] for row in rows))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
-            self.asked[proxy.cid] = FitQuestion(client_id, rows, known.samples(client_id))
-            instructions.append((proxy, FitIns(encoded[rows], dict(config))))
+            samples = known.samples(client_id)
+            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, reports)
+            instructions.append((proxy, FitIns(encoded[rows], {**config, **request(reports)})))
         return instructions
 
     def receive(

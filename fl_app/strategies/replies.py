@@ -1,12 +1,13 @@
 """The valid replies of a round, and its failures."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fl_app.aggregation import lower_median
 from fl_app.ingress.fits import FitAnswer
+from fl_app.learner_reports import Told
 from fl_app.types import Labels, Vectors, Weights
 
 FAR = 100.0
@@ -19,7 +20,8 @@ class Replies:
 
     `models` (n, d) are valid until the next round; `starts` (n,) row of the model that each client
     trained; `samples` (n,) training samples; `losses` (n,) mean training loss; `weights` (n,)
-    weights of the clients in a mean.
+    weights of the clients in a mean; `reports` what the strategy asked for by name, (n,) for
+    numbers and (n, length) for vectors.
     """
 
     client_ids: Labels
@@ -28,6 +30,7 @@ class Replies:
     samples: Weights
     losses: Weights
     weights: Weights
+    reports: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, answers: Sequence[FitAnswer], models: Vectors, weights: Weights) -> "Replies":
@@ -39,6 +42,7 @@ class Replies:
             samples=np.array([each.samples for each in answers], float),
             losses=np.array([each.loss for each in answers], float),
             weights=weights,
+            reports=_stacked([each.reports for each in answers]),
         )
 
     @property
@@ -55,6 +59,11 @@ class Replies:
     def usual_loss(self) -> float:
         """The lower median of the losses, which a minority of clients cannot change much."""
         return lower_median(self.losses)
+
+
+def _stacked(reports: Sequence[Mapping[str, Told]]) -> Mapping[str, np.ndarray]:
+    names = reports[0] if reports else ()
+    return {name: np.array([each[name] for each in reports], float) for name in names}
 
 
 class TooFewRepliesError(RuntimeError):

@@ -50,6 +50,8 @@ class ServerContext:
     look_ahead_every: int
     metrics: tuple[str, ...] = ()
     """Names of the metrics of the task, which clients report with their scores."""
+    classes: int | None = None
+    """Number of classes of the data; None: unknown."""
     has_accuracy: bool = True
     """Whether the task has an accuracy."""
     benign: Callable[[Vectors, Labels], set[int]]

@@ -1,15 +1,16 @@
 """A federation of toy clients: each moves half-way to its group's target; no data, no network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 import numpy as np
-from flwr.common import Code, FitIns, FitRes, Parameters, Status
+from flwr.common import Code, FitIns, FitRes, Parameters, Scalar, Status
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.config import load, option
+from fl_app.learner_reports import Report, Told, packed, request
 from fl_app.params import Layout, from_bytes, to_bytes
 from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
@@ -66,7 +67,13 @@ def context(**changes: Any) -> ServerContext:
     }
     first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh, "detection": DETECTION}
     free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
-    rest = {"evaluate_every": 5, "evaluate_at_most": None, "look_ahead_every": 1, "benign": largest}
+    rest = {
+        "classes": len(TARGETS),
+        "evaluate_every": 5,
+        "evaluate_at_most": None,
+        "look_ahead_every": 1,
+        "benign": largest,
+    }
     return ServerContext(**(values | first | free | rest | changes))
 
 
@@ -121,9 +128,21 @@ def play(
             for proxy, ins in instructions
             if (answer := answer_of(client, known.client_id(proxy), ins, server_round)) is not None
         ]
+        for proxy, answer in results:
+            question = strategy.cohort.asked[proxy.cid]
+            answer.metrics = _told(question.client_id, question.reports) | answer.metrics
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
+
+
+def _told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
+    """Return the fields of a reply with reports of a client: numbers inside of their ranges."""
+    draw, told = np.random.default_rng(client_id), dict[str, Told]()
+    for name, each in reports.items():
+        share = draw.uniform(0.25, 0.75, None if each.length is None else int(each.length))
+        told[name] = each.low + share * (each.high - each.low)
+    return dict(packed(request(reports), told))
 
 
 def answer_of(

@@ -61,7 +61,8 @@ class Scorer:
         module = self.run.load(self.run.models[0], frozen)
         flat = FlatModule(module, device=device(self.config))
         classes = int(self.run.serving["classes"])
-        built = learner_of(module)(flat, self.config.client, classes=classes)
+        build = learner_of(module, self.config.client.learner)
+        built = build(flat, self.config.client, classes=classes)
         built.recipe = recipe(self.config)
         return built
 

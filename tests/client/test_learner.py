@@ -10,6 +10,9 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
+import user_networks
+
+from fl_app import client_wiring
 from fl_app.client.clustering import CentroidLearner
 from fl_app.client.learner import Learner, TrainingJob, learner_of
 from fl_app.client.sgd import SgdLearner
@@ -24,6 +27,9 @@ SHAPE, CLASSES = (1, 8, 8), 3
 OWN = ["network=mcmahan_cnn", "network._target_=user_networks.with_a_learner"]
 
 
+FEW = ["population.clients=2", "engine.min_success=1"]
+
+
 class Local:
     """Settings of local training."""
 
@@ -36,8 +42,40 @@ def _learner(build: type[Learner], module: nn.Module) -> Learner:
 
 
 def test_a_network_names_its_learner() -> None:
-    assert learner_of(small_cnn(SHAPE, CLASSES)) is SgdLearner
-    assert learner_of(centroids(SHAPE, CLASSES)) is CentroidLearner
+    assert learner_of(small_cnn(SHAPE, CLASSES), None) is SgdLearner
+    assert learner_of(centroids(SHAPE, CLASSES), None) is CentroidLearner
+
+
+def test_the_setting_names_a_learner_before_the_network_does() -> None:
+    config = load([*OWN, "client.learner=user_networks.Tame", *FEW], also=problems)
+    assert type(client_wiring.client(config, 0).learner) is user_networks.Tame
+    of_network = load([*OWN, *FEW], also=problems)
+    assert type(client_wiring.client(of_network, 0).learner) is user_networks.Idle
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("user_networks.Tokens", "a subclass of fl_app.client.learner.Learner"),
+        ("fl_app.client.learner.Learner", "with the methods train and score"),
+        ("user_networks.Missing", "a class that can be imported"),
+        ("nowhere_to_be_found.Mine", "there is no module nowhere_to_be_found"),
+        ("7", "str"),
+    ],
+)
+def test_what_is_no_learner_is_one_error_with_its_value(path: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as found:
+        load([f"client.learner={path}"], also=problems)
+    assert len(found.value.problems) == 1
+    assert found.value.problems[0].startswith("client.learner must be ")
+    assert path in found.value.problems[0]
+
+
+def test_a_network_that_names_no_learner_is_refused() -> None:
+    module = small_cnn(SHAPE, CLASSES)
+    module.learner = "user_networks.Tokens"
+    with pytest.raises(ValueError, match=r"attribute learner must be .*'user_networks\.Tokens'"):
+        learner_of(module, None)
 
 
 @pytest.mark.parametrize("build", [SgdLearner, CentroidLearner])
@@ -79,6 +117,8 @@ def test_learners_in_a_cohort_and_alone_share_one_network() -> None:
         (["network=centroids", "strategy=kmeans", "records.central_test=true"], "no classes"),
         (["network=centroids", "strategy=kmeans", "client.cohort=fused"], "cohort=auto"),
         ([*OWN, "privacy=sample_dp"], "trained by SGD"),
+        (["client.learner=user_networks.Idle", "privacy=sample_dp"], "trained by SGD"),
+        (["client.learner=fl_app.client.clustering.CentroidLearner"], "one kind of model"),
     ],
 )  # fmt: skip
 def test_what_does_not_go_with_a_learner_is_refused(overrides: list[str], said: str) -> None:

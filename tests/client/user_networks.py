@@ -284,6 +284,10 @@ class Idle(SgdLearner):
     sample_dp = False
 
 
+class Tame(SgdLearner):
+    """Trains like SGD; a setting names it."""
+
+
 def with_a_learner(shape: Shape, classes: int) -> nn.Module:
     """Return a network that names its learner."""
     module = nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))

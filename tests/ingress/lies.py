@@ -63,7 +63,20 @@ def _metrics(draw: Random, honest: dict[str, object], names: tuple[str, ...]) ->
     return "other metrics", value(draw)
 
 
-FIT_FIELDS = ("loss", "choice", "train_s", "fitting")
+FIT_FIELDS = ("loss", "choice", "train_s", "fitting", "report.norm", "report.losses")
+
+
+def _reports(draw: Random, honest: dict[str, object]) -> tuple[str, object]:
+    """Exchange a vector that is told beside the model, if there is one, for nearly the same."""
+    vectors = [name for name, told in honest.items() if type(told) is bytes]
+    if not vectors:
+        return _metrics(draw, honest, FIT_FIELDS)
+    name = draw.choice(vectors)
+    if draw.random() < 0.5:
+        kind, told = mutated(draw, honest[name])
+    else:
+        kind, told = "other numbers", _changed(np.frombuffer(honest[name], "<f4"), draw).tobytes()
+    return f"{name}: {kind}", honest | {name: told}
 
 
 def lie_of_fit(draw: Random, honest: FitRes) -> Lie:
@@ -73,8 +86,10 @@ def lie_of_fit(draw: Random, honest: FitRes) -> Lie:
     what = draw.random()
     if what < 0.5:
         kind, parameters = _parameters(draw, parameters.tensors[0])
-    elif what < 0.75:
+    elif what < 0.65:
         kind, metrics = _metrics(draw, metrics, FIT_FIELDS)
+    elif what < 0.75:
+        kind, metrics = _reports(draw, metrics)
     elif what < 0.9:
         kind, samples = "field num_examples", value(draw)
     elif what < 0.95:

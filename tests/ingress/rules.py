@@ -2,6 +2,7 @@
 
 import io
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,33 @@ def is_model(data: object, size: int) -> bool:
     return bool(np.isfinite(numbers).all()) and float((numbers**2).sum()) < 1e36
 
 
-def is_fit(reply: object, *, size: int, rows: int, samples: int) -> bool:
+Asked = Mapping[str, tuple[int | None, float, float]]
+"""What a client is asked to tell: the length, None for a number, and the range."""
+
+
+def is_vector(data: object, length: int, low: float, high: float) -> bool:
+    """Whether bytes are so many finite float32 numbers in [low, high], as float32 rounds it."""
+    if type(data) is not bytes or len(data) != 4 * length:
+        return False
+    numbers = [struct.unpack_from("<f", data, 4 * place)[0] for place in range(length)]
+    least, most = (struct.unpack("<f", struct.pack("<f", each))[0] for each in (low, high))
+    return all(math.isfinite(each) and least <= each <= most for each in numbers)
+
+
+def tells(metrics: Mapping[str, Any], asked: Asked) -> bool:
+    """Whether a reply tells what was asked for, and nothing else."""
+    told = {name for name in metrics if str(name).startswith("report.")}
+    return told == {f"report.{name}" for name in asked} and all(
+        real(metrics[f"report.{name}"], low, high)
+        if length is None
+        else is_vector(metrics[f"report.{name}"], length, low, high)
+        for name, (length, low, high) in asked.items()
+    )
+
+
+def is_fit(
+    reply: object, *, size: int, rows: int, samples: int, asked: Asked | None = None
+) -> bool:
     """Whether a reply to training by a client with so many samples and offers is valid."""
 
     def rule() -> bool:
@@ -73,6 +100,7 @@ def is_fit(reply: object, *, size: int, rows: int, samples: int) -> bool:
             and ("choice" not in metrics or whole(metrics["choice"], 0, rows - 1))
             and ("train_s" not in metrics or real(metrics["train_s"], 0, 1e9))
             and ("fitting" not in metrics or real(metrics["fitting"]))
+            and tells(metrics, asked or {})
         )
 
     return _holds(rule)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import rules
 from hostile import VALUES, value
 
-from fl_app.ingress.fields import integer, number
+from fl_app.ingress.fields import integer, number, vector
 from fl_app.ingress.rejection import LONGEST, RejectionError, shown, trusted
 
 ANY = st.one_of(
@@ -39,6 +40,32 @@ def test_an_integer_is_plain_and_in_its_range(sent: object, low: int, span: int)
 def test_a_number_is_plain_finite_and_in_its_range(sent: object, low: float, high: float) -> None:
     assert _holds(number, {"x": sent}, "x", low, high) == rules.real(sent, low, high)
     assert _holds(number, {"x": sent}, "x") == rules.real(sent)
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), length=st.integers(1, 4), low=st.floats(-1e30, 0), high=st.floats(0, 1e30))
+def test_a_vector_has_the_exact_bytes_and_finite_numbers_in_its_range(
+    data: st.DataObject, length: int, low: float, high: float
+) -> None:
+    floats = st.lists(st.floats(width=32), min_size=length, max_size=length)
+    near = st.lists(st.floats(low, high), min_size=length, max_size=length)
+    packed = st.one_of(floats, near).map(lambda each: np.array(each, "<f4").tobytes())
+    sent = data.draw(st.one_of(packed, st.binary(max_size=16), ANY))
+    found, _ = rules.answered(vector, {"x": sent}, "x", length, low, high)
+    assert (found is not None) == rules.is_vector(sent, length, low, high)
+    if found is not None:
+        assert found.shape == (length,)
+        assert ((found >= low) & (found <= high)).all()
+    assert rules.answered(vector, {}, "x", length, low, high)[0] is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(numbers=st.lists(st.floats(-1e30, 1e30), min_size=1, max_size=9))
+def test_what_an_honest_client_sends_arrives(numbers: list[float]) -> None:
+    low, high = min(numbers), max(numbers)
+    sent = np.array(numbers, "<f4").tobytes()
+    found = vector({"x": sent}, "x", len(numbers), low, high)
+    np.testing.assert_allclose(found, numbers, rtol=1e-7, atol=1e-44)
 
 
 @settings(max_examples=300, deadline=None)

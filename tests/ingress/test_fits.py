@@ -16,14 +16,21 @@ from lies import lie_of_fit
 
 from fl_app.ingress.fits import FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
+from fl_app.learner_reports import Report
 from fl_app.params import to_bytes
 
-QUESTION = FitQuestion(client_id=4, rows=(7, 2), samples=30)
+REPORTS = {
+    "norm": Report(length=None, low=0, high=10),
+    "losses": Report(length=3, low=-1, high=1e20),
+}
+QUESTION = FitQuestion(client_id=4, rows=(7, 2), samples=30, reports=REPORTS)
+ASKED = {name: (each.length, each.low, each.high) for name, each in REPORTS.items()}
 
 
 def _honest() -> FitRes:
     model = Parameters([to_bytes(np.ones(6, np.float32))], "numpy.ndarray")
     metrics = {"loss": 0.5, "train_s": 0.1, "choice": 1, "fitting": 1.0}
+    metrics |= {"report.norm": 2.5, "report.losses": np.array([0, 0.5, 7], "<f4").tobytes()}
     return FitRes(Status(Code.OK, ""), model, 30, metrics)
 
 
@@ -32,19 +39,24 @@ def test_an_honest_answer_is_that_of_its_question() -> None:
     assert (answer.client_id, answer.row, answer.samples) == (4, 2, 30)
     assert (answer.loss, answer.seconds, dict(answer.metrics)) == (0.5, 0.1, {"fitting": 1.0})
     assert answer.square == 6.0
+    assert answer.reports["norm"] == 2.5
+    np.testing.assert_array_equal(answer.reports["losses"], [0, 0.5, 7])
 
 
 @settings(max_examples=1000, deadline=None)
 @given(draw=st.randoms(use_true_random=False))
 def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random) -> None:
     _, told = lie_of_fit(draw, _honest())
-    valid = rules.is_fit(told, size=6, rows=2, samples=30)
+    valid = rules.is_fit(told, size=6, rows=2, samples=30, asked=ASKED)
     answer, _ = rules.answered(read_fit, told, QUESTION, 6)
     assert (answer is not None) == valid
     if not valid:
         return
     assert 1 <= answer.samples <= 30
     assert answer.row in QUESTION.rows
+    assert 0 <= answer.reports["norm"] <= 10
+    assert answer.reports["losses"].shape == (3,)
+    assert ((answer.reports["losses"] >= -1) & (answer.reports["losses"] <= 1e20)).all()
 
 
 @pytest.mark.parametrize(

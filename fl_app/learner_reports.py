@@ -1,0 +1,92 @@
+"""What a learner tells the server beside its model: numbers and vectors by name.
+
+A strategy asks for them, the message of a round carries their names and lengths to the client, and
+its reply carries the values. Below, `task` is what the client receives with a model.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, Literal
+
+import numpy as np
+
+from fl_app.types import Vector
+
+PREFIX = "report."
+"""Prefix of the names of reports in messages."""
+LARGEST = 1e30
+"""Larger values could overflow in squares or sums."""
+LONGEST = 2**24
+Told = float | Vector
+"""A number, or a vector (length,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a strategy asks for: values in [low, high], one, or a vector of `length`.
+
+    `length` None: one number; `classes`: one per class of the data. Raises ValueError for bounds
+    that are not finite or in the wrong order, or for another length.
+    """
+
+    length: int | Literal["classes"] | None
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        bounds = self.low, self.high
+        if not all(map(isfinite, bounds)) or not -LARGEST <= self.low <= self.high <= LARGEST:
+            raise ValueError(
+                f"low and high of a Report must be in order and in {-LARGEST:g}..{LARGEST:g}, got "
+                f"{self.low} and {self.high}; give the range that a sound client can report"
+            )
+        length = self.length
+        if length not in (None, "classes") and not (type(length) is int and 1 <= length <= LONGEST):
+            raise ValueError(
+                f"length of a Report must be None, classes, or in 1..{LONGEST}, got {length!r}; "
+                "use None for one number"
+            )
+
+    def sized(self, classes: int | None) -> "Report":
+        """Return the report with a length that is a number, or None for one number."""
+        if self.length != "classes":
+            return self
+        if not classes:
+            raise ValueError(
+                "length of a Report must be a number where no classes are known, got classes; give "
+                "the length"
+            )
+        return replace(self, length=classes)
+
+
+def request(asks: Mapping[str, Report]) -> dict[str, int]:
+    """Return the entries of `task` that ask for these reports: lengths, 0 for one number."""
+    return {f"{PREFIX}{name}": int(report.length or 0) for name, report in asks.items()}
+
+
+def asked(task: Mapping[str, Any]) -> dict[str, int | None]:
+    """Return the reports that `task` asks for by name: the length, None for one number."""
+    return {
+        name.removeprefix(PREFIX): int(length) or None
+        for name, length in task.items()
+        if name.startswith(PREFIX)
+    }
+
+
+def packed(task: Mapping[str, Any], reports: Mapping[str, Told]) -> dict[str, float | bytes]:
+    """Return the fields of a reply: of the reports those that `task` asks for.
+
+    A vector is sent as little-endian float32. A report that is asked for and is not there is left
+    out, and the server rejects the reply.
+    """
+    wanted = asked(task)
+    return {f"{PREFIX}{name}": _packed(value) for name, value in reports.items() if name in wanted}
+
+
+def _packed(value: Told) -> float | bytes:
+    if np.ndim(value) == 0:
+        return float(value)
+    with np.errstate(over="ignore"):  # the server rejects an infinite value by its name
+        return np.ascontiguousarray(value, "<f4").tobytes()
