@@ -84,7 +84,7 @@ def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_page_shows_one_file_and_its_command() -> None:
     pages = sorted(PAGES.glob("*.md"))
-    assert len(pages) == 6
+    assert len(pages) == 7
     for page in pages:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()
