@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -57,6 +58,7 @@ class Scorer:
     @cached_property
     def learner(self) -> Learner:
         """The learner of the run, on a network with the weights of the first model."""
+        torch.set_num_threads(self.config.client.threads)  # as on the clients
         frozen = prepare(self.run.network(), self.config.pretrained)
         module = self.run.load(self.run.models[0], frozen)
         flat = FlatModule(module, device=device(self.config))
