@@ -285,13 +285,25 @@ def _schema(target: Callable[..., Any]) -> Any:
     are settings of its subclasses too, even if these have no such parameter.
     """
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(target).parameters.values():
+    nothing = inspect.Parameter.empty
+    for parameter in _signature(target).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
-            empty = parameter.default is inspect.Parameter.empty
-            fields[parameter.name] = (parameter.annotation, ... if empty else parameter.default)
+            kind = Any if parameter.annotation is nothing else parameter.annotation
+            default = ... if parameter.default is nothing else parameter.default
+            fields[parameter.name] = (kind, default)
     for name, kind in getattr(target, "shared", {}).items():
         fields.setdefault(name, (kind, None))
     return create_model("Options", __config__=STRICT, **fields)
+
+
+def _signature(target: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature with types, also of a module with `from __future__ import annotations`."""
+    try:
+        return inspect.signature(target, eval_str=True)
+    except (NameError, TypeError, SyntaxError):  # a type that is imported for type checkers alone
+        found = inspect.signature(target)
+        untyped = [each.replace(annotation=Any) for each in found.parameters.values()]
+        return found.replace(parameters=untyped)
 
 
 def _messages(key: str, error: ValidationError) -> list[str]:

@@ -165,8 +165,9 @@ def keep(tree: Any, folder: Path) -> None:
 
 def _copy(path: Path, to: Path) -> None:
     if path.is_file():
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, to)
+        if path.suffix in SUFFIXES:  # a compiled module must be installed wherever it is needed
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, to)
         return
     for file in sorted(path.rglob("*")):
         inside = file.relative_to(path)
@@ -204,13 +205,18 @@ def _has(folder: Path, name: str) -> bool:
 
 
 def _sources(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return [file for file in files if file.suffix == ".py"]
 
 
 def _imported(file: Path) -> set[str]:
     """Return the modules that a file imports or names by a dotted path, with what it takes."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # a file of the package that nobody imports
+        return found
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

@@ -157,3 +157,36 @@ def test_a_null_setting_that_the_users_class_does_not_take_is_left_out(folder: P
     given = ["attack=label_flip", "attack._target_=own_attack.Mine", "~attack.target"]
     assert "source" not in load(given).attack.options
     assert "clients" in load(given).attack.options
+
+
+@pytest.mark.parametrize(
+    ("head", "width"),
+    [
+        ("", "width"),
+        ("from __future__ import annotations\n", "width: float"),
+        (
+            "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+            "if TYPE_CHECKING:\n    from nowhere import Width\n",
+            "width: Width",
+        ),
+    ],
+)
+def test_settings_have_the_types_that_a_user_gave_them_or_any(
+    folder: Path, head: str, width: str
+) -> None:
+    (folder / "own_typed.py").write_text(
+        f"{head}from fl_app.client.networks import small_cnn\n"
+        f"def made(shape, classes, *, {width}):\n"
+        "    return small_cnn(shape, classes, width=width)\n"
+    )
+    given = ["network=small_cnn", "network._target_=own_typed.made", "network.width=0.25"]
+    assert load(given).network.options == {"width": 0.25}
+    if "float" in width:
+        with pytest.raises(ConfigError, match=r"network.width must be .*number"):
+            load([*given, "network.width=wide"])
+
+
+def test_files_that_are_no_python_are_no_obstacle(folder: Path) -> None:
+    (folder / "own_package" / "old.py").write_text("print 'Python 2'\n")
+    (folder / "own_package" / "nul.py").write_bytes(b"\x00\x00")
+    assert "own_parts" in own.modules("own_network.made")
