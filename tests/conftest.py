@@ -1,9 +1,10 @@
 """Shapes are checked at run time in every test, by jaxtyping with beartype; where real data lie."""
 
 import os
+import signal
 from pathlib import Path
 
-# one worker a core (see scripts/test): threads of several workers would wait for each other
+# workers use all cores (see scripts/test): threads of several workers would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
@@ -14,6 +15,9 @@ install_import_hook(
     ["fl_app.graph", "fl_app.aggregation", "fl_app.evaluation", "fl_app.params"],
     "beartype.beartype",
 )
+
+# a shell that starts the tests in the background lets them and their processes ignore Ctrl-C
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a machine under load is slow, and no example is wrong for that
 settings.register_profile("patient", deadline=None)

@@ -3,12 +3,16 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
+import door
 
 from fl_app.records.models import read_models
 
@@ -19,23 +23,32 @@ BLOCK = re.compile(r'```(bash|python|yaml)(?: title="([^"]+)")?\n(.*?)```', re.D
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a user who has done what the page says."""
-    top = tmp_path_factory.mktemp("own")
-    commands = Path(sys.executable).parent
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment["PATH"] = f"{commands}{os.pathsep}{environment['PATH']}"
-    here = top
+    here = tmp_path_factory.mktemp("own")
     for kind, title, text in BLOCK.findall(PAGE.read_text("utf-8")):
         if kind != "bash":
             (here / title).parent.mkdir(parents=True, exist_ok=True)
             (here / title).write_text(text)
             continue
-        done = subprocess.run(
-            ["bash", "-euc", text], cwd=here, env=environment, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
-        here = here / "wards" if "cd wards" in text else here
+        for line in text.replace("\\\n", " ").splitlines():
+            if line.startswith("cd "):
+                here = here / line.removeprefix("cd ")
+            else:
+                _type(line, here)
     return here
+
+
+def _type(line: str, here: Path) -> None:
+    """Run a line of the page in a folder."""
+    if line.startswith("fl-app "):
+        done = door.run(*shlex.split(line)[1:], cwd=here)
+    else:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PATH": path}
+        words = ["bash", "-euc", line]
+        done = subprocess.run(
+            words, cwd=here, env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 def _accuracy(folder: Path) -> float:
