@@ -21,9 +21,9 @@ SUFFIXES = (".py", ".yaml", ".yml", ".json", ".jsonl", ".toml")
 """The kinds of files that are copied: those that Flower's bundles accept."""
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _PACKAGE = Path(__file__).resolve().parent
-_INSTALLED = tuple(
-    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib")
-)
+_LIBRARY = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
+_INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of installed packages, of this environment or of one below it."""
 
 searched: list[Path] = []
 """Folders of the user with options, in the order in which Hydra looks through them."""
@@ -196,7 +196,8 @@ def _of_user(dotted: str) -> Path | None:
     path = Path(places[0] if places else spec.origin or "").resolve()
     if spec.origin is None and not _has(path, inside.partition(".")[0]):
         return None  # some folder of that name
-    installed = any(path.is_relative_to(folder) for folder in _INSTALLED)
+    installed = bool(_INSTALLED & set(path.parts))
+    installed |= any(path.is_relative_to(folder) for folder in _LIBRARY)
     return None if installed or path.is_relative_to(_PACKAGE) or not path.exists() else path
 
 

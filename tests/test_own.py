@@ -190,3 +190,14 @@ def test_files_that_are_no_python_are_no_obstacle(folder: Path) -> None:
     (folder / "own_package" / "old.py").write_text("print 'Python 2'\n")
     (folder / "own_package" / "nul.py").write_bytes(b"\x00\x00")
     assert "own_parts" in own.modules("own_network.made")
+
+
+def test_packages_of_another_environment_are_installed_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("site-packages", "dist-packages"):
+        place = folder / "lib" / name
+        place.mkdir(parents=True)
+        (place / f"own_{name[:4]}.py").write_text("")
+        monkeypatch.syspath_prepend(place)
+        assert own.modules(f"own_{name[:4]}.thing") == {}
