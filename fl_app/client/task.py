@@ -66,8 +66,8 @@ class Task(ABC):
         """Return predictions and labels as metrics take them: probabilities, or values."""
 
     def right(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-        """Return how many answers are right, and how many there are."""
-        raise NotImplementedError
+        """Return how many answers are right, and how many there are; if `has_accuracy`."""
+        raise TypeError(f"{type(self).__name__} has no right answers; give it a method `right`")
 
     def loss_of(self, labels: Tensor | None, classes: int) -> Loss:
         """Return the loss; with the `labels` of a client, weighted by its classes if set so."""

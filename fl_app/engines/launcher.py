@@ -30,9 +30,12 @@ class NoClientError(Exception):
 def main() -> NoReturn:
     """Run the client in a fork of the warm process, else as Flower does."""
     path, version, own, *arguments = sys.argv[1:]
+    # a signal that comes before the client's id is known waits, and is then passed on
+    signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     try:
         pid, connection = start(path, version, arguments)
     except (OSError, ValueError, NoClientError) as error:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
         _tell_once(os.path.dirname(path), error)
         os.execv(own, [own, *arguments])
     end_as(_code(pid, connection))
@@ -87,6 +90,7 @@ def _code(pid: int, connection: socket.socket) -> int:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     try:
         # nobody told the code: the warm process was killed, and then the client too
         return int(read(connection).get("code", -signal.SIGKILL))

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,28 @@ def test_a_signal_to_the_launcher_reaches_the_client(warm, number, code):
         process.send_signal(number)
     assert process.returncode == code
     until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_a_signal_before_the_launcher_knows_its_client_is_passed_on_too(tmp_path):
+    path = str(tmp_path / "socket")
+    words = [sys.executable, "-I", "-S", launcher.__file__, path, "1", "/bin/false"]
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        client, process = subprocess.Popen(["sleep", "300"]), subprocess.Popen(words)
+        try:
+            connection, _ = listening.accept()
+            connection.sendall(b'{"version": "1"}\n')
+            assert connection.recv(1_000_000).endswith(b"\n")  # the request, so a client may run
+            process.send_signal(signal.SIGTERM)
+            connection.sendall(b'{"pid": %d}\n' % client.pid)
+            assert client.wait(30) == -signal.SIGTERM
+            connection.sendall(b'{"code": 7}\n')
+            assert process.wait(30) == 7
+        finally:
+            for each in (client, process):
+                each.kill()
+                each.wait()
 
 
 def test_the_warm_process_keeps_nothing_of_its_clients(warm):
