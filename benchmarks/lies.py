@@ -32,6 +32,7 @@ from fl_app.wiring import initial_model
 
 PAGE = REPO / "docs" / "results" / "lies.md"
 CLIENTS, LIARS, MOST = 12, (1, 5), 0.05
+ROUNDS = 10
 SETTINGS = (
     "data=digits", "population=label_swap", f"population.clients={CLIENTS}",
     "population.groups=2", "population.train_samples=100", "population.test_samples=28",
@@ -44,7 +45,6 @@ BY_MEDIAN = " rule=median"
 GIVEN = {"participation": 1.0, "cluster_round": 5, "malicious": 2}
 """Of a method, where it has such a setting."""
 CLEAN, SILENT, OPPOSITE = "no lie", "silent", "w and -w"
-ROUNDS = 10
 CHANCY, SEEDS, LONGER = ("ifca", f"ifca{BY_MEDIAN}"), 4, 20
 """Methods that are measured with so many seeds and rounds: see BY_SEED."""
 BY_SEED = f"""
