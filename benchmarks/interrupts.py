@@ -276,8 +276,11 @@ def _play_all(wanted: Sequence[tuple[str, int]], beside: int, load: int) -> Iter
     folder = tempfile.TemporaryDirectory(prefix="fl-int-")
     with busy(load), folder as top, ThreadPoolExecutor(beside) as pool:
         runs = [pool.submit(play, engine, number, Path(top)) for engine, number in wanted]
-        for each in as_completed(runs):
-            yield each.result() | {"beside": beside}
+        try:
+            for each in as_completed(runs):
+                yield each.result() | {"beside": beside}
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _played(out: Path) -> list[Found]:

@@ -130,6 +130,12 @@ def test_the_bundle_has_the_project_and_says_so(folder: Path) -> None:
         assert '"project/own_package/deep.py"' in form
 
 
+def test_the_bundle_has_nothing_of_what_lies_beside_the_app(tmp_path: Path) -> None:
+    with app_folder(CONF, tmp_path / "absent") as app:
+        assert {entry.name for entry in app.iterdir()} == {"conf", "fl_app", "pyproject.toml"}
+        assert (app / "conf" / "config.yaml").exists()
+
+
 def test_a_missing_module_is_told_with_what_to_do(folder: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         load(["network._target_=nowhere_at_all.made"])

@@ -14,13 +14,11 @@ PROJECT = PACKAGE / "bundle.toml"
 
 @contextmanager
 def app_folder(conf: Path, project: Path) -> Iterator[Path]:
-    """Yield the folder of the Flower app: the checkout, or a copy of the app and of the project.
+    """Yield a folder with a copy of the app and of the project, and nothing else.
 
-    `project` is the folder with the user's modules and options; it may be missing.
+    `project` is the folder with the user's modules and options; it may be missing. Flower sends
+    all files of the folder that it is given, and refuses some: those beside a checkout stay out.
     """
-    if not PROJECT.exists() and not project.is_dir():
-        yield conf.parent
-        return
     with TemporaryDirectory(prefix="fl-app-bundle-") as top:
         app = Path(top)
         skipped = shutil.ignore_patterns("__pycache__", "conf", PROJECT.name)
