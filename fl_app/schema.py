@@ -150,6 +150,7 @@ class GraphConfig:
     sparse_above: NonNegativeInt
     neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
+    contrast: bool
     benign: Literal["largest", "root"]
     root_samples: PositiveInt
 

@@ -68,6 +68,7 @@ def strategy(config: Config) -> CommunityStrategy:
             seed=config.seed,
         ),
         look_ahead_every=graph.look_ahead_every,
+        contrast=graph.contrast,
         metrics=tuple(wanted.metrics),
         classes=shared_population(config).dataset.classes,
         has_accuracy=wanted.has_accuracy,

@@ -52,6 +52,10 @@ class ClientGraph:
         """Store the latest vector of a client: see `ClientVectors.put`."""
         self.vectors.put(client_id, vector, round, odd=odd)
 
+    def add(self, client_id: int, vector: Vector, round: int) -> None:
+        """Add to the vector of a client: see `ClientVectors.add`."""
+        self.vectors.add(client_id, vector, round)
+
     def labels(self, among: Labels | None = None) -> Labels:
         """Return the community (m,) of each client."""
         return self.detection(self, self._chosen(among))

@@ -15,6 +15,7 @@ from fl_app.graph.communities import (
     louvain,
     sparse_communities,
 )
+from fl_app.graph.contrast import contrast, significant
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
 from fl_app.types import Backend, Labels, Matrix
 
@@ -62,6 +63,33 @@ class ByModularity:
             counted = ~odd | in_scale(graph.values(among))
         low, high = graph.extremes(among, counted)
         return lambda distances: nearness(distances, low, high) ** exponent
+
+
+@dataclass(frozen=True)
+class BySignificance:
+    """Communities by modularity in cosines, without splits that noise would give: `significant`."""
+
+    how: CommunityDetection
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the communities (m,)."""
+        return significant(self._cosines(graph, among), self._partition)
+
+    def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
+        """Return the positive part of the cosines of centred vectors (m, m)."""
+        return contrast(self._cosines(graph, among))
+
+    def _cosines(self, graph: ClientGraph, among: Labels) -> Matrix:
+        values = graph.values(among).astype(np.float64)
+        np.fill_diagonal(values, graph.vectors.norms(among) > 0)
+        return values
+
+    def _partition(self, similarity: Matrix) -> Labels:
+        """Return the communities in a similarity, in which most values are zero or small."""
+        how = self.how
+        quick: Backend = "leiden" if how.backend == "leiden" else "fast"
+        backend = how.backend if len(similarity) <= how.sparse_above else quick
+        return louvain(similarity, backend=backend, resolution=how.resolution, seed=how.seed)
 
 
 @dataclass(frozen=True, kw_only=True)

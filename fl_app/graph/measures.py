@@ -46,6 +46,17 @@ class ShiftedCosine:
 
 
 @dataclass(frozen=True)
+class Cosine:
+    """The cosine of the vectors; 0 for a zero vector."""
+
+    of_distance: ClassVar[bool] = False
+
+    def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
+        """Return cosines in [-1, 1]."""
+        return ShiftedCosine().rows(vectors, rows) - 1.0
+
+
+@dataclass(frozen=True)
 class CosineDistance:
     """`1 - cos` of the trainable part of the vectors."""
 

@@ -48,6 +48,9 @@ class VectorBackend(Protocol):
     def put(self, row: int, vector: Vector) -> None:
         """Store `vector` (d,) as `row`, which is at most the number of rows."""
 
+    def add(self, row: int, vector: Vector) -> None:
+        """Add `vector` (d,) to a stored `row`."""
+
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return some columns of some rows, float32 and unscaled.
 
@@ -83,6 +86,10 @@ class InMemory:
             self._grow(row, vector.shape[0])
         self._kept[row] = vector
         self._lengths[row] = np.linalg.norm(vector)
+
+    def add(self, row: int, vector: np.ndarray) -> None:
+        """Add a vector to a row."""
+        self.put(row, self._kept[row] + vector)
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return rows; slices of rows are views."""
@@ -151,6 +158,10 @@ class OnDisk:
         given = torch.from_numpy(np.ascontiguousarray(vector))
         scale = np.float32(given.abs().max()) or np.float32(1.0)
         self._write(row, given.div(float(scale)).to(torch.float16).numpy(), scale)
+
+    def add(self, row: int, vector: np.ndarray) -> None:
+        """Add a vector to a row, whose sum is rounded to half precision each time."""
+        self.put(row, self.read(np.array([row]), slice(0, len(vector)))[0].numpy() + vector)
 
     def read(self, rows: Some, part: slice) -> torch.Tensor:
         """Return rows in float32, multiplied by their scales."""
@@ -229,6 +240,10 @@ class Sketched:
     def put(self, row: int, vector: np.ndarray) -> None:
         """Store the sketch of a vector."""
         self._rows.put(row, self.sketch(vector))
+
+    def add(self, row: int, vector: np.ndarray) -> None:
+        """Add the sketch of a vector: the sum of sketches is the sketch of the sum."""
+        self._rows.add(row, self.sketch(vector))
 
     def sketch(self, vector: np.ndarray) -> np.ndarray:
         """Return the sketch (dimension,) of a vector (d,)."""

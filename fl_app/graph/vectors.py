@@ -68,6 +68,23 @@ class ClientVectors:
         for lengths in self._lengths.values():
             lengths[:, row : row + 1] = np.nan
 
+    def add(self, client_id: int, vector: Vector, round: int) -> None:
+        """Add `vector` (d,), sent in `round`, to the client's stored vector, as `put` stores it.
+
+        The norm is that of the sum; with sketches it is estimated.
+        """
+        row = self._row.get(client_id)
+        if row is None:
+            self.put(client_id, vector, round)
+            return
+        self.backend.add(row, vector)
+        width = self.table().shape[1]
+        self._norms[row] = float(np.linalg.norm(self.read(np.array([row]), slice(0, width))[0]))
+        self._rounds[row] = round
+        self.changed.add(row)
+        for lengths in self._lengths.values():
+            lengths[:, row : row + 1] = np.nan
+
     @property
     def client_ids(self) -> Labels:
         """The sorted ids (n,) of the clients that have a vector."""

@@ -12,9 +12,7 @@ from pydantic import Field
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.detection import ByModularity
-from fl_app.graph.measures import ShiftedCosine
-from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
+from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
@@ -44,11 +42,13 @@ class Flic(TwoPhase):
     The paper says "once stable" without a criterion; docs/results/auto_cluster_round.md has the
     curves for the choice of these values. Updates of rounds before `ignore_before` are not added
     to the graph. The paper assigns clients that were never sampled only after training; here they
-    are assigned at every evaluation.
+    are assigned at every evaluation. With `graph.contrast`, which the paper does not have, the
+    graph is of cumulated updates (`add_updates`), and splits that noise or common drift alone would
+    give are not made (`significant`).
     """
 
     state: FlicState
-    graph_use = GraphUse(modularity=True, ahead=True)
+    graph_use = GraphUse(modularity=True, ahead=True, contrast=True)
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Flic(TwoPhase):
         self.ignore_before = ignore_before
         self.window = stability_window
         self.tolerance = stability_tolerance
-        length = context.layout.direction.stop
-        graph = graph_of(context, ShiftedCosine(), ByModularity(context.detection), length=length)
-        self.state = FlicState(communities=Communities.of(context.initial), graph=graph)
+        self.state = FlicState(
+            communities=Communities.of(context.initial), graph=graph_of_updates(context)
+        )
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store each client's update: the model it received minus the one it returned."""
@@ -79,9 +79,12 @@ class Flic(TwoPhase):
         if server_round < self.ignore_before:
             return
         part = self.context.layout.direction
-        before = self.state.communities.models[0]
+        graph, before = self.state.graph, self.state.communities.models[0][part]
+        if self.context.contrast:
+            add_updates(graph, server_round, replies.client_ids, before, replies.models[:, part])
+            return
         for client_id, model in zip(replies.client_ids, replies.models, strict=True):
-            self.state.graph.put(int(client_id), before[part] - model[part], server_round)
+            graph.put(int(client_id), before - model[part], server_round)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached, or with `auto`, whether the loss is stable."""

@@ -9,16 +9,18 @@ import numpy as np
 from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
+from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
-from fl_app.graph.detection import ByModularity
-from fl_app.graph.measures import Measure, model_measure
+from fl_app.graph.contrast import FEWEST
+from fl_app.graph.detection import ByModularity, BySignificance
+from fl_app.graph.measures import Cosine, Measure, ShiftedCosine, model_measure
 from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance, UpdateDistance
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import ServerContext
-from fl_app.types import Labels, Vector
+from fl_app.types import Labels, Vector, Vectors
 
 MOST_WHOLE = 5000
 """Up to this number of clients, the records have the whole matrix at the clustering."""
@@ -33,13 +35,15 @@ SKETCHABLE = get_args(UpdateDistance)
 class GraphUse:
     """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `ahead`: in rounds before the clustering,
+    `modularity`: communities are found by modularity. `contrast`: the graph is of updates of one
+    model, which can be cumulated. `ahead`: in rounds before the clustering,
     the records can contain the communities that would be found. `vectors`: why the method needs
     whole vectors and cannot use sketches; if `option` is given, this holds only if the value of
     that option is not one of SKETCHABLE.
     """
 
     modularity: bool = False
+    contrast: bool = False
     ahead: bool = False
     vectors: str | None = None
     option: str | None = None
@@ -48,6 +52,8 @@ class GraphUse:
         """Return why a setting has no effect with these options; None: it has an effect."""
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
+        if setting == "contrast" and not self.contrast:
+            return "whose graph is not of updates of one model"
         if setting == "look_ahead_every" and not self.ahead:
             return "which has no rounds before the clustering to record"
         if setting in VECTORS:
@@ -132,6 +138,14 @@ def graph_of(
     return ClientGraph(measure, detection, ClientVectors(backend))
 
 
+def graph_of_updates(context: ServerContext) -> ClientGraph:
+    """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast."""
+    how, length = context.detection, context.layout.direction.stop
+    if context.contrast:
+        return graph_of(context, Cosine(), BySignificance(how), length=length)
+    return graph_of(context, ShiftedCosine(), ByModularity(how), length=length)
+
+
 def graph_of_models(
     context: ServerContext, distance: str, detection: Detection, *, averaged: bool = False
 ) -> ClientGraph:
@@ -157,6 +171,29 @@ def put_models(
     """Store the models of a round, and mark the clients with odd updates."""
     for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
         graph.put(client_id, model[part], server_round, odd=client_id in odd)
+
+
+def add_updates(
+    graph: ClientGraph, server_round: int, client_ids: Labels, start: Vector, models: Vectors
+) -> None:
+    """Add each client's update from `start` (d,) to its models (n, d) to the sum of the client's.
+
+    The common drift is removed: from each update, scaled to the usual length of the cohort, their
+    mean is subtracted. Clients of different rounds can then be compared, and the independent noise
+    of the rounds averages out. A cohort below FEWEST has no common drift and is left out.
+    """
+    if len(client_ids) < FEWEST:
+        return
+    lengths = np.array([np.linalg.norm(start - model) for model in models])
+    usual = lower_median(lengths[lengths > 0]) if (lengths > 0).any() else 0.0
+    scales = np.divide(usual, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
+    scales = scales.astype(np.float32)
+    drift = np.zeros_like(start)
+    for scale, model in zip(scales, models, strict=True):
+        drift += (start - model) * scale
+    drift /= np.float32(len(models))
+    for client, scale, model in zip(client_ids.tolist(), scales, models, strict=True):
+        graph.add(client, (start - model) * scale - drift, server_round)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:

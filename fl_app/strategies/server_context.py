@@ -48,6 +48,8 @@ class ServerContext:
     vector_backend: Callable[..., VectorBackend] = in_memory
     """Creates an empty backend for vectors (length,); `whole`: the vectors themselves are read."""
     look_ahead_every: int
+    contrast: bool = False
+    """Whether a graph of updates holds cumulated ones, and its communities must be significant."""
     metrics: tuple[str, ...] = ()
     """Names of the metrics of the task, which clients report with their scores."""
     classes: int | None = None

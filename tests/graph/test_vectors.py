@@ -53,6 +53,23 @@ def test_norms_are_those_of_the_vectors_that_came(name: str) -> None:
     np.testing.assert_allclose(vectors.norms(vectors.order), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_added_vectors_are_stored_as_their_sum(name: str) -> None:
+    vectors, summed = _filled(BACKENDS[name]()), ClientVectors(BACKENDS[name]())
+    vectors.add(9, _vector(9, 2), 7)
+    vectors.add(5, _vector(5, 1), 8)
+    for client in (9, 4, 30, 1):
+        summed.put(client, _vector(client, 1) + (client == 9) * _vector(9, 2), 1)
+    rows = np.arange(4)
+    np.testing.assert_allclose(vectors.read(rows), summed.read(rows), atol=5e-3)
+    np.testing.assert_allclose(
+        vectors.norms(rows),
+        np.linalg.norm(vectors.read(rows), axis=1) if name == "sketch" else summed.norms(rows),
+        rtol=0.5 if name == "sketch" else 1e-3,
+    )
+    assert vectors.rounds().tolist() == [4, 2, 8, 7, 3]
+
+
 def test_copies_are_kept() -> None:
     vectors, vector = ClientVectors(), _vector(0, 1)
     vectors.put(0, vector, 1)

@@ -6,13 +6,24 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from flwr.common import Code, EvaluateRes, Status
+from flwr.common import Code, EvaluateRes, FitRes, Status
 
 from fl_app.params import Layout
 from fl_app.strategies.flic import Flic
-from fl_app.testing.toy import DETECTION, LAYOUT, TARGETS, context, play, roster
+from fl_app.strategies.graph_use import add_updates, graph_of_updates
+from fl_app.testing.toy import (
+    DETECTION,
+    LAYOUT,
+    SIZE,
+    TARGETS,
+    context,
+    honest,
+    play,
+    roster,
+)
 from fl_app.wiring import made
 
 flic = partial(made, "strategy=flic")
@@ -109,3 +120,35 @@ def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
     strategy.aggregate_evaluate(10, results, [])
     assert strategy.evaluation.scores.assigned == dict.fromkeys(sorted(strangers), 1)
     assert all(strategy.evaluation.scores.accuracy[client] == 0.9 for client in strangers)
+
+
+def test_with_contrast_groups_are_found_from_cumulated_updates() -> None:
+    strategy = flic(context(contrast=True), participation=0.5, cluster_round=8)
+    play(strategy, roster(12), range(1, 9))
+    members = strategy.state.communities.members
+    found = {frozenset(c for c in members if members[c] == row) for row in members.values()}
+    assert found == {frozenset(range(group, 12, 3)) for group in range(3)}
+
+
+def test_with_contrast_clients_of_one_kind_stay_one_community() -> None:
+    def alike(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        return honest(3 * client, start, server_round)
+
+    strategy = flic(context(contrast=True), participation=1.0, cluster_round=8)
+    play(strategy, roster(12), range(1, 9), client=alike)
+    assert len(strategy.state.communities.models) == 1
+
+
+def test_cumulated_updates_are_of_usual_length_without_their_mean() -> None:
+    graph = graph_of_updates(context(contrast=True))
+    start = np.zeros(SIZE, np.float32)
+    models = -np.eye(SIZE, dtype=np.float32)[:3] * np.array([[1], [2], [8]], np.float32)
+    ids = np.array([4, 1, 7])
+    for server_round in (1, 2):
+        add_updates(graph, server_round, ids, start, models)
+    add_updates(graph, 3, ids[:2], start, models[:2])  # too few for a common drift
+    expected = 2 * (2 * np.eye(SIZE)[:3] - 2 / 3 * np.eye(SIZE)[:3].sum(axis=0))
+    vectors = graph.vectors
+    np.testing.assert_allclose(vectors.read(vectors.rows_of(ids.tolist())), expected, atol=1e-6)
+    assert vectors.rounds().tolist() == [2, 2, 2]
+    assert vectors.norms(vectors.rows_of([4]))[0] == pytest.approx(np.linalg.norm(expected[0]))

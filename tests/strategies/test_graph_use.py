@@ -31,7 +31,7 @@ SETTINGS = list(GraphConfig.__dataclass_fields__)
 OTHER = {
     "store": "sketch", "memory_gb": 2.0, "sketch_dim": 99, "backend": "leiden",
     "resolution": 1.5, "sparse_above": 7, "neighbours": 9, "look_ahead_every": 3,
-    "benign": "root", "root_samples": 3,
+    "contrast": True, "benign": "root", "root_samples": 3,
 }  # fmt: skip
 PAGE = CONF.parent / "docs" / "methods" / "index.md"
 
