@@ -21,10 +21,10 @@ import numpy as np
 from table import REPO, header, machine, row
 
 from fl_app.records.models import read_models
+from fl_app.types import ENGINES
 
 PAGE = REPO / "docs" / "results" / "problems.md"
 OWN = REPO / "benchmarks" / "problems"
-ENGINES = ("inprocess", "simulation", "deployment")
 SHORT = 3
 """Rounds of the runs that compare engines: a deployment starts a process per client and round."""
 TABLES, IMAGES, FOLDER = "tables", "images", "cifar10"

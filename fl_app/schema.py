@@ -30,7 +30,16 @@ from fl_app.client.pretrained import Pretrained
 from fl_app.client.stragglers import Epochs
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
-from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
+from fl_app.types import (
+    Backend,
+    Count,
+    EngineName,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+    Store,
+    Text,
+)
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
@@ -122,7 +131,7 @@ class EngineConfig:
     """The engine that runs the rounds, and the replies that a round needs."""
 
     __pydantic_config__ = STRICT
-    name: Literal["inprocess", "simulation", "deployment"]
+    name: EngineName
     workers: Threads
     min_success: PositiveInt
     largest_update: Annotated[float, Field(gt=1)] | None
