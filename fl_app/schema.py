@@ -32,6 +32,7 @@ from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
 from fl_app.types import (
     Backend,
+    Benign,
     Count,
     EngineName,
     NonNegativeInt,
@@ -159,7 +160,7 @@ class GraphConfig:
     sparse_above: NonNegativeInt
     neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
-    benign: Literal["largest", "root"]
+    benign: Benign
     root_samples: PositiveInt
 
 

@@ -36,6 +36,10 @@ EngineName = Literal["inprocess", "simulation", "deployment"]
 """What runs the clients: threads of one process, Ray, or processes that communicate over gRPC."""
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 """All engines; tests and benchmarks compare the others with the first one."""
+ChangeKind = Literal["joined", "left", "drifted"]
+"""A change of clients by a schedule, also as the kind of an event."""
+Benign = Literal["largest", "root"]
+"""How the server tells which communities are loyal: see `graph.benign` in conf."""
 
 LONGEST_NAME = 255
 """Largest number of bytes in the name of a file or folder."""

@@ -23,6 +23,7 @@ from fl_app.engines.memory import keep_objects
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_reporter import RoundReporter, sent
 from fl_app.engines.trained_round import TrainedRound, failed, times
+from fl_app.records.history import EVALUATION
 from fl_app.records.recorder import Recorder
 from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
@@ -249,7 +250,7 @@ class RoundLoop(Server):
         instructions = method.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.messenger.evaluate(server_round, instructions)
         method.aggregate_evaluate(server_round, results, [*failures])
-        return failed(server_round, failures, "evaluation: ")
+        return failed(server_round, failures, EVALUATION)
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
         """Write a snapshot and a checkpoint if this round requires them."""

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fl_app.records.history import FILE as ROUNDS
 from fl_app.records.history import read_rounds
+from fl_app.records.names import CONFIG, ROUNDS
 from fl_app.use.run import FinishedRun
 
 CARD = "model_card.md"
@@ -125,7 +125,7 @@ def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def _config(run: FinishedRun) -> Mapping[str, Any]:
-    path = run.folder / "config.yaml"
+    path = run.folder / CONFIG
     found: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.exists() else {}
     return found
 

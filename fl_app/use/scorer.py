@@ -16,11 +16,10 @@ from fl_app.client.local import LocalClient
 from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check
 from fl_app.params import FlatModule
+from fl_app.records.names import CONFIG
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
 from fl_app.wiring import device, recipe
-
-CONFIG = "config.yaml"
 
 
 def config_of(folder: Path, changes: Sequence[str]) -> Config:
