@@ -1,8 +1,7 @@
 """The schema of a configuration: the groups, their settings and types.
 
-Groups with fixed settings are dataclasses. The settings of a group with a `_target_` (strategy,
-population, data, network, attack, privacy, tracking) are the keyword-only parameters of its
-target: see `Target`.
+Groups with fixed settings are dataclasses. The settings of a group with a `_target_` (see TARGETS)
+are the keyword-only parameters of its target: see `Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +100,7 @@ Nested = Annotated[Target, BeforeValidator(_nested)]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Local training for `epochs` epochs with batches of `batch_size`, by SGD if not said else."""
+    """Local training for `epochs` epochs with batches of `batch_size`, by default by SGD."""
 
     __pydantic_config__ = STRICT
     epochs: Annotated[

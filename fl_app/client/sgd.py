@@ -45,7 +45,7 @@ class SgdLearner(Learner):
         return self._told(job, self._single(job))
 
     def _told(self, job: TrainingJob, done: TrainingResult) -> TrainingResult:
-        """Return the result with what the strategy asks for; the network has the trained model."""
+        """Return the result with the reports asked for; the network has the trained model."""
         if not job.asked.keys() & {LOSSES, COUNTS}:
             return done
         loss_of = self.recipe.loss_of(None, self.classes)
@@ -122,7 +122,7 @@ class SgdLearner(Learner):
 def as_fits(
     run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
 ) -> list[TrainingResult]:
-    """Run the jobs at once; while they exceed the memory of the device, in halves.
+    """Run the jobs at once, or in halves if they exceed the memory of the device.
 
     Raises torch.OutOfMemoryError if a single job exceeds it.
     """

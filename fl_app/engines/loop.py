@@ -40,8 +40,8 @@ from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
 ATTEMPTS = 3
-"""How often a round is played when too many of its clients are lost: they may come back. Also
-how many rounds without valid replies a run begins with at most."""
+"""Most attempts at a round whose clients are lost, since they may come back. Also the number of
+rounds after which a run fails if all of them were skipped."""
 
 
 class RoundLoop(Server):

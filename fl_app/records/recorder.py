@@ -181,7 +181,7 @@ class Recorder:
         try:
             former = read_serving(self.folder)
             return serve({} if former is None else former["clients"])
-        except Exception:  # a method of others can fail, and the models must still be written
+        except Exception:  # a user's method can fail, and the models must still be written
             log.exception("the models of the clients are not known")
             return Served()
 

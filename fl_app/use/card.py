@@ -133,7 +133,7 @@ def _config(run: FinishedRun) -> Mapping[str, Any]:
 def _target(config: Mapping[str, Any], group: str) -> str:
     node = config.get(group) or {}
     name = str(node.get("_target_", "unknown")).rpartition(".")[2]
-    hidden = ("_target_", "root", "dynamics")  # a folder of another machine tells nothing
+    hidden = ("_target_", "root", "dynamics")  # a path on another machine is of no use
     rest = {key: value for key, value in node.items() if key not in hidden and value is not None}
     return f"`{name}`" + (f" ({_fields(rest)})" if rest else "")
 

@@ -49,11 +49,12 @@ def export(run: FinishedRun, form: str, to: Path, names: list[str]) -> list[Expo
         file = to / f"{name}.{ending}"
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the exporters about their own future
+                warnings.simplefilter("ignore")  # exporters warn of their own future
                 answer = write(run, model, _samples(run, 3), file)
         except ImportError as error:
             raise ValueError(
-                f"format {form} needs a package that is missing ({error}); install fl-app[onnx]"
+                f"format {form} needs a package that is missing ({error}); install the extra onnx "
+                "of fl-app"
             ) from error
         except ValueError:
             raise
@@ -79,7 +80,7 @@ def default_names(run: FinishedRun) -> list[str]:
 
 
 def _samples(run: FinishedRun, count: int) -> Tensor:
-    """Return made-up inputs of the run (count, ...): numbers, or tokens that every run has."""
+    """Return random inputs (count, ...): numbers, or tokens that every run has."""
     draw = np.random.default_rng(count)
     shape = (count, *run.input_shape)
     if run.serving["input_type"] == "int64":

@@ -32,7 +32,7 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
         raise ConfigError([f"the folder must be the output folder of a run, got {folder}"])
     own.use(folder / own.PROJECT)
     tree = OmegaConf.load(path)
-    OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
+    OmegaConf.update(tree, "network.weights", None)  # the models of the run contain these weights
     for change in changes:
         key, given, value = change.partition("=")
         try:
@@ -57,7 +57,7 @@ class Scorer:
     @cached_property
     def learner(self) -> Learner:
         """The learner of the run, on a network with the weights of the first model."""
-        torch.set_num_threads(self.config.client.threads)  # as on the clients
+        torch.set_num_threads(self.config.client.threads)  # as a client of the run
         frozen = prepare(self.run.network(), self.config.pretrained)
         module = self.run.load(self.run.models[0], frozen)
         flat = FlatModule(module, device=device(self.config))
