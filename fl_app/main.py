@@ -127,7 +127,9 @@ def _resume(folder: Path, changes: list[str]) -> None:
     """
     saved = folder / OVERRIDES
     if not saved.exists():
-        raise ConfigError([f"resume must be the output folder of a run, got {folder}"])
+        raise ConfigError(
+            [f"resume must be the output folder of a run, got {folder}; it must have {OVERRIDES}"]
+        )
     own.use(folder / own.PROJECT)
     made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0

@@ -83,7 +83,9 @@ class SgdLearner(Learner):
             fused = as_fits(partial(_fused, flat, settings), jobs)
             if not flat.draws:
                 return fused
-            log.warning("clients train one by one: the network draws, as dropout does")
+            log.warning(
+                "clients train one by one: the network draws random numbers, as dropout does"
+            )
             for job, state in zip(jobs, states, strict=True):
                 job.generator.set_state(state)
         singles = (self._single(job) for job in jobs)

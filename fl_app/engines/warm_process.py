@@ -238,7 +238,9 @@ def main() -> None:
     """Listen, import the libraries, and serve until a signal ends this process."""
     path = Path(sys.argv[1])
     if stat.S_IMODE(path.parent.stat().st_mode) & 0o077:
-        sys.exit(f"{path.parent} must be closed to others: whoever connects runs commands here")
+        sys.exit(
+            f"{path.parent} must be accessible only to its owner: whoever connects runs commands"
+        )
     environment = dict(os.environ)
     path.unlink(missing_ok=True)  # of a warm process that was killed
     with socket.socket(socket.AF_UNIX) as listener:

@@ -29,7 +29,9 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     """
     path = folder / CONFIG
     if not path.exists():
-        raise ConfigError([f"the folder must be the output folder of a run, got {folder}"])
+        raise ConfigError(
+            [f"the folder must be the output folder of a run, got {folder}; it must have {CONFIG}"]
+        )
     own.use(folder / own.PROJECT)
     tree = OmegaConf.load(path)
     OmegaConf.update(tree, "network.weights", None)  # the models of the run contain these weights
