@@ -14,12 +14,13 @@ from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
 from fl_app.records.names import REPORT
 from fl_app.records.plain import dumps
+from fl_app.report.network import NEIGHBOURS
 from fl_app.report.page import answers, curves, gains, seconds
 from fl_app.report.page.clients import client_table, community_rows
 from fl_app.report.page.flow import alluvial
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import DARK
-from fl_app.report.page.outcome import Outcome, read_outcome
+from fl_app.report.page.outcome import FULL_SCALE, Outcome, read_outcome
 
 TEMPLATE = "report.html"
 FIGURES = {
@@ -65,6 +66,8 @@ def render(outcome: Outcome) -> str:
         communities=community_rows(outcome),
         figures=figures,
         configuration=_yaml(outcome.run.config),
+        full_scale=FULL_SCALE,
+        neighbours=NEIGHBOURS,
         **_made_with(outcome),
         data=_script({"figures": figures, "frames": frames(outcome), "dark": DARK,
                       "clients": client_table(outcome)}),
