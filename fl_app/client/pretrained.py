@@ -18,7 +18,7 @@ from fl_app.types import Text
 
 log = getLogger(__name__)
 WRAPPERS = ("state_dict", "model")
-"""Keys under which files of others have the state dict."""
+"""Keys under which files from other programs have the state dict."""
 
 
 @dataclass(frozen=True, kw_only=True)
