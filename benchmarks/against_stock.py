@@ -1,6 +1,6 @@
 """Compares our engines with Flower as its tutorials use it, on the same work.
 
-    .venv/bin/python benchmarks/against_stock.py --data ../shared/data [overhead] [light] [small]
+    .venv/bin/python benchmarks/against_stock.py --data <folder> [overhead] [light] [small]
 
 Stock Flower is `benchmarks/stock/app.py`: FedAvg, a NumPyClient and DataLoaders with Ray. Both
 train the same network on a random split of MNIST, from weights of the same distribution.
@@ -35,7 +35,7 @@ class Work:
     rounds: int
     learning_rate: float = 0.01
     skipped: int = 2
-    """First rounds left out: they fill caches, load data and start workers."""
+    """First rounds that are not counted: they fill caches, load data and start workers."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ WORKS = {
     "small": Work("Many small clients", 1000, 50, 50, 1, 10, 12),
 }
 OUTSIDE = (
-    "Outside the clients: less the seconds in which a client loads and returns its model, "
-    "known where one worker calls one client after another; the ratio is of whole rounds."
+    "Outside the clients: without the seconds in which a client loads and returns its model. These "
+    "are known only if one worker calls the clients one after another. The ratio compares whole "
+    "rounds."
 )
 COLUMNS = (
     "side", "median s", "least", "most", "outside the clients", "times faster than stock",
@@ -141,8 +142,8 @@ def measure(name: str, data: Path) -> None:
     lines = [
         f"{work.cohort} of {work.clients} clients with {work.samples} samples, E = {work.epochs}, "
         f"B = {work.batch_size}, 1,663,370 parameters.",
-        f"Median, least and most of {len(base.seconds)} rounds, without evaluation; accuracy on "
-        f"the whole test set after {work.rounds} rounds.",
+        f"Median, smallest and largest of {len(base.seconds)} rounds, without evaluation; accuracy "
+        f"on the whole test set after {work.rounds} rounds.",
         *([OUTSIDE] if not work.epochs else []),
         "",
         *header(*COLUMNS),

@@ -26,7 +26,7 @@ print(time.perf_counter() - began, time.process_time(), len(sys.modules))
 
 
 def measure(imports: str) -> tuple[float, float, int]:
-    """Return seconds, seconds of the processor and modules of a fresh process."""
+    """Return seconds, processor seconds and modules of a new process."""
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(
         [sys.executable, "-c", TOLD.format(imports=imports)],
@@ -37,7 +37,7 @@ def measure(imports: str) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    """Measure both sides by turns and write the section."""
+    """Measure both sides alternately and write the section."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=7)
     times = parser.parse_args().times
@@ -47,8 +47,8 @@ def main() -> None:
             one = measure(imports)
             found[side] += [one] if turn else []
     lines = [
-        f"{times} fresh processes each, by turns, the least of each. Seconds of the processor are",
-        "steadier than those of the clock where other work shares the machine.",
+        f"Each side has {times} new processes, which alternate; the smallest numbers are shown.",
+        "Other work on the machine affects processor seconds less than wall-clock seconds.",
         "",
         *header("side", "seconds", "ratio", "processor seconds", "ratio", "modules"),
     ]

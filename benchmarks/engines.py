@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from fl_app.records.models import read_models
+from fl_app.types import ENGINES
 
 REPO = Path(__file__).resolve().parent.parent
 TABLE = REPO / "docs" / "results" / "engines.md"
-ENGINES = ("inprocess", "simulation", "deployment")
 
 
 def largest_difference(ours: Path, theirs: Path) -> float:

@@ -1,6 +1,6 @@
 """FLIC on real MNIST, compared with the paper; writes docs/results/flic_mnist.md.
 
-    .venv/bin/python benchmarks/flic_mnist.py --data ../shared/data --seeds 0 1 2
+    .venv/bin/python benchmarks/flic_mnist.py --data <folder> --seeds 0 1 2
 
 A run that is already complete in the output folder is not repeated; an interrupted one is
 resumed. `--jobs` is the number of configurations that run in parallel, with one worker each.

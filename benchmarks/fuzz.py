@@ -32,7 +32,7 @@ for folder in ("engines", "strategies", "ingress"):
 PAGE = REPO / "docs" / "results" / "fuzz.md"
 ROUNDS = 7
 BY_MESSAGE = 0.1
-"""Share of the replies that travel as messages through grid and exchange."""
+"""Share of the replies that travel as messages through grid and messenger."""
 PACKAGES = ("flwr", "numpy", "torch", "hypothesis")
 Kinds = Counter[tuple[str, str]]
 
@@ -105,7 +105,7 @@ def by_message(name: str, replies: int, seed: int) -> Found:
     from methods import STRATEGIES
     from over_the_wire import OverTheWire
 
-    found = Found("messages through grid and exchange")
+    found = Found("messages through grid and messenger")
     for number in _seeds(found, replies, seed):
 
         def runs(number: int = number) -> tuple[Kinds, Kinds]:

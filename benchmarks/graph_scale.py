@@ -42,7 +42,7 @@ GROUPS, REPORTS, ROUNDS = 5, 10, 3
 MEMORY_GB = 4.0
 TARGET = "at most 3 s and 6 GB"
 LATER = 10**6
-"""A round that no run here comes to."""
+"""A round that no run of this benchmark reaches."""
 CNN = Layout(
     ("conv1", "bias1", "conv2", "bias2", "dense1", "bias3", "dense2", "bias4"),
     ((32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)), 8,
@@ -89,7 +89,7 @@ REASONS = [
 
 
 class Node(ClientProxy):
-    """A client that the benchmark answers for."""
+    """A client whose replies the benchmark writes."""
 
     def _none(self, *_: object, **__: object) -> None:
         return None
@@ -123,11 +123,11 @@ class Planted:
 
 
 Seconds = np.ndarray
-"""Of the clock and of the processor (2,)."""
+"""Wall-clock seconds and processor seconds (2,)."""
 
 
 def now() -> Seconds:
-    """Return the seconds of the clock and of the processor."""
+    """Return the wall-clock seconds and the processor seconds."""
     return np.array([time.perf_counter(), time.process_time()])
 
 
@@ -256,7 +256,7 @@ def measure(method: str, scale: str) -> dict[str, object]:
 
 
 def store(strategy: CommunityStrategy) -> str:
-    """Return where the vectors of the graph lie."""
+    """Return where the vectors of the graph are stored."""
     graph = getattr(strategy.state, "graph", None)
     return "" if graph is None else type(graph.vectors.backend).__name__
 
@@ -284,14 +284,14 @@ def table(methods: list[str], limit_s: float) -> None:
     load, named = os.getloadavg()[0], "" if methods == list(METHODS) else f" {' '.join(methods)}"
     lines = [
         f"{REPORTS} reports a round, `graph.memory_gb={MEMORY_GB:g}`, {GROUPS} planted groups; the "
-        f"target is {TARGET}. Median, least and most of {ROUNDS} rounds: instructions, decoding, "
-        "graph, communities, their models and the view. The matrix of the rounds before is planted "
-        "too. GB is the most that the process held, libraries included. With one thread; load of "
-        f"the machine of {os.cpu_count()} cores when this began: {load:.1f}. Seconds of the "
-        "processor are steadier than those of the clock where other work shares the cores.",
+        f"target is {TARGET}. Median, smallest and largest of {ROUNDS} rounds. A round includes "
+        "instructions, decoding, graph, communities, their models and the view. The matrix of the "
+        "earlier rounds is planted. GB is the largest memory of the process, including libraries. "
+        f"One thread; the load of the machine with {os.cpu_count()} cores was {load:.1f} at the "
+        "start. Other work on the machine affects processor seconds less than wall-clock seconds.",
         "",
-        *header("clients", "parameters", "method", "vectors lie", "seconds", "least", "most",
-                "of the processor", "GB"),
+        *header("clients", "parameters", "method", "vectors", "seconds", "least", "most",
+                "processor seconds", "GB"),
     ]  # fmt: skip
     for scale, (clients, layout) in SCALES.items():
         for method in methods:

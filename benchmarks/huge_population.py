@@ -21,7 +21,7 @@ from table import header, row, write_section
 ROUNDS = 20
 COHORT = 100
 SKIPPED = 2
-"""First rounds left out of the medians: the very first asks every client who it is."""
+"""First rounds that the medians exclude: in the first one every client introduces itself."""
 
 
 def resident(process: int) -> float:
@@ -31,7 +31,7 @@ def resident(process: int) -> float:
 
 
 def watch(process: subprocess.Popen[str], rounds: Path, found: dict[int, float]) -> None:
-    """Note the memory after each round that the run has written down."""
+    """Note the memory after each round that the run has recorded."""
     while process.poll() is None:
         done = len(rounds.read_text().splitlines()) if rounds.exists() else 0
         try:
@@ -76,7 +76,7 @@ def main() -> None:
              (options.clients, "flic")]  # fmt: skip
     lines = [
         f"{COHORT} clients a round with 20 samples each, {ROUNDS} rounds. Median seconds of a "
-        f"round, the first {SKIPPED} left out; gigabytes resident after the first and the last.",
+        f"round without the first {SKIPPED}; resident gigabytes near the start and the end.",
         "",
         *header("clients", "strategy", "seconds a round", "whole run, seconds", "GB after round 1",
                 f"GB after round {ROUNDS - 1}", "accuracy"),

@@ -36,9 +36,9 @@ MARK = "FL_APP_INTERRUPTED_RUN"
 HANGS_S = 300.0
 """A run that has not ended so long after the signal counts as hanging."""
 GONE_S = 5.0
-"""How long what was killed may still be listed."""
+"""Seconds for which a killed process may still be listed."""
 STARTS_S = {"inprocess": 25.0, "simulation": 60.0, "deployment": 90.0}
-"""Seconds from the start within which half of the interrupts come; they reach into the rounds."""
+"""Seconds from the start within which half of the interrupts come, some of them in the rounds."""
 ROUNDS_S = 20.0
 """Seconds after the first round within which the other half come."""
 STARTED_S = 600.0
@@ -54,7 +54,7 @@ Found = dict[str, Any]
 
 @contextmanager
 def busy(processes: int) -> Iterator[None]:
-    """Keep so many processes busy meanwhile."""
+    """Keep so many processes busy during the block."""
     words = [sys.executable, "-c", "while True: pass"]
     started = [subprocess.Popen(words) for _ in range(processes)]
     try:
@@ -209,11 +209,11 @@ def page(played: Sequence[Found], command: str) -> list[str]:
         f"Written by `{command}`, on {machine()}, with up to",
         f"{max(each['beside'] for each in played)} of the runs at a time. The median of the",
         f"machine's load when a signal came was {load:.1f}.",
-        "Real runs get SIGINT or SIGTERM at a random moment, half of them from the first moment",
-        "at which the program runs, half of them while rounds are played. Each must end with exit",
-        "code 130, with a summary where it has a folder, with a readable checkpoint of the last",
-        "whole round, and leave no process. A second signal, up to 2 s after the first, ends a",
-        "run at once: it owes a summary alone. Seconds are from the first signal to the end.", "",
+        "Real runs get SIGINT or SIGTERM at a random moment: half of them from the start of the",
+        "program on, half of them during the rounds. Each run must end with exit code 130, leave a",
+        "summary if it has a folder, a readable checkpoint of the last complete round, and no",
+        "process. A second signal, up to 2 s after the first, ends a run at once; such a run must",
+        "leave only the summary. Seconds are from the first signal to the end.", "",
         *header(
             "engine", "signals", "interrupts", "before the first round", "as they should",
             "seconds, median", "longest",

@@ -1,6 +1,6 @@
 """How often a newcomer is assigned to its planted group; writes docs/results/newcomers.md.
 
-    .venv/bin/python benchmarks/newcomers.py --data ../shared/data
+    .venv/bin/python benchmarks/newcomers.py --data <folder>
 
 One run on MNIST label swap finds the communities. Newcomers have samples that no client of the run
 has trained on, and are assigned by `fl_app.use.assign`.
@@ -39,10 +39,10 @@ HEAD = f"""# Newcomers, assigned to their community
 
 Written by `benchmarks/newcomers.py`: FLIC on MNIST with {GROUPS} groups that swap two digits each,
 {CLIENTS} clients of 300 images, 30 rounds, seed 0, small_cnn of width 0.5. Newcomers have images
-of MNIST's test set, {TRIALS} trials in a row, each group equally often. The share of newcomers
-that `fl-app assign` puts into the community of their planted group, with labels: by the least
-loss, and by the direction of an update after a short local training. In brackets, the mean margin
-of right and of wrong assignments.
+of MNIST's test set; {TRIALS} trials for each number of samples, each group equally often. The table
+shows the share of newcomers that `fl-app assign` assigns to the community of their planted group:
+by the least loss, and by the direction of an update after a short local training. In brackets: the
+mean margin of right and of wrong assignments.
 """
 
 

@@ -1,10 +1,11 @@
-"""Six worked problems, clustered against one model, on three engines; writes a page.
+"""Six worked problems, clustered and with one model; writes docs/results/problems.md.
 
-    .venv/bin/python benchmarks/problems.py --data ../shared/data [--only hospitals clinics]
+    .venv/bin/python benchmarks/problems.py --data <folder> [--only hospitals clinics]
 
-Options and networks are in benchmarks/problems, a folder as any user's. Tables are written from
-what scikit-learn and Python embed; MNIST, Fashion-MNIST and the archive of CIFAR-10's images lie
-below `--data`. A result that is there is not measured again.
+Options and networks are in benchmarks/problems, a folder like that of a user. The tables are
+written from data of scikit-learn and texts of Python's library. The folder `--data` contains MNIST,
+Fashion-MNIST and `cifar10-imagefolder.tar.gz`, the images of CIFAR-10 as
+`cifar10/{train,test}/<class>/<number>.png`. Existing results are not measured again.
 """
 
 import argparse
@@ -21,10 +22,10 @@ import numpy as np
 from table import REPO, header, machine, row
 
 from fl_app.records.models import read_models
+from fl_app.types import ENGINES
 
 PAGE = REPO / "docs" / "results" / "problems.md"
 OWN = REPO / "benchmarks" / "problems"
-ENGINES = ("inprocess", "simulation", "deployment")
 SHORT = 3
 """Rounds of the runs that compare engines: a deployment starts a process per client and round."""
 TABLES, IMAGES, FOLDER = "tables", "images", "cifar10"
@@ -42,8 +43,8 @@ PROBLEMS = {
 """What each problem is, and which data it needs."""
 HEAD = """# Worked problems
 
-Written by `benchmarks/problems.py --data <folder>`, on {machine}. Each is one command in a folder
-of its own, `benchmarks/problems`, without a line of code in this repository:
+Written by `benchmarks/problems.py --data <folder>`, on {machine}. Each problem is one command in
+the folder `benchmarks/problems`, which contains all of its options and code:
 
 ```text
 cd benchmarks/problems && fl-app --config-dir conf experiment=hospitals data.root=<folder>
@@ -51,9 +52,9 @@ cd benchmarks/problems && fl-app --config-dir conf experiment=hospitals data.roo
 
 FLIC clusters after half of the rounds; FedAvg trains one model for all, with the same settings and
 all clients in every round. Measures are means over the clients, each on its own test data: for AUC
-and F1 that is not the value on all test data together. The last columns are of further runs of
-{short} rounds, clustered after round 2, on every engine: how far the models of the others are
-from those of the in-process engine, as the largest difference of any parameter.
+and F1 that is not the value on all test data together. The last two columns compare the engines in
+further runs of {short} rounds, clustered after round 2: the largest difference of any parameter
+from the models of the in-process engine.
 """
 
 
@@ -159,7 +160,7 @@ def unpack(archive: Path, to: Path) -> None:
 
 
 def main() -> None:
-    """Solve the problems that are not solved yet and write the page."""
+    """Run what is missing and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=list(PROBLEMS), choices=list(PROBLEMS))

@@ -55,7 +55,7 @@ class Planted:
 
 
 def gigabytes() -> float:
-    """Return the most memory that this process held so far."""
+    """Return the largest memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
@@ -92,8 +92,8 @@ def steps(sizes: list[int]) -> None:
     """Measure every case of these sizes and write the section."""
     lines = [
         f"{REPORTS} reports a round, updates of {LENGTH:,} numbers, {GROUPS} planted groups; "
-        f"median, least and most of {ROUNDS} rounds. Memory: the most that the process held "
-        "beyond the planted data itself, the first round, when every row is new, included.",
+        f"median, smallest and largest of {ROUNDS} rounds. GB is the largest memory of the process "
+        "without the planted data. It includes the first round, in which every row is new.",
         "",
         *header("clients", "store", "seconds a round", "least", "most", "first", "GB", "ARI"),
     ]

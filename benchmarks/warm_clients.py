@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/warm_clients.py [overrides]
 
-Each run is a process tree of its own, one after another; Linux only, as the processes that lose
-their parent are passed to this one, so that none is left out of the seconds of the processor.
+Each run is a process tree of its own, one after another. Linux only: processes that lose their
+parent are passed to this one, so that their processor seconds are counted too.
 """
 
 import argparse
@@ -33,13 +33,13 @@ def adopt_orphans() -> None:
 
 
 def processor_seconds() -> float:
-    """Return the seconds of the processor of all descendants that have ended."""
+    """Return the processor seconds of all descendants that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def measure(overrides: list[str], folder: Path) -> tuple[list[dict[str, Any]], float, float]:
-    """Return the times of the rounds of a run, its seconds, and those of the processor."""
+    """Return the times of the rounds of a run, its seconds, and its processor seconds."""
     words = [sys.executable, "-m", "fl_app.main", "engine=deployment", *overrides]
     began, used = time.monotonic(), processor_seconds()
     environment = {**os.environ, "PYTHONPATH": str(REPO)}
@@ -59,9 +59,9 @@ def main() -> None:
     overrides = parser.parse_args().overrides
     adopt_orphans()
     lines = [
-        "Median, least and most of the rounds' training; a round that also evaluates; then of the",
-        "whole run, with the start and the end of the federation: seconds, and seconds of the",
-        "processor of all its processes. Other work on the machine slows both sides.",
+        "Training of a round: median, smallest and largest; evaluation of a round: median. The",
+        "whole run includes the start and the end of the federation; processor seconds are those",
+        "of all its processes. Other work on the machine slows both sides.",
         "",
         *header(
             "a client is", "training s", "least", "most", "evaluation s", "run s", "processor s"

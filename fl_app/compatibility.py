@@ -95,7 +95,7 @@ def _check_transform(values: Mapping[str, Any], data: Dataset) -> None:
     images, _ = data.train(np.arange(1))
     try:
         found: object = tuple(augmented(transform, images, 0, seed=0).shape[1:])
-    except Exception as error:  # a class of others can raise anything
+    except Exception as error:  # a user's class can raise anything
         found = f"{type(error).__name__}: {error}".splitlines()[0]
     if found != tuple(images.shape[1:]):
         raise ValueError(
@@ -188,7 +188,7 @@ def _built(values: Mapping[str, Any], data: Dataset) -> nn.Module:
         seeded_network(net, Pretrained(weights=None, freeze=[]), data, values["seed"])
     except Exception as error:
         if isinstance(error, ValueError) and net.path.startswith("fl_app."):
-            raise  # with our own words
+            raise  # its message already gives value, rule and remedy
         raise ValueError(
             f"network._target_ must build a network for inputs of shape {data.shape} and "
             f"{data.classes} classes, got {net.path} with {type(error).__name__}: {error}; use "

@@ -1,5 +1,6 @@
 """Starts a run with a checked configuration on its engine."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from fl_app.config import CONF, Config
 from fl_app.engines import signals, stop_request
 from fl_app.own import PROJECT
 from fl_app.progress import Live, live
+from fl_app.types import EngineName
 
 if TYPE_CHECKING:
     from fl_app.engines.flower import RunResult
@@ -23,7 +25,7 @@ class RunFailedError(RuntimeError):
 
 def launch(config: Config, overrides: str, folder: Path, console: Console) -> None:
     """Run the configuration on its engine."""
-    engines = {
+    engines: Mapping[EngineName, Callable[[Config, str, Path, Live], None]] = {
         "inprocess": _launch_inprocess,
         "simulation": _launch_simulation,
         "deployment": _launch_deployment,

@@ -1,4 +1,4 @@
-"""What a learner tells the server beside its model: numbers and vectors by name.
+"""Reports: numbers and vectors that a learner sends with its model, by name.
 
 A strategy asks for them, the message of a round carries their names and lengths to the client, and
 its reply carries the values. Below, `task` is what the client receives with a model.
@@ -76,10 +76,10 @@ def asked(task: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def packed(task: Mapping[str, Any], reports: Mapping[str, Told]) -> dict[str, float | bytes]:
-    """Return the fields of a reply: of the reports those that `task` asks for.
+    """Return the fields of a reply: the reports that `task` asks for.
 
-    A vector is sent as little-endian float32. A report that is asked for and is not there is left
-    out, and the server rejects the reply.
+    A vector is sent as little-endian float32. If a requested report is missing, the server rejects
+    the reply.
     """
     wanted = asked(task)
     return {f"{PREFIX}{name}": _packed(value) for name, value in reports.items() if name in wanted}

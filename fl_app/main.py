@@ -44,17 +44,15 @@ from fl_app.launch import RunFailedError, launch
 from fl_app.progress import show_result
 from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import FILE, PREVIOUS
-from fl_app.records.history import FILE as ROUNDS
 from fl_app.records.history import read_rounds
+from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.use import commands as use
 
 log = logging.getLogger(__name__)
-OVERRIDES = "overrides.yaml"
-USES = ("evaluate", "predict", "export", "assign", "fine-tune")
-"""Commands on a finished run, of `fl_app.use.commands`."""
 PAGE_S = 300.0
 """Time limit for the page of a run."""
 USAGE_ERROR = 2
@@ -129,7 +127,9 @@ def _resume(folder: Path, changes: list[str]) -> None:
     """
     saved = folder / OVERRIDES
     if not saved.exists():
-        raise ConfigError([f"resume must be the output folder of a run, got {folder}"])
+        raise ConfigError(
+            [f"resume must be the output folder of a run, got {folder}; it must have {OVERRIDES}"]
+        )
     own.use(folder / own.PROJECT)
     made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
@@ -183,14 +183,12 @@ def _as_settings() -> Iterator[None]:
 
 def _use(command: str, arguments: list[str]) -> None:
     """Run a command on a finished run."""
-    from fl_app.use.commands import COMMANDS
-
     with _as_settings():
-        COMMANDS[command](arguments)
+        use.COMMANDS[command](arguments)
 
 
 COMMANDS = {"report": _report, "compare": _compare, "new": _new}
-COMMANDS |= {name: partial(_use, name) for name in USES}
+COMMANDS |= {name: partial(_use, name) for name in use.COMMANDS}
 """Commands of the first argument; without one, a run starts."""
 
 
@@ -203,7 +201,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log")
-        for file in ("summary.json", RESUMED):  # from before the resume
+        for file in (SUMMARY, RESUMED):  # from before the resume
             (folder / file).unlink(missing_ok=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
@@ -307,7 +305,7 @@ def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) 
 def show_result_of(folder: Path, console: Console) -> None:
     """Print the table of a finished run; exits with 1 if it did not complete."""
     show_result(folder, console)
-    status = json.loads((folder / "summary.json").read_text())["status"]
+    status = json.loads((folder / SUMMARY).read_text())["status"]
     if status != "completed":
         sys.exit(1)
 

@@ -26,7 +26,7 @@ _INSTALLED = {"site-packages", "dist-packages"}
 """Folders of installed packages, of this environment or of one below it."""
 
 searched: list[Path] = []
-"""Folders of the user with options, in the order in which Hydra looks through them."""
+"""Folders of the user with options, in the order in which Hydra searches them."""
 
 
 def use(folder: Path) -> None:
@@ -40,10 +40,10 @@ def use(folder: Path) -> None:
 
 @contextmanager
 def importing(folder: Path) -> Iterator[None]:
-    """Let imports in the block find the modules of a project first, and leave no other trace.
+    """Let imports in the block find the modules of a project first.
 
-    A module of the same name, such as that of another run, is set aside in the block. Modules that
-    were imported in the block stay, unless there was one of that name.
+    If a module of the same name was imported before, such as that of another run, it is removed
+    during the block and restored after it. Other modules that the block imports stay imported.
     """
     folder = folder.resolve()
     if not folder.is_dir():
@@ -139,7 +139,7 @@ def modules(tree: Any) -> dict[str, Path]:
 
 
 def unfound(dotted: str) -> str | None:
-    """Return how to make a module known that is nowhere; None if it is somewhere."""
+    """Return an error for a module that cannot be found; None if it can be found."""
     name = dotted.partition(".")[0]
     if not name.isidentifier() or PathFinder.find_spec(name) is not None:
         return None
@@ -147,9 +147,9 @@ def unfound(dotted: str) -> str | None:
 
 
 def keep(tree: Any, folder: Path) -> None:
-    """Copy the user's options and the modules of a configuration into `folder`; replaces it.
+    """Copy the user's options and the modules of a configuration into `folder`.
 
-    Without any, no folder is written.
+    The former content is lost. If there is nothing to copy, no folder is written.
     """
     taken, folder = modules(tree), folder.resolve()
     if folder in (path.parent for path in [*taken.values(), *searched]):
@@ -195,7 +195,7 @@ def _of_user(dotted: str) -> Path | None:
     places = list(spec.submodule_search_locations or ())
     path = Path(places[0] if places else spec.origin or "").resolve()
     if spec.origin is None and not _has(path, inside.partition(".")[0]):
-        return None  # some folder of that name
+        return None  # a folder of that name without the module
     installed = bool(_INSTALLED & set(path.parts))
     installed |= any(path.is_relative_to(folder) for folder in _LIBRARY)
     return None if installed or path.is_relative_to(_PACKAGE) or not path.exists() else path
@@ -211,11 +211,11 @@ def _sources(path: Path) -> list[Path]:
 
 
 def _imported(file: Path) -> set[str]:
-    """Return the modules that a file imports or names by a dotted path, with what it takes."""
+    """Return the dotted paths that a file imports or that its strings name."""
     found: set[str] = set()
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # a file of the package that nobody imports
+    except (SyntaxError, ValueError):  # not Python, so nobody imports it
         return found
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

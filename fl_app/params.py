@@ -22,6 +22,8 @@ from fl_app.types import Vector
 
 FROZEN_STATISTICS = "frozen_statistics"
 """Attribute of a module whose buffers are constant, because it never trains."""
+COMMUNITY = "community_"
+"""Prefix of the names of the communities' models in a file; the row of the community follows."""
 
 
 @dataclass(frozen=True)

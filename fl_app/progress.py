@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fl_app.records.history import FILE
+from fl_app.records.names import REPORT, ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
 
 log = getLogger(__name__)
@@ -32,7 +32,7 @@ class Live:
     """
 
     def __init__(self, folder: Path, *, rounds: int, console: Console) -> None:
-        self.file = folder / FILE
+        self.file = folder / ROUNDS
         self.resumed: Path | None = folder / RESUMED
         self.console = console
         self.total = rounds
@@ -125,8 +125,8 @@ def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
 
 def show_result(folder: Path, console: Console) -> None:
     """Print the communities with their accuracies, the overall result and the folder."""
-    summary = json.loads((folder / "summary.json").read_text())
-    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    summary = json.loads((folder / SUMMARY).read_text())
+    rounds = [json.loads(line) for line in (folder / ROUNDS).read_text().splitlines()]
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     accuracy, found = summary["accuracy"], summary["communities"]
     if found["assignment"] and last:
@@ -150,8 +150,8 @@ def show_result(folder: Path, console: Console) -> None:
     if found["ari"] is not None:
         console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
     console.print(f"results in {folder}", soft_wrap=True)
-    if (folder / "report.html").exists():
-        console.print(f"report: {folder / 'report.html'}", soft_wrap=True)
+    if (folder / REPORT).exists():
+        console.print(f"report: {folder / REPORT}", soft_wrap=True)
 
 
 def _shortened(members: list[str], *, most: int = 12) -> str:

@@ -1,8 +1,7 @@
 """The schema of a configuration: the groups, their settings and types.
 
-Groups with fixed settings are dataclasses. The settings of a group with a `_target_` (strategy,
-population, data, network, attack, privacy, tracking) are the keyword-only parameters of its
-target: see `Target`.
+Groups with fixed settings are dataclasses. The settings of a group with a `_target_` (see TARGETS)
+are the keyword-only parameters of its target: see `Target`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,17 @@ from fl_app.client.pretrained import Pretrained
 from fl_app.client.stragglers import Epochs
 from fl_app.client.training import Precision
 from fl_app.data.schedule import Dynamics
-from fl_app.types import Backend, Count, NonNegativeInt, PositiveInt, Seed, Store, Text
+from fl_app.types import (
+    Backend,
+    Benign,
+    Count,
+    EngineName,
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+    Store,
+    Text,
+)
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
@@ -91,7 +100,7 @@ Nested = Annotated[Target, BeforeValidator(_nested)]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
-    """Local training for `epochs` epochs with batches of `batch_size`, by SGD if not said else."""
+    """Local training for `epochs` epochs with batches of `batch_size`, by default by SGD."""
 
     __pydantic_config__ = STRICT
     epochs: Annotated[
@@ -122,7 +131,7 @@ class EngineConfig:
     """The engine that runs the rounds, and the replies that a round needs."""
 
     __pydantic_config__ = STRICT
-    name: Literal["inprocess", "simulation", "deployment"]
+    name: EngineName
     workers: Threads
     min_success: PositiveInt
     largest_update: Annotated[float, Field(gt=1)] | None
@@ -151,7 +160,7 @@ class GraphConfig:
     neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
     contrast: bool
-    benign: Literal["largest", "root"]
+    benign: Benign
     root_samples: PositiveInt
 
 

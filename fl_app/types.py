@@ -4,7 +4,7 @@ Axis letters: n clients, d parameters, k communities, r rounds, c classes; m is 
 for example of a part of the clients.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
@@ -32,6 +32,14 @@ Store = Literal["auto", "exact", "disk", "sketch"]
 """How vectors are stored: see `graph.vector_backends.choose`."""
 Backend = Literal["python-louvain", "fast", "leiden"]
 """By which code communities are found: see `graph.communities.louvain`."""
+EngineName = Literal["inprocess", "simulation", "deployment"]
+"""What runs the clients: threads of one process, Ray, or processes that communicate over gRPC."""
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+"""All engines; tests and benchmarks compare the others with the first one."""
+ChangeKind = Literal["joined", "left", "drifted"]
+"""A change of clients by a schedule, also as the kind of an event."""
+Benign = Literal["largest", "root"]
+"""How the server tells which communities are loyal: see `graph.benign` in conf."""
 
 LONGEST_NAME = 255
 """Largest number of bytes in the name of a file or folder."""

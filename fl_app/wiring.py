@@ -183,7 +183,7 @@ def _transform(given: Target) -> Transform | None:
     """Return the transform of images; None for the identity."""
     try:
         built: Transform = instantiate({"_target_": given.path, **given.options}, _convert_="all")
-    except Exception as error:  # a class of others can raise anything
+    except Exception as error:  # a user's class can raise anything
         raise ValueError(
             "client.transform must be a class with arguments that it accepts, got "
             f"{given.path} with {dict(given.options)}: {str(error).splitlines()[0]}; use one of "

@@ -1,6 +1,7 @@
 """Pages that mkdocs generates from the code: settings, results, the API, the notebook.
 
-In a page, `<!-- settings: strategy=flic -->` becomes the table of that option's settings, and
+In a page, `<!-- settings: strategy=flic -->` becomes the table of that option's settings,
+`<!-- settings of the graph -->` that of the methods on which they have an effect, and
 `<!-- results: flic_* engines -->` a list of the pages in docs/results that match.
 """
 
@@ -67,6 +68,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         lambda match: docs_settings.table(docs_settings.option(match[1])),
         markdown,
     )
+    markdown = markdown.replace("<!-- settings of the graph -->", docs_settings.graph_uses())
     markdown = re.sub(
         r"<!-- results: (.+?) -->", lambda match: _listed(match[1].split(), up), markdown
     )

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from fl_app.config import CONF, NO_OPTION
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, NESTED, PARTS, TARGETS, TOP
+from fl_app.strategies.graph_use import GraphUse
 from fl_app.types import LARGEST
 
 OVER_ALL = ("defaults", "hydra")
@@ -165,6 +166,27 @@ def table(one: Option) -> str:
         for s in one.settings
     ]
     return "\n".join(["| setting | values | default | meaning |", "|---|---|---|---|", *rows])
+
+
+def graph_uses() -> str:
+    """Return which settings of the graph have an effect on which method, as a Markdown table."""
+    uses: dict[str, tuple[Any, GraphUse, dict[str, Any]]] = {}
+    for file in sorted((CONF / "strategy").glob("*.yaml"), key=lambda path: len(path.stem)):
+        values, _ = _read("strategy", file.stem)
+        method = get_object(values["_target_"])
+        if method.graph_use is not None and method not in (m for m, *_ in uses.values()):
+            uses[file.stem] = (method, method.graph_use, values)
+    names = sorted(uses)
+    lines = [["setting", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]
+    for setting in get_type_hints(FIXED["graph"]):
+        lines.append([f"`graph.{setting}`", *(_effect(setting, *uses[n][1:]) for n in names)])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _effect(setting: str, use: GraphUse, options: Mapping[str, Any]) -> str:
+    if setting == "store" and use.why_no_sketch(options):
+        return "not `sketch`"
+    return "no" if use.why_not(setting, options) else "yes"
 
 
 def page() -> str:

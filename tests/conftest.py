@@ -1,4 +1,4 @@
-"""Shapes are checked at run time in every test, by jaxtyping with beartype; where real data lie."""
+"""Checks shapes at run time in every test, by jaxtyping with beartype; finds the real data."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ settings.load_profile("patient")
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Return the folder with MNIST and Fashion-MNIST, which no clone brings along."""
+    """Return the folder with MNIST and Fashion-MNIST, which the repository does not contain."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     root = Path(os.environ.get("FL_APP_DATA_ROOT", beside))
     if not (root / "MNIST" / "raw").exists():

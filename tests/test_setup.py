@@ -163,6 +163,14 @@ def test_no_pin_refuses_the_lowest_python() -> None:
     assert refusing == []
 
 
+def test_a_client_alone_needs_versions_that_the_project_needs() -> None:
+    lines = (REPO / "requirements-client.txt").read_text().splitlines()
+    needed = {each.name: each.specifier for each in map(Requirement, PROJECT["dependencies"])}
+    alone = [Requirement(line) for line in lines if not line.startswith("#")]
+    assert {each.name: each.specifier for each in alone}.items() <= needed.items()
+    assert {"flwr", "torch"} < {each.name for each in alone}
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/tour.md"])
 def test_the_pages_name_the_same_pythons(page: str) -> None:
     text = " ".join((REPO / page).read_text().split())

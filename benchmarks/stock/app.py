@@ -1,6 +1,6 @@
 """FedAvg on MNIST with a NumPyClient and DataLoaders with Ray, as in a tutorial.
 
-    python benchmarks/stock/app.py --data ../shared/data --out result.json [options]
+    python benchmarks/stock/app.py --data <folder> --out result.json [options]
 
 Writes the seconds of each round, from the sampling of clients to the new global model, and the
 accuracy of the global model on the whole test set after each round.

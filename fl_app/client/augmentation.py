@@ -14,8 +14,8 @@ Transform = Callable[[Tensor], Tensor]
 def augmented(transform: Transform, images: Tensor, epoch: int, *, seed: int) -> Tensor:
     """Return images (s, C, H, W), each changed by a draw of its own in each epoch.
 
-    `seed` is that of a client in a round. Transforms draw once for a whole batch, so that each
-    image goes through alone.
+    `seed` is that of a client in a round. A transform draws once for a whole batch, so each
+    image is transformed separately.
     """
     with global_seeds((seed + epoch) % 2**63):
         changed = torch.stack([transform(image) for image in images])

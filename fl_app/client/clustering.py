@@ -29,19 +29,19 @@ _kept: Any = WeakTensorKeyDictionary()  # of images to Kept
 
 
 class CentroidLearner(Learner):
-    """Takes Lloyd's steps from the centroids (k, d) that came in; see CentroidModel."""
+    """Runs Lloyd's algorithm from the received centroids (k, d); see CentroidModel."""
 
     model_kind = "centroids"
     classifies = False
     scores_training_data = True
-    no_privacy = "centroids and counts of points are no update that a clip bound fits"
+    no_privacy = "a clip bound does not fit centroids and counts of points"
 
     def train(self, job: TrainingJob) -> TrainingResult:
-        """Return the client's centroids after its local steps, with the counts that weigh them.
+        """Return the client's centroids after its local steps, with their counts as weights.
 
-        `job.task` holds `steps` and `tolerance`, and `own`: then the client's own centroids are
-        found instead, as k-FED's only round needs them. The loss is the mean squared distance to
-        the centroids that came in.
+        `job.task` has `steps`, `tolerance` and `own`. With `own` the client's own centroids are
+        found instead, as in the round of k-FED. The loss is the mean squared distance to the
+        received centroids.
         """
         began = perf_counter()
         kept, task = _keep(job), job.task

@@ -47,8 +47,8 @@ def keyed_layers(flat: FlatModule, seed: int, *, trains: bool = True) -> Iterato
     """Key what the network's layers draw in the block, such as dropout, by `seed`.
 
     Layers draw from global generators, so that only one thread at a time can train a network that
-    draws. Whether it does is found in its first training, and stored in `flat.draws`; a network
-    that does not draw needs no turn from then on. A block that does not train finds nothing out.
+    draws. The first training shows whether the network draws, and stores it in `flat.draws`. If it
+    does not draw, later blocks do not wait for other threads. Without `trains` nothing is stored.
     """
     if flat.draws is False:
         yield

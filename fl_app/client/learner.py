@@ -81,7 +81,7 @@ class Learner(ABC):
     no_privacy: ClassVar[str | None] = None
     """Why the model cannot be made private; None: it can."""
     tells: ClassVar[tuple[str, ...]] = ()
-    """The names of the reports that it can tell beside its model."""
+    """The names of the reports that it can send with its model."""
     sample_dp: ClassVar[bool] = False
     """Whether DP-SGD can replace its training."""
 

@@ -51,10 +51,10 @@ class Trained:
 class LocalClient:
     """A client of the federation; ids start at 0.
 
-    `samples` counts its training data, which `load` brings, as they are in a round, when they
-    are first needed: a client that is only asked who it is costs no memory. `plan` and `entries`
-    are for a client with a privacy: what its accountant and its updates go by. `memory` is for a
-    network with tensors that stay with the client.
+    `samples` is the number of its training samples. `load` returns its data as they are in a
+    round; they are loaded when they are first needed, so that a client that only introduces itself
+    needs no memory for them. With a privacy, `plan` determines the noise and `entries` what is
+    hidden. `memory` is for a network with tensors that stay with the client.
     """
 
     client_id: int
@@ -136,7 +136,7 @@ class LocalClient:
         return epochs.draw(self.seed, server_round=server_round, client=self.client_id)
 
     def _recall(self) -> None:
-        """Give the network, which clients share, what stays with this client."""
+        """Load the tensors that stay with this client into the network, which clients share."""
         flat = self.learner.flat
         flat.own = {} if self.memory is None or not flat.local else dict(self.memory.read())
 

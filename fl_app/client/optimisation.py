@@ -80,7 +80,7 @@ def check(optimisation: Optimisation) -> None:
             raise TypeError("it is no optimiser of torch with a learning rate lr")
         first.step()
         optimisation.at(2)
-    except Exception as error:  # a class of others can raise anything
+    except Exception as error:  # a user's class can raise anything
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 

@@ -13,14 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fl_app.params import FROZEN_STATISTICS
+from fl_app.params import COMMUNITY, FROZEN_STATISTICS
 from fl_app.types import Text
 
 log = getLogger(__name__)
-COMMUNITY = "community_"
-"""Prefix of the tensors of each model in a models.safetensors of this project."""
 WRAPPERS = ("state_dict", "model")
-"""Keys under which files of others have the state dict."""
+"""Keys under which files from other programs have the state dict."""
 
 
 @dataclass(frozen=True, kw_only=True)

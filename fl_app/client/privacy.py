@@ -6,8 +6,8 @@ fl_app.client.local_dp, and DP-SGD is in fl_app.client.private_training.
 
 Both kinds hide every entry of the model that a client changes: see fl_app.client.private_entries.
 Neither hides the values that a client sends in addition to its model: its mean training loss, its
-number of samples, its choice among several models, and its accuracy and metrics in an evaluation. A
-deployment in which these must be private must not read them.
+number of samples, its choice among several models, and its accuracy and metrics in an evaluation.
+These values are sent in every run.
 """
 
 from collections.abc import Mapping

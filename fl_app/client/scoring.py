@@ -63,7 +63,7 @@ def evaluate_task(
 
 
 def build_metric(given: Mapping[str, Any], classes: int) -> Any:
-    """Return a metric of torchmetrics, or of the same form, for data with so many classes."""
+    """Return a metric of torchmetrics, or one with the same interface, for data with `classes`."""
     build = get_object(str(given.get("_target_")))
     taken = inspect.signature(build).parameters
     options = {name: classes for name in NUMBER if name in taken}
@@ -81,7 +81,7 @@ def value(metric: Any, labels: Tensor) -> float | None:
             return None
     try:
         found = float(metric.compute())
-    except ValueError as error:  # of too few samples, as torchmetrics says it
+    except ValueError as error:  # torchmetrics raises it for too few samples
         log.debug("%s has no value: %s", name, error)
         return None
     return found if isfinite(found) else None
@@ -112,7 +112,7 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
 def _try(name: str, given: Mapping[str, Any], run: Callable[[], Tensor]) -> None:
     try:
         shape = tuple(run().shape)
-    except Exception as error:  # a class of others can raise anything
+    except Exception as error:  # a user's class can raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "

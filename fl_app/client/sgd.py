@@ -45,7 +45,7 @@ class SgdLearner(Learner):
         return self._told(job, self._single(job))
 
     def _told(self, job: TrainingJob, done: TrainingResult) -> TrainingResult:
-        """Return the result with what the strategy asks for; the network has the trained model."""
+        """Return the result with the reports asked for; the network has the trained model."""
         if not job.asked.keys() & {LOSSES, COUNTS}:
             return done
         loss_of = self.recipe.loss_of(None, self.classes)
@@ -83,7 +83,9 @@ class SgdLearner(Learner):
             fused = as_fits(partial(_fused, flat, settings), jobs)
             if not flat.draws:
                 return fused
-            log.warning("clients train one by one: the network draws, as dropout does")
+            log.warning(
+                "clients train one by one: the network draws random numbers, as dropout does"
+            )
             for job, state in zip(jobs, states, strict=True):
                 job.generator.set_state(state)
         singles = (self._single(job) for job in jobs)
@@ -122,7 +124,7 @@ class SgdLearner(Learner):
 def as_fits(
     run: Callable[[Sequence[TrainingJob]], list[TrainingResult]], jobs: Sequence[TrainingJob]
 ) -> list[TrainingResult]:
-    """Run the jobs at once; while they exceed the memory of the device, in halves.
+    """Run the jobs at once, or in halves if they exceed the memory of the device.
 
     Raises torch.OutOfMemoryError if a single job exceeds it.
     """

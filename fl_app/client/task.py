@@ -10,7 +10,7 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor
 
-from fl_app.data.checks import PADDING, LabelKind
+from fl_app.data.checks import PADDING_LABEL, LabelKind
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps answers and labels to their mean loss."""
@@ -114,9 +114,9 @@ class Tokens(Task):
 
     def check(self, target: LabelKind) -> None:
         super().check(target)
-        if self.loss.get("ignore_index", PADDING) != PADDING:
+        if self.loss.get("ignore_index", PADDING_LABEL) != PADDING_LABEL:
             raise ValueError(
-                f"task.loss.ignore_index must be {PADDING}, the label of padding, got "
+                f"task.loss.ignore_index must be {PADDING_LABEL}, the label of padding, got "
                 f"{self.loss['ignore_index']}; remove it"
             )
 
@@ -125,7 +125,7 @@ class Tokens(Task):
 
     def predictions(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         scores, wanted = self.arranged(answers, labels)
-        shown = wanted != PADDING
+        shown = wanted != PADDING_LABEL
         return scores[shown].softmax(1), wanted[shown]
 
     def right(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, int]:
@@ -133,7 +133,7 @@ class Tokens(Task):
         return (scores.argmax(1) == wanted).sum(), len(wanted)
 
     def _weights(self, labels: Tensor, classes: int) -> dict[str, Tensor]:
-        return super()._weights(labels[labels != PADDING], classes)
+        return super()._weights(labels[labels != PADDING_LABEL], classes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 LabelKind = Literal["classification", "regression", "multilabel", "tokens"]
 """What labels are: a class (N,); numbers (N,) or (N, k); 0 or 1 for each of k classes (N, k); or a
 class for each token (N, length)."""
-PADDING = -100
+PADDING_LABEL = -100
 """The label of a token that does not count, as in torch.nn.CrossEntropyLoss."""
 
 
@@ -61,7 +61,7 @@ def checked_labels(
         return _classes(array, data, 2, dimensions=2)
     if target == "classification":
         return _classes(array, data, classes, dimensions=1)
-    shown = np.where(array == PADDING, 0, array) if array.dtype.kind == "i" else array
+    shown = np.where(array == PADDING_LABEL, 0, array) if array.dtype.kind == "i" else array
     _classes(shown, data, classes, dimensions=2)
     return array.astype(np.int64, copy=False)
 

@@ -92,7 +92,8 @@ def _loaded(
         from flwr_datasets import FederatedDataset
     except ImportError as error:
         raise DataError(
-            f"data from the hub need the package flwr-datasets ({error}); install fl-app[hub]"
+            f"data from the hub need the package flwr-datasets ({error}); install the extra hub of "
+            "fl-app"
         ) from error
     try:
         source = FederatedDataset(

@@ -19,7 +19,7 @@ Moments = tuple[np.ndarray, np.ndarray]
 class Preparation(ABC):
     """Maps raw samples to inputs (N, ...); a frozen dataclass of JSON values.
 
-    A class of others can stand in a data set too, because it is stored by its dotted path.
+    It is stored by its dotted path, so that a user's class can be used too.
     """
 
     reads: ClassVar[str]

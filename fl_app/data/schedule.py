@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from fl_app.rng import generator
-from fl_app.types import NonNegativeInt, PositiveInt
+from fl_app.types import ChangeKind, NonNegativeInt, PositiveInt
 
 Drift = Literal["group", "rotation", "labels"]
 Rounds = list[PositiveInt]
@@ -43,7 +43,7 @@ class Dynamics:
 class Change:
     """A change of clients at the start of a round: they joined, left or drifted."""
 
-    kind: Literal["joined", "left", "drifted"]
+    kind: ChangeKind
     clients: tuple[int, ...]
 
 

@@ -133,8 +133,8 @@ def _parquet(path: Path) -> Frame:
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(
-            f"{path} needs the package pyarrow ({error}); install fl-app[parquet], or save the "
-            "table as CSV"
+            f"{path} needs the package pyarrow ({error}); install the extra parquet of fl-app, "
+            "or save the table as CSV"
         ) from error
     table = parquet.read_table(path)
     columns = {name: as_column(table[name].to_pylist()) for name in table.column_names}

@@ -44,7 +44,7 @@ def _split(cell: Any, tokens: Tokens) -> list[str]:
 
 
 def most_frequent(texts: Iterable[Sequence[str]], size: int) -> list[str]:
-    """Return the most frequent pieces, by alphabet among equals: `size` with the two others."""
+    """Return the `size - FIRST` most frequent pieces, in alphabetical order among equals."""
     often = Counter(piece for text in texts for piece in text)
     order = sorted(often, key=lambda piece: (-often[piece], piece))
     return order[: size - FIRST]

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from fl_app.own import PROJECT
+
 PACKAGE = Path(__file__).resolve().parent.parent
-PROJECT = PACKAGE / "bundle.toml"
+PYPROJECT = PACKAGE / "bundle.toml"
 """The pyproject.toml of the app; only an installed package contains this file."""
 
 
@@ -21,12 +23,14 @@ def app_folder(conf: Path, project: Path) -> Iterator[Path]:
     """
     with TemporaryDirectory(prefix="fl-app-bundle-") as top:
         app = Path(top)
-        skipped = shutil.ignore_patterns("__pycache__", "conf", PROJECT.name)
+        skipped = shutil.ignore_patterns("__pycache__", "conf", PYPROJECT.name)
         shutil.copytree(PACKAGE, app / PACKAGE.name, ignore=skipped)
         shutil.copytree(conf, app / "conf")
-        form = (PROJECT if PROJECT.exists() else conf.parent / "pyproject.toml").read_text("utf-8")
+        form = (PYPROJECT if PYPROJECT.exists() else conf.parent / "pyproject.toml").read_text(
+            "utf-8"
+        )
         if project.is_dir():
-            shutil.copytree(project, app / "project")
+            shutil.copytree(project, app / PROJECT)
             form = _including(form, app)
         (app / "pyproject.toml").write_text(form, "utf-8")
         yield app
@@ -34,6 +38,6 @@ def app_folder(conf: Path, project: Path) -> Iterator[Path]:
 
 def _including(form: str, app: Path) -> str:
     """Return the pyproject.toml of an app that takes the files of the project along."""
-    files = (file for file in (app / "project").rglob("*") if file.is_file())
+    files = (file for file in (app / PROJECT).rglob("*") if file.is_file())
     named = sorted(json.dumps(file.relative_to(app).as_posix()) for file in files)
     return form.replace("fab-include = [", f"fab-include = [{', '.join(named)}, ", 1)

@@ -1,11 +1,11 @@
-"""Runs in the place of `flwr-clientapp`: lets the warm process start the client, and waits for it.
+"""Replaces `flwr-clientapp`: lets the warm process start the client, and waits for its end.
 
 Run as a program: launcher.py SOCKET VERSION FLWR_CLIENTAPP [arguments of flwr-clientapp]. The
-client gets the arguments, working directory, environment and stdio of this process; signals are
-passed on to it; its exit code becomes that of this process. When no warm process of this version
-answers, Flower's own command FLWR_CLIENTAPP runs instead. The first time standard error tells
-why; a file beside the socket notes that it is told. Standard library only, and little of it:
-what is imported here is paid for every message.
+client gets the arguments, working directory, environment and stdio of this process. Signals are
+passed on to the client, and its exit code becomes that of this process. If no warm process of this
+version answers, Flower's own command FLWR_CLIENTAPP runs instead. The first time this happens, the
+reason is written to standard error, and a file beside the socket records that this was done. Only a
+few modules of the standard library are imported, because every message repeats these imports.
 """
 
 import json
@@ -17,14 +17,14 @@ from types import FrameType
 from typing import Any, NoReturn
 
 TOLD = "told"
-"""The file beside the socket that says that the log has the reason."""
+"""The file beside the socket that exists once the reason was written."""
 PATIENCE_S = 120.0
 """How long the warm process may take for its imports, on a busy machine."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class NoClientError(Exception):
-    """The warm process has not started a client, and will not: Flower's own command may."""
+    """The warm process did not start a client and will not, so Flower's own command may."""
 
 
 def main() -> NoReturn:
@@ -42,22 +42,22 @@ def main() -> NoReturn:
 
 
 def start(path: str, version: str, arguments: list[str]) -> tuple[int, socket.socket]:
-    """Return the client's process id and the connection over which its exit code will come.
+    """Return the client's process id and the connection that will bring its exit code.
 
-    Raises an error only where no client runs: after the request was sent it ends without an
-    answer only when neither the warm process nor the client holds the connection.
+    Raises an error only if no client runs: after the request was sent, the connection ends without
+    an answer only if neither the warm process nor a client has it open.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PATIENCE_S)
     connection.connect(path)
-    theirs = read(connection).get("version")  # before the request: one that waits is not sent
+    theirs = read(connection).get("version")  # before the request: a timeout starts no client
     if theirs != version:
         raise NoClientError(f"the warm process must be {version!r}, got {theirs!r}")
     connection.settimeout(None)
     request = {"argv": arguments, "cwd": os.getcwd(), "env": dict(os.environ)}
     line = json.dumps(request).encode() + b"\n"
     sent = socket.send_fds(connection, [line], [0, 1, 2])
-    if rest := line[sent:]:  # an answer can come, and the connection end, once all is sent
+    if rest := line[sent:]:  # the answer comes after the whole line was sent
         connection.sendall(rest)
     answer = read(connection)
     if "pid" not in answer:
@@ -69,7 +69,7 @@ def read(connection: socket.socket) -> dict[str, Any]:
     """Return the next line's object, empty at the end of the connection."""
     line = b""
     while not line.endswith(b"\n"):
-        piece = connection.recv(1)  # no further: the next object is another call's
+        piece = connection.recv(1)  # one byte, since the next object belongs to a later call
         if not piece:
             return {}
         line += piece
@@ -80,7 +80,7 @@ def read(connection: socket.socket) -> dict[str, Any]:
 
 
 def _code(pid: int, connection: socket.socket) -> int:
-    """Return the client's exit code, or minus the signal that ended it."""
+    """Return the client's exit code, or the negative number of the signal that ended it."""
 
     def pass_on(number: int, _: FrameType | None) -> None:
         try:
@@ -92,14 +92,14 @@ def _code(pid: int, connection: socket.socket) -> int:
         signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     try:
-        # nobody told the code: the warm process was killed, and then the client too
+        # without a code, the warm process was killed, and then the client
         return int(read(connection).get("code", -signal.SIGKILL))
     except ConnectionError:
         return -signal.SIGKILL
 
 
 def end_as(code: int) -> NoReturn:
-    """End as the client has ended, by the same signal if it was one."""
+    """End with the exit code of the client, or by the signal that ended it."""
     if code < 0:
         if -code in PASSED_ON:
             signal.signal(-code, signal.SIG_DFL)
@@ -113,7 +113,7 @@ def _tell_once(folder: str, error: Exception) -> None:
     except FileExistsError:
         return
     except OSError:
-        pass  # the folder is gone, and so is the note: it is told each time
+        pass  # without the folder, the reason is written each time
     reason = " ".join(str(error).split()) or type(error).__name__
     print(
         f"WARNING : no warm process starts this client ({reason}); "

@@ -23,6 +23,7 @@ from fl_app.engines.memory import keep_objects
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_reporter import RoundReporter, sent
 from fl_app.engines.trained_round import TrainedRound, failed, times
+from fl_app.records.history import EVALUATION
 from fl_app.records.recorder import Recorder
 from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
@@ -39,8 +40,8 @@ from fl_app.strategies.state import load, save
 
 log = getLogger(__name__)
 ATTEMPTS = 3
-"""How often a round is played when too many of its clients are lost: they may come back. Also
-how many rounds without valid replies a run begins with at most."""
+"""Most attempts at a round whose clients are lost, since they may come back. Also the number of
+rounds after which a run fails if all of them were skipped."""
 
 
 class RoundLoop(Server):
@@ -249,7 +250,7 @@ class RoundLoop(Server):
         instructions = method.configure_evaluate(server_round, self.parameters, self.roster)
         results, failures = self.messenger.evaluate(server_round, instructions)
         method.aggregate_evaluate(server_round, results, [*failures])
-        return failed(server_round, failures, "evaluation: ")
+        return failed(server_round, failures, EVALUATION)
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
         """Write a snapshot and a checkpoint if this round requires them."""

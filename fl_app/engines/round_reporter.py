@@ -14,13 +14,11 @@ from fl_app.evaluation.communities import describe
 from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.evaluation.settling import Settling
+from fl_app.records.history import SPLITS
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Roster
 from fl_app.types import Labels, Vectors
-
-SPLITS = ("clustered", "removed")
-"""Kinds of events in which a method splits clients."""
 
 
 class RoundReporter:

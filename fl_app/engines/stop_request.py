@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fl_app.engines import signals
+from fl_app.records.names import ROUNDS
 
 STOP, STOPPING = "stop", "stopping"
 TAKEN_UP_S = 10.0
@@ -53,7 +54,7 @@ def withdraw(folder: Path) -> None:
 def is_over(folder: Path, asked_for_s: float) -> bool:
     """Whether the loop has stopped, or no loop will accept the request of `asked_for_s` ago."""
     if (folder / STOP).exists():  # checked first, since the loop may rename it now
-        begun = (folder / "rounds.jsonl").exists()
+        begun = (folder / ROUNDS).exists()
         return not begun or asked_for_s > TAKEN_UP_S
     return not (folder / STOPPING).exists()
 

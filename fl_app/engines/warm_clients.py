@@ -1,7 +1,7 @@
-"""Puts a launcher in the place of `flwr-clientapp`, for clients that need not import first.
+"""Replaces `flwr-clientapp` by a launcher, so that clients need not import their libraries.
 
-Flower finds `flwr-clientapp` on the SuperNode's PATH; `install` makes a folder that goes first on
-it. What is there hands over to the warm process, and to Flower's own command where none answers.
+Flower finds `flwr-clientapp` on the SuperNode's PATH. `install` makes a folder that must come first
+on this PATH. The launcher in it calls the warm process, or Flower's own command if none answers.
 """
 
 import os
@@ -27,16 +27,16 @@ class WarmClients:
 
     @property
     def command(self) -> list[str]:
-        """The command of the warm process; without -P its modules would hide others' names."""
+        """The command of the warm process; without -P, modules beside its file hide others."""
         return [sys.executable, "-P", warm_process.__file__, str(self.folder / _SOCKET)]
 
     @property
     def commands(self) -> Path:
-        """The folder that goes first on a SuperNode's PATH."""
+        """The folder that must come first on a SuperNode's PATH."""
         return self.folder / _COMMANDS
 
     def install(self) -> None:
-        """Write the launcher: a shell's, as the path of a Python may be too long for `#!`."""
+        """Write the launcher as a shell script, since Python's path may be too long for `#!`."""
         words = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder / _SOCKET)]
         words += [warm_process.version(), flower.executable(warm_process.COMMAND)]
         command = self.commands / warm_process.COMMAND
@@ -46,14 +46,14 @@ class WarmClients:
 
 
 def new_folder() -> Path:
-    """Return a new folder, whose path leaves room: that of a socket ends at 107 characters."""
+    """Return a new folder with a short path, since that of a socket has at most 107 characters."""
     usual = tempfile.gettempdir()
     parent = usual if len(usual) <= _LONGEST_PARENT else "/tmp"
     return Path(tempfile.mkdtemp(prefix="fl-app-", dir=parent))
 
 
 def available() -> bool:
-    """Return whether this system can: Linux. On macOS a fork after such imports may crash."""
+    """Whether this system can fork clients: only Linux. On macOS such a fork may crash."""
     if sys.platform != "linux":
         return False
     try:

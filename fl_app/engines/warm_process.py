@@ -1,14 +1,14 @@
-"""A process with a client's libraries imported, that forks a process for each client.
+"""A process that has imported a client's libraries and forks a process for each client.
 
-Run as a program: warm_process.py SOCKET. `flwr-clientapp` starts a process for each message, and
-its imports take seconds of the processor and most of a gigabyte. A fork of this process has them
-already and shares their memory until it writes to it; apart from that it is the process that
-Flower would have started. One such process serves all SuperNodes of a federation on one machine:
-they belong to the same user, so that one for each would cost memory and separate nothing more.
-What the nodes must not share is `fl_app`: each run brings its own, so it is not imported here.
+Run as a program: warm_process.py SOCKET. `flwr-clientapp` starts a process for each message, whose
+imports take seconds of processor time and most of a gigabyte. A fork of this process has imported
+the libraries already, and shares their memory until it writes to it. Otherwise it is like the
+process that Flower would have started. One warm process serves all SuperNodes of a federation on
+one machine. They belong to the same user, so a process for each SuperNode would need more memory
+and separate nothing more. `fl_app` is not imported here, because each run brings its own version.
 
-A fork copies one thread only. Hence no library may have started threads here, nor CUDA, nor
-gRPC. (OpenBLAS has threads after its import; it ends them itself before a fork.)
+A fork copies only one thread. Therefore no library may have started threads here, and neither CUDA
+nor gRPC may be in use. (OpenBLAS starts threads at its import, and ends them before a fork.)
 """
 
 import atexit
@@ -42,9 +42,9 @@ READ_AT_IMPORT = (
     "PYTHON", "LD_", "FLWR_", "TORCH_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
     "GRPC_ENABLE_",
 )  # fmt: skip
-"""Beginnings of environment variables that act on the imports, so that a client can have no other.
+"""Beginnings of environment variables that act on the imports; a client must have equal values.
 
-CUDA's are read where it is initialised, by each client.
+The variables of CUDA are read later, when a client initialises CUDA.
 """
 READ_LATER = ("FLWR_HOME",)
 _REQUEST_S = 10.0
@@ -54,7 +54,7 @@ _LONGEST = 1 << 22
 
 @dataclass(eq=False)
 class Client:
-    """A client at work: its launcher's connection, its process and what tells its end."""
+    """A running client: the connection to its launcher, its process, and its pidfd."""
 
     connection: socket.socket
     pid: int
@@ -62,7 +62,7 @@ class Client:
 
 
 class Server:
-    """Forks a client for each launcher that connects, and tells each how its client ended."""
+    """Forks a client for each launcher that connects, and sends it the client's exit code."""
 
     def __init__(self, listener: socket.socket, environment: Mapping[str, str]) -> None:
         self.listener = listener
@@ -72,7 +72,7 @@ class Server:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def step(self) -> None:
-        """Wait for something to happen and answer it."""
+        """Wait for an event and handle it."""
         for key, _ in self._selector.select():
             key.data()
 
@@ -90,7 +90,7 @@ class Server:
             else:
                 self._fork(connection, files, asked)
         except (OSError, ValueError, KeyError):
-            connection.close()  # the launcher has ended, wants another version, or no fork can be
+            connection.close()  # the launcher ended or has another version, or the fork failed
         finally:
             for file in files:
                 os.close(file)
@@ -111,17 +111,17 @@ class Server:
         self._selector.register(client.pidfd, selectors.EVENT_READ, partial(self._ended, client))
 
     def _left(self, client: Client) -> None:
-        """End a client whose launcher has ended: who killed the launcher meant the client."""
+        """Kill a client whose launcher has ended, since the kill was meant for the client."""
         if client not in self.clients:
-            return  # both have ended since the last look
+            return  # both have ended since the last step
         self._selector.unregister(client.connection)
-        os.kill(client.pid, signal.SIGKILL)  # not waited for yet, so the id is still its own
+        os.kill(client.pid, signal.SIGKILL)  # not waited for yet, so no other process has this id
 
     def _ended(self, client: Client) -> None:
         _, status = os.waitpid(client.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         with contextlib.suppress(OSError):
-            _send(client.connection, code=code)  # unread where the client told it
+            _send(client.connection, code=code)  # not read if the client has sent its code itself
         with contextlib.suppress(KeyError):
             self._selector.unregister(client.connection)
         self._selector.unregister(client.pidfd)
@@ -131,9 +131,9 @@ class Server:
 
 
 def become_client(connection: socket.socket, files: list[int], asked: dict[str, Any]) -> NoReturn:
-    """Be the process that the launcher stands for: run Flower's command and end.
+    """Turn this fork into the client of a launcher: run Flower's command and end.
 
-    The client tells its exit code itself, because this process may have been killed meanwhile.
+    The client sends its exit code itself, because the warm process may have been killed meanwhile.
     """
     code = 1
     try:
@@ -154,16 +154,16 @@ def become_client(connection: socket.socket, files: list[int], asked: dict[str, 
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        os._exit(code)  # taking the imported libraries apart would copy their memory
+        os._exit(code)  # a normal exit would write to the shared memory, and so copy it
 
 
 def _run() -> int:
-    """Return the exit code of Flower's command, once its threads have ended too."""
+    """Return the exit code of Flower's command, after its threads have ended too."""
     try:
         found = command()()
     except SystemExit as error:
         found = error.code
-    threading._shutdown()  # type: ignore[attr-defined]  # as a process of its own would
+    threading._shutdown()  # type: ignore[attr-defined]  # as every Python process does
     if isinstance(found, str):
         print(found, file=sys.stderr)
         return 1
@@ -171,16 +171,16 @@ def _run() -> int:
 
 
 def command() -> Any:
-    """Return what Flower's own command calls."""
+    """Return the function that Flower's own command calls."""
     (entry,) = entry_points(group="console_scripts", name=COMMAND)
     return entry.load()
 
 
 def reseed() -> None:
-    """Give the global generators states of their own: all forks have the same.
+    """Seed the global generators, since all forks start with the same state.
 
-    Ours are all keyed; what others draw must not repeat itself from client to client. Python
-    reseeds its own at a fork.
+    The draws of fl_app are keyed. The draws of other libraries must differ between clients. Python
+    seeds its own generator at a fork.
     """
     import numpy as np
     import torch
@@ -191,9 +191,9 @@ def reseed() -> None:
 
 @cache
 def version() -> str:
-    """Say what launcher and warm process must agree about: they may start days apart.
+    """Return what must be equal for launcher and warm process, which may start days apart.
 
-    Looked up once: a library that is installed anew meanwhile is not the one that is imported.
+    Computed once: a library that is updated meanwhile is not the one that was imported.
     """
     python = ".".join(map(str, sys.version_info[:3]))
     return f"1, flwr {version_of('flwr')}, torch {version_of('torch')}, Python {python}"
@@ -211,7 +211,7 @@ def unsafe() -> str | None:
 
 
 def differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
-    """Return which variables of a launcher are not as the imports have found them."""
+    """Return which variables of a launcher differ from those at the imports; None: none."""
     names = sorted(
         name
         for name in {*theirs, *ours} - {*READ_LATER}
@@ -221,7 +221,7 @@ def differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
 
 
 def _request(connection: socket.socket, files: list[int]) -> dict[str, Any]:
-    """Return what a launcher asks for, and append the files of its stdio, also on an error."""
+    """Return a launcher's request, and append its stdio to `files`, also on an error."""
     line, received, *_ = socket.recv_fds(connection, _PIECE, 3)
     files += received
     while line and not line.endswith(b"\n") and len(line) < _LONGEST:
@@ -235,21 +235,23 @@ def _send(connection: socket.socket, **said: object) -> None:
 
 
 def main() -> None:
-    """Listen, import, serve until a signal ends this process."""
+    """Listen, import the libraries, and serve until a signal ends this process."""
     path = Path(sys.argv[1])
     if stat.S_IMODE(path.parent.stat().st_mode) & 0o077:
-        sys.exit(f"{path.parent} must be closed to others: whoever connects runs commands here")
+        sys.exit(
+            f"{path.parent} must be accessible only to its owner: whoever connects runs commands"
+        )
     environment = dict(os.environ)
     path.unlink(missing_ok=True)  # of a warm process that was killed
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        listener.listen()  # before the imports: a client that comes early waits for them
+        listener.listen()  # before the imports, so that an early client waits for them
         for name in LIBRARIES:
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
         command()
         gc.collect()
-        gc.freeze()  # a client's collections leave the shared memory alone
+        gc.freeze()  # garbage collection in a client then does not write to shared memory
         print(f"ready: {version()}", flush=True)
         server = Server(listener, environment)
         with contextlib.suppress(KeyboardInterrupt):

@@ -174,7 +174,9 @@ def _check(similarity: Matrix, resolution: float) -> None:
             f"resolution must be positive, got {resolution}; use 1.0 for standard modularity"
         )
     if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1] or not len(similarity):
-        raise ValueError(f"similarity must be square and not empty, got {similarity.shape}")
+        raise ValueError(
+            f"similarity must be square and not empty, got shape {similarity.shape}; use (n, n)"
+        )
     if not np.allclose(similarity, similarity.T):
         raise ValueError("similarity must be symmetric; average both directions")
     if not (similarity >= 0).all():

@@ -42,9 +42,10 @@ def contrast(cosine: Matrix) -> Matrix:
     Vectors have unit length before they are centred; else a client with longer updates would
     differ from the others in the direction of their common drift.
     """
-    found = np.clip(cosines(centred(cosine)), 0.0, None)
-    np.fill_diagonal(found, 0.0)
-    return (found + found.T) / 2
+    positive = np.clip(cosines(centred(cosine)), 0.0, None)
+    np.fill_diagonal(positive, 0.0)
+    found: Matrix = (positive + positive.T) / 2
+    return found
 
 
 def significant(cosine: Matrix, partition: Partition) -> Labels:
@@ -88,7 +89,7 @@ def strength(cosine: Matrix, parts: Labels, *, noise: float) -> float:
     rest = beside - np.outer(x, along) - np.outer(along, x) + found * np.outer(x, x)
     # a direction in which all vectors are alike is none in which they differ
     largest = float(np.linalg.eigvalsh(rest - np.full((m, m), 1.0))[-1])
-    return found / max(largest, 2 * m**0.5 * noise / square, np.finfo(float).eps)
+    return found / float(max(largest, 2 * m**0.5 * noise / square, np.finfo(float).eps))
 
 
 def noise_within(cosine: Matrix, labels: Labels) -> float:

@@ -1,4 +1,4 @@
-"""Reads what a learner tells beside its model."""
+"""Reads the reports that a learner sends with its model."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -80,8 +80,8 @@ class Memory:
     labels: Assigned | None = None
     found: Centroids | None = None
 
-    def lies(self, labels: Assigned) -> bool:
-        """Whether the points are assigned as in the last round."""
+    def has(self, labels: Assigned) -> bool:
+        """Whether `labels` (p,) assign the points as in the last round."""
         return self.labels is not None and np.array_equal(labels, self.labels)
 
 
@@ -109,7 +109,7 @@ def local_update(
     k = len(centroids)
     first = labels = nearest_centroids(points, centroids) if labels is None else labels
     weights = counts = np.bincount(labels, minlength=k)
-    if memory.found is not None and memory.lies(labels):
+    if memory.found is not None and memory.has(labels):
         return memory.found, weights
     sums = totals(points, labels, k)
     current, full = centroids.astype(np.float64), True

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.records.atomic import replacing
+from fl_app.records.names import ROUNDS
 from fl_app.records.plain import dumps, plain
 
-FILE = "rounds.jsonl"
 FIELDS = (
     "round",
     "phase",
@@ -34,6 +34,10 @@ FIELDS = (
     "time",
 )
 """Every record has all of these fields; a field that does not apply is null."""
+SPLITS = ("clustered", "removed")
+"""Kinds of events in which a method splits clients."""
+EVALUATION = "evaluation: "
+"""Prefix of the reason why an evaluation failed or was rejected."""
 
 
 class History:
@@ -44,7 +48,7 @@ class History:
     """
 
     def __init__(self, folder: Path, rounds: Sequence[Mapping[str, Any]] | None = None) -> None:
-        self.path = folder / FILE
+        self.path = folder / ROUNDS
         self.rounds: list[dict[str, Any]] = [plain(record) for record in rounds or ()]
         with replacing(self.path) as temporary:
             temporary.write_text("".join(map(_line, self.rounds)), encoding="utf-8")
@@ -73,9 +77,9 @@ def read_rounds(folder: Path) -> list[dict[str, Any]]:
     Raises FileNotFoundError if there is no such file, and ValueError with the number of a line
     that is not a record.
     """
-    text = (folder / FILE).read_text(encoding="utf-8")
+    text = (folder / ROUNDS).read_text(encoding="utf-8")
     *lines, _cut = text.split("\n")
-    return [_record(line, folder / FILE, number) for number, line in enumerate(lines, start=1)]
+    return [_record(line, folder / ROUNDS, number) for number, line in enumerate(lines, start=1)]
 
 
 def _record(line: str, path: Path, number: int) -> dict[str, Any]:

@@ -10,15 +10,13 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from fl_app.params import FlatModule, Layout, is_finite
+from fl_app.params import COMMUNITY, FlatModule, Layout, is_finite
 from fl_app.records.atomic import replacing
 from fl_app.records.tensors import contiguous, save
 from fl_app.types import Vector
 
 log = getLogger(__name__)
 FILE = "models.safetensors"
-COMMUNITY = "community_"
-"""Prefix of the names of the communities' models; the row follows."""
 
 
 @dataclass(frozen=True)

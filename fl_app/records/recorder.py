@@ -14,6 +14,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
 from fl_app.records.history import History
 from fl_app.records.models import StateForm, write_models
+from fl_app.records.names import CONFIG
 from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
@@ -60,7 +61,7 @@ class Recorder:
         self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.yaml").write_text(config_yaml)  # a resumed run can have other settings
+        (folder / CONFIG).write_text(config_yaml)  # a resumed run can have other settings
         done = self._saved.state["history"] if self._saved else []
         self.history = History(folder, done)
         run = Tracked(folder, len(done), identity, yaml.safe_load(config_yaml) or {})
@@ -180,7 +181,7 @@ class Recorder:
         try:
             former = read_serving(self.folder)
             return serve({} if former is None else former["clients"])
-        except Exception:  # a method of others can fail, and the models must still be written
+        except Exception:  # a user's method can fail, and the models must still be written
             log.exception("the models of the clients are not known")
             return Served()
 

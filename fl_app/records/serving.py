@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fl_app.params import COMMUNITY
 from fl_app.records.atomic import replacing
-from fl_app.records.models import COMMUNITY
 from fl_app.records.plain import dumps
 from fl_app.types import Vector
 

@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
+from fl_app.records.names import SUMMARY
 from fl_app.records.plain import dumps, plain
 
-FILE = "summary.json"
 Status = Literal["completed", "interrupted", "failed"]
 Section = Mapping[str, Any]
 
@@ -65,7 +65,7 @@ def build_summary(
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
     """Write `folder/summary.json` atomically."""
-    path = folder / FILE
+    path = folder / SUMMARY
     with replacing(path) as temporary:
         temporary.write_text(dumps(summary, indent=2) + "\n", encoding="utf-8")
     return path
@@ -73,7 +73,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """Return the summary of a run, or None if the run has not written it yet."""
-    path = folder / FILE
+    path = folder / SUMMARY
     if not path.is_file():
         return None
     summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

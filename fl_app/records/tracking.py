@@ -111,7 +111,9 @@ class Mlflow(Tracker):
         try:
             from mlflow import MlflowClient
         except ImportError as error:
-            raise ImportError("MLflow must be installed: pip install 'fl-app[mlflow]'") from error
+            raise ImportError(
+                "tracking=mlflow needs the package mlflow; install the extra mlflow of fl-app"
+            ) from error
         store = uri or f"sqlite:///{run.folder.parent.resolve() / 'mlflow.db'}"
         self.client = MlflowClient(tracking_uri=store)
         name = experiment or str(run.settings.get("experiment_name", "fl-app"))

@@ -18,8 +18,9 @@ from fl_app.report.style import (
     new_figure,
     percent,
 )
+from fl_app.types import Benign
 
-BENIGN = {
+BENIGN: Mapping[Benign, str] = {
     "largest": "the largest community",
     "root": "communities accurate on the server's own data",
 }
@@ -69,8 +70,8 @@ def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
 
 def benign_rule(config: Mapping[str, Any]) -> str:
     """Return in words which communities the server assumes to be loyal."""
-    rule = (config.get("graph") or {}).get("benign", "largest")
-    return BENIGN[rule]
+    rule = (config.get("graph") or {}).get("benign")
+    return BENIGN[rule] if rule else "unknown, since config.yaml does not say it"
 
 
 def defence(run: Run) -> Figure | None:

@@ -3,19 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import yaml
 
-from fl_app.records.history import FILE, read_rounds
+from fl_app.records.history import read_rounds
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import read_models
+from fl_app.records.names import CONFIG, ROUNDS
 from fl_app.records.points import read_points
 from fl_app.records.snapshot import Snapshot, read_snapshots
+from fl_app.types import ChangeKind
 
 Record = Mapping[str, Any]
-CHANGES = ("joined", "left", "drifted")
+CHANGES = get_args(ChangeKind)
 """Kinds of events that a schedule causes."""
 
 
@@ -49,9 +51,9 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Return the run in a folder; a part that it has not written yet is empty."""
-    config = folder / "config.yaml"
+    config = folder / CONFIG
     loaded = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else None
-    rounds = read_rounds(folder) if (folder / FILE).exists() else []
+    rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
     return Run(rounds, read_snapshots(folder), loaded or {}, _clustered(folder))
 
 

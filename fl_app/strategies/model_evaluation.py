@@ -11,6 +11,7 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.ingress.admission import admit
 from fl_app.ingress.evaluations import EvaluationAnswer, EvaluationQuestion, read_evaluation
 from fl_app.ingress.rejection import RejectionError, trusted
+from fl_app.records.history import EVALUATION
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.rejections import Rejections
@@ -23,8 +24,6 @@ Check = Callable[[EvaluationAnswer], None]
 Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
-PREFIX = "evaluation: "
-"""Prefix of the reason of a rejected evaluation."""
 
 
 @dataclass
@@ -115,14 +114,14 @@ class ModelEvaluation:
 
     def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
         """Set `scores` from the valid replies."""
-        self._rejections.add_failed(failures, PREFIX)
+        self._rejections.add_failed(failures, EVALUATION)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
         self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
         self.choices |= self.scores.assigned
 
     def reject(self, client: int | str, error: RejectionError) -> None:
         """Record that an answer of a client is rejected."""
-        self._rejections.add(client, f"{PREFIX}{error}")
+        self._rejections.add(client, f"{EVALUATION}{error}")
 
     def _read(self, reply: EvaluateRes, question: EvaluationQuestion) -> EvaluationAnswer:
         answer = read_evaluation(reply, question)

@@ -12,7 +12,7 @@ from fl_app.strategies.sampling import draw_at_most
 from fl_app.types import Vector, Vectors
 
 CHUNK = 256
-"""Clients that are asked for at once, since a method may make a model for each."""
+"""Clients whose models are computed at once, since a method may make a model for each."""
 
 
 def served(
@@ -23,10 +23,9 @@ def served(
 ) -> Served:
     """Return the models of clients after a round, as they evaluate them.
 
-    Mixtures are stored only for the clients that evaluate, at most
-    `records.evaluate_at_most`; others without a community's model or the global one are missing.
-    A client that had a choice has the model of its last one, `former` if it is older than this
-    process.
+    Mixtures are stored only for the clients that evaluate, at most `records.evaluate_at_most`.
+    Another client is missing unless it uses a community's model or the global one. A client that
+    chooses has the model of its last choice; `former` has the choices before a resume.
     """
     scored = set(
         draw_at_most(
@@ -59,7 +58,7 @@ def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
 
 
 class _Names:
-    """The names of models that a method sends; `models` has those that are no community's."""
+    """The names of models that a method sends; `models` has those of no community."""
 
     def __init__(self, communities: Vectors, global_model: Vector | None) -> None:
         self.communities = communities

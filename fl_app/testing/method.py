@@ -1,4 +1,4 @@
-"""The contract of every method: the same cases, whatever it computes."""
+"""The contract of methods: cases that every method must pass."""
 
 import io
 from collections.abc import Callable
@@ -99,7 +99,7 @@ class MethodContract:
 
     @pytest.fixture
     def build(self) -> Build:
-        """Return what builds the method from a context."""
+        """Return a function that builds the method from a context."""
         return builder(self.name)
 
     def test_runs_are_repeatable_and_do_not_depend_on_reply_order(self, build: Build) -> None:

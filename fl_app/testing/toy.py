@@ -26,12 +26,12 @@ CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
 """One centroid of five coordinates, and its count: as many numbers as the toy has."""
 DETECTION = detection(load([]))
 USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
-"""For some rounds of the toy, where a method has such a setting."""
+"""Settings for a few rounds of the toy, of which a method gets those that it has."""
 Build = Callable[[ServerContext], CommunityStrategy]
 
 
 def builder(name: str, **changes: Any) -> Build:
-    """Return what builds the method that `strategy=<name>` selects, for the toy."""
+    """Return a function that builds the method that `strategy=<name>` selects, for the toy."""
     target = option(f"strategy={name}")
     usual = {key: value for key, value in USUAL.items() if key in target.options}
 
@@ -45,7 +45,7 @@ def builder(name: str, **changes: Any) -> Build:
 
 
 class Proxy(ClientProxy):
-    """A client that the tests answer for."""
+    """A client whose replies the tests write."""
 
     def _none(self, *_: Any, **__: Any) -> Any:
         return None
@@ -83,7 +83,7 @@ def fresh(number: int) -> Vector:
 
 
 def roster(clients: int, groups: int = 3) -> Roster:
-    """Return a roster whose node ids have nothing to do with the client ids."""
+    """Return a roster whose node ids are unrelated to the client ids."""
     known = Roster()
     for client in range(clients):
         proxy = Proxy(str(7919 * (client + 3) % 10007))
@@ -151,7 +151,7 @@ def answer_of(
     ins: FitIns,
     server_round: int,
 ) -> FitRes | None:
-    """Of several models train the one that is nearest to the client's target."""
+    """Train the offered model that is nearest to the client's target."""
     starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
     target = TARGETS[client_id % len(TARGETS)]
     choice = int(np.argmin([np.linalg.norm(start - target) for start in starts]))

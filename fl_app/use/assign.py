@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fl_app.client.learner import TrainingJob
-from fl_app.records.models import COMMUNITY
+from fl_app.params import COMMUNITY
 from fl_app.records.serving import GLOBAL_MODEL
 from fl_app.rng import torch_generator
 from fl_app.types import Vector

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fl_app.records.history import FILE as ROUNDS
 from fl_app.records.history import read_rounds
+from fl_app.records.names import CONFIG, ROUNDS
 from fl_app.use.run import FinishedRun
 
 CARD = "model_card.md"
@@ -125,7 +125,7 @@ def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def _config(run: FinishedRun) -> Mapping[str, Any]:
-    path = run.folder / "config.yaml"
+    path = run.folder / CONFIG
     found: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.exists() else {}
     return found
 
@@ -133,7 +133,7 @@ def _config(run: FinishedRun) -> Mapping[str, Any]:
 def _target(config: Mapping[str, Any], group: str) -> str:
     node = config.get(group) or {}
     name = str(node.get("_target_", "unknown")).rpartition(".")[2]
-    hidden = ("_target_", "root", "dynamics")  # a folder of another machine tells nothing
+    hidden = ("_target_", "root", "dynamics")  # a path on another machine is of no use
     rest = {key: value for key, value in node.items() if key not in hidden and value is not None}
     return f"`{name}`" + (f" ({_fields(rest)})" if rest else "")
 

@@ -12,11 +12,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from fl_app.config import ConfigError
 
 BATCH = 500
-"""Samples that a model answers at once, unless told otherwise; it changes no answer."""
+"""Default number of samples that a model answers at once; it does not affect the answers."""
 
 
 class Arguments(argparse.ArgumentParser):
-    """A parser of one command, whose errors are those of a configuration."""
+    """A parser of one command; its errors are reported like those of a configuration."""
 
     def error(self, message: str) -> NoReturn:
         """Raise ConfigError with the usage."""

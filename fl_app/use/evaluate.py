@@ -36,7 +36,7 @@ class Evaluation:
 
 
 def evaluate(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
-    """Return the scores of the clients that evaluated last, and how far they are from recorded.
+    """Return the scores of the clients that evaluated last, and their distance from the records.
 
     `changes` are settings such as `data.root=<folder>`; with any, all clients are scored and
     nothing is compared.
@@ -93,7 +93,7 @@ def _of_clients(scorer: Scorer, clients: Sequence[int], config: Config) -> Evalu
 
 
 def _scored(scores: Mapping[int, Score], config: Config) -> Evaluation:
-    """Return the scores of clients; those of centroids go by the majority of all points."""
+    """Return the scores of clients; a centroid has the majority class of all its points."""
     tables = [
         Scored(client, score.table, score.loss, score.samples)
         for client, score in scores.items()
@@ -135,7 +135,7 @@ def _compared(
 
 
 def _pairs(ours: Mapping[str, Any], theirs: Mapping[str, Any] | None) -> list[tuple[float, float]]:
-    """Return the values that both have; one that only the record has is infinitely far."""
+    """Return pairs of computed and recorded values; a value that is not computed is infinite."""
     if theirs is None or theirs["mean"] is None:
         return []
     given = theirs.get("clients", {})

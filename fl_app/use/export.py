@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fl_app.records.models import COMMUNITY
+from fl_app.params import COMMUNITY
 from fl_app.records.serving import FILE, GLOBAL_MODEL
 from fl_app.use.card import write_card
 from fl_app.use.run import FinishedRun
@@ -42,18 +42,19 @@ def export(run: FinishedRun, form: str, to: Path, names: list[str]) -> list[Expo
     have, for a missing package, and for answers that differ by more than `LARGEST`.
     """
     to.mkdir(parents=True, exist_ok=True)
-    write = FORMATS[form]
+    write, ending = FORMATS[form]
     done = []
     for name in names:
         model = run.model(name=name)
-        file = to / f"{name}.{ENDINGS[form]}"
+        file = to / f"{name}.{ending}"
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the exporters about their own future
+                warnings.simplefilter("ignore")  # exporters warn of their own future
                 answer = write(run, model, _samples(run, 3), file)
         except ImportError as error:
             raise ValueError(
-                f"format {form} needs a package that is missing ({error}); install fl-app[onnx]"
+                f"format {form} needs a package that is missing ({error}); install the extra onnx "
+                "of fl-app"
             ) from error
         except ValueError:
             raise
@@ -79,7 +80,7 @@ def default_names(run: FinishedRun) -> list[str]:
 
 
 def _samples(run: FinishedRun, count: int) -> Tensor:
-    """Return made-up inputs of the run (count, ...): numbers, or tokens that every run has."""
+    """Return random inputs (count, ...): numbers, or tokens that every run has."""
     draw = np.random.default_rng(count)
     shape = (count, *run.input_shape)
     if run.serving["input_type"] == "int64":
@@ -144,10 +145,11 @@ def _safetensors(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path)
     return lambda given: np.asarray(loaded(given).numpy())
 
 
-FORMATS: Mapping[str, Callable[[FinishedRun, nn.Module, Tensor, Path], Answer]] = {
-    "onnx": _onnx,
-    "torchscript": _torchscript,
-    "pt2": _pt2,
-    "safetensors": _safetensors,
+Write = Callable[[FinishedRun, nn.Module, Tensor, Path], Answer]
+FORMATS: Mapping[str, tuple[Write, str]] = {
+    "onnx": (_onnx, "onnx"),
+    "torchscript": (_torchscript, "pt"),
+    "pt2": (_pt2, "pt2"),
+    "safetensors": (_safetensors, "safetensors"),
 }
-ENDINGS = {"onnx": "onnx", "torchscript": "pt", "pt2": "pt2", "safetensors": "safetensors"}
+"""Formats by name: how to write a model and try it again, and the ending of its file."""

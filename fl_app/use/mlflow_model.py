@@ -38,7 +38,8 @@ def save(run: FinishedRun, to: Path) -> None:
         from mlflow import pyfunc
     except ImportError as error:
         raise ValueError(
-            f"format mlflow needs a package that is missing ({error}); install fl-app[mlflow]"
+            f"format mlflow needs a package that is missing ({error}); install the extra mlflow of "
+            "fl-app"
         ) from error
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
@@ -52,7 +53,7 @@ def save(run: FinishedRun, to: Path) -> None:
         script = Path(place) / "model.py"
         script.write_text(SCRIPT)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on type hints, which stand beside a signature
+            warnings.simplefilter("ignore")  # MLflow wants type hints beside the signature
             pyfunc.save_model(
                 str(to),
                 python_model=str(script),

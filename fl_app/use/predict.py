@@ -19,7 +19,7 @@ from fl_app.records.atomic import replacing
 from fl_app.use.run import FinishedRun
 
 Batch = tuple[list[str], Tensor]
-"""Where samples come from, by row, and the inputs (s, ...)."""
+"""The line, row or file of each sample, and the inputs (s, ...)."""
 Progress = Callable[[int], None]
 """Is called with the number of rows after each batch."""
 ROW = "row"

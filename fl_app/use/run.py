@@ -11,7 +11,8 @@ from torch import nn
 
 from fl_app import own
 from fl_app.data.preparation import Preparation, preparation
-from fl_app.records.models import COMMUNITY, read_model
+from fl_app.params import COMMUNITY
+from fl_app.records.models import read_model
 from fl_app.records.serving import FILE, community_name, read_serving
 from fl_app.records.summary import read_summary
 from fl_app.rng import global_torch_seed, torch_seed

@@ -16,11 +16,10 @@ from fl_app.client.local import LocalClient
 from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check
 from fl_app.params import FlatModule
+from fl_app.records.names import CONFIG
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
 from fl_app.wiring import device, recipe
-
-CONFIG = "config.yaml"
 
 
 def config_of(folder: Path, changes: Sequence[str]) -> Config:
@@ -30,10 +29,12 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     """
     path = folder / CONFIG
     if not path.exists():
-        raise ConfigError([f"the folder must be the output folder of a run, got {folder}"])
+        raise ConfigError(
+            [f"the folder must be the output folder of a run, got {folder}; it must have {CONFIG}"]
+        )
     own.use(folder / own.PROJECT)
     tree = OmegaConf.load(path)
-    OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
+    OmegaConf.update(tree, "network.weights", None)  # the models of the run contain these weights
     for change in changes:
         key, given, value = change.partition("=")
         try:
@@ -58,7 +59,7 @@ class Scorer:
     @cached_property
     def learner(self) -> Learner:
         """The learner of the run, on a network with the weights of the first model."""
-        torch.set_num_threads(self.config.client.threads)  # as on the clients
+        torch.set_num_threads(self.config.client.threads)  # as a client of the run
         frozen = prepare(self.run.network(), self.config.pretrained)
         module = self.run.load(self.run.models[0], frozen)
         flat = FlatModule(module, device=device(self.config))

@@ -114,7 +114,7 @@ def test_without_the_package_or_the_network_the_remedy_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
     for load in (femnist, hub_table, hub_text):
-        with pytest.raises(DataError, match=r"install fl-app\[hub\]"):
+        with pytest.raises(DataError, match="install the extra hub of fl-app"):
             load()
 
     def fails(name: str, split: str) -> _Split:

@@ -1,5 +1,6 @@
 """docker-compose.yml says what deployment.py does: same commands, and every file is mounted."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,9 @@ def test_the_control_port_is_open_to_this_machine_only():
 
 
 def test_one_image_serves_all_and_has_the_tested_flower():
-    assert {service["image"] for service in SERVICES.values()} == {"fl-app:0.1.0"}
+    version = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
+    assert {service["image"] for service in SERVICES.values()} == {f"fl-app:{version}"}
+    assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == version
     dockerfile = (REPO / "Dockerfile").read_text()
     ignored = (REPO / ".dockerignore").read_text().splitlines()
     for name in ("pyproject.toml", "constraints.txt", "README.md", "fl_app", "conf"):

@@ -1,13 +1,16 @@
 """The page of settings: every key of every option is there, with its type and meaning."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
-from fl_app.config import CONF
+from fl_app.config import CONF, choices, compose
 from fl_app.schema import FIXED
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "docs_settings.py"
@@ -57,3 +60,35 @@ def test_an_option_shows_its_own_default_over_the_one_it_builds_on() -> None:
     table = docs.table(docs.option("strategy=communities_wnn"))
     assert "| `strategy.attribution` | `avg`, `1nn`, `wnn` | `wnn` |" in table
     assert "| `strategy.neighbours` |" in table
+
+
+def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
+    head, _, *lines = docs.graph_uses().splitlines()
+    assert head.split(" | ")[1:-1] == [
+        "`cfl`",
+        "`communities`",
+        "`dcfl`",
+        "`flic`",
+        "`hierarchical`",
+    ]
+    cells = {line.split(" | ")[0]: line for line in lines}
+    assert cells["| `graph.store`"].endswith(
+        "| not `sketch` | not `sketch` | yes | yes | not `sketch` |"
+    )
+    assert cells["| `graph.resolution`"].endswith("| no | yes | no | yes | no | yes |")
+
+
+def test_the_settings_in_the_readme_have_the_defaults_and_options_of_conf() -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text()
+    rows = re.findall(r"^\| (`.+?) \| (.+) \| (.+?) \|$", text.partition("## Settings")[2], re.M)
+    tree = compose(["privacy=local_dp"])
+    given = yaml.safe_load((CONF / "config.yaml").read_text())["defaults"]
+    chosen = {k: v for each in given if isinstance(each, dict) for k, v in each.items()}
+    for named, meaning, shown in rows:
+        names = re.findall(r"`([\w.]+)`", named)
+        whole = [names[0].partition(".")[0] + n if n.startswith(".") else n for n in names]
+        for name, default in zip(whole, shown.replace("`", "").split(", "), strict=False):
+            assert default == str(chosen.get(name, OmegaConf.select(tree, name))), name
+        if names[0] in ("data", "population", "engine"):
+            assert set(re.findall(r"`(\w+)`", meaning)) == set(choices(names[0]))
+    assert len(rows) > 10

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import main
+from fl_app.use.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use.md").read_text()
 BLOCKS = re.findall(r"```(python|bash)[^\n]*\n(.*?)```", PAGE, re.DOTALL)
@@ -51,4 +52,4 @@ def test_the_page_runs_from_top_to_bottom(
 
 
 def test_every_command_on_a_run_is_on_the_page() -> None:
-    assert all(f"fl-app {command} " in PAGE for command in main.USES)
+    assert all(f"fl-app {command} " in PAGE for command in COMMANDS)

@@ -1,7 +1,7 @@
-"""The `fl-app` door for tests: processes forked from one that has imported it, and nothing else.
+"""Runs `fl-app` for tests in processes that are forked from one that has imported it.
 
-A start takes five seconds of imports, which a test of what a run does need not pay again. The
-processes are a user's in all else: arguments, folder, streams, exit status and signals.
+The imports take five seconds, which most tests of a run need not repeat. In all other respects the
+processes are like those of a user: arguments, folder, streams, exit status and signals.
 """
 
 import atexit
@@ -18,7 +18,7 @@ SCRIPT = "--script"
 
 
 class Opened:
-    """A process behind the door; its streams are files."""
+    """A process that was started; its streams are files."""
 
     def __init__(self, arguments: list[str], cwd: Path) -> None:
         self._streams = TemporaryDirectory(prefix="fl-app-door-")
@@ -27,7 +27,7 @@ class Opened:
         self.pid = _ask(order)
 
     def wait(self) -> subprocess.CompletedProcess[str]:
-        """Return the exit status and what the process wrote, once it is over."""
+        """Wait for the end; return the exit status and the output."""
         folder = Path(self._streams.name)
         code = _ask({"wait": self.pid})
         said = [(folder / name).read_text() for name in ("stdout", "stderr")]
@@ -78,7 +78,7 @@ def _serve() -> None:
 
 
 def _become(order: dict[str, str]) -> None:
-    """Be `fl-app` from here on, in a process that was just forked."""
+    """Turn a process that was just forked into `fl-app`."""
     os.chdir(order["cwd"])
     flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -89,7 +89,7 @@ def _become(order: dict[str, str]) -> None:
 
 
 class Forked(BaseException):
-    """Takes a forked process out of the loop that serves."""
+    """Ends the serving loop in a forked process."""
 
     def __init__(self, arguments: str) -> None:
         super().__init__()

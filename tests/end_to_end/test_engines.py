@@ -12,6 +12,7 @@ import pytest
 
 from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
+from fl_app.types import ENGINES
 
 TOLERANCE = 1e-5
 SHORT = ["rounds=3", "strategy.cluster_round=2", "records.evaluate_every=3"]
@@ -45,7 +46,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         (top / name).write_text(text)
     found = {}
-    for engine in ("inprocess", "simulation", "deployment"):
+    for engine in ENGINES:
         folder = top / engine
         command = [sys.executable, "-P", "-m", "fl_app.main", "experiment=federation_demo"]
         command += ["--config-dir", "conf", "network=own"]
@@ -56,7 +57,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+@pytest.mark.parametrize("engine", ENGINES[1:])
 def test_communities_and_models_equal_those_of_the_inprocess_engine(
     folders: dict[str, Path], engine: str
 ) -> None:
@@ -78,7 +79,7 @@ def test_communities_and_models_equal_those_of_the_inprocess_engine(
     assert largest <= TOLERANCE
 
 
-@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+@pytest.mark.parametrize("engine", ENGINES[1:])
 def test_every_round_samples_the_same_clients_and_nobody_fails(
     folders: dict[str, Path], engine: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
 
 def test_one_step_of_federated_kmeans_gives_the_same_centroids_on_all(tmp_path: Path) -> None:
     running = {}
-    for engine in ("inprocess", "simulation", "deployment"):  # side by side: they mostly wait
+    for engine in ENGINES:  # side by side: they mostly wait
         command = [sys.executable, "-m", "fl_app.main", "experiment=kmeans_demo", "rounds=1"]
         command += ["strategy.init=random", "strategy.learning_rate=1", f"engine={engine}"]
         command += ["records.figures=false", f"hydra.run.dir={tmp_path / engine}"]
@@ -114,7 +115,7 @@ def test_one_step_of_federated_kmeans_gives_the_same_centroids_on_all(tmp_path: 
         assert process.wait() == 0, (tmp_path / f"{engine}.txt").read_text()
     found = {engine: read_models(tmp_path / engine)[0]["centroids"] for engine in running}
     assert np.isfinite(found["inprocess"]).all()
-    for engine in ("simulation", "deployment"):
+    for engine in ENGINES[1:]:
         np.testing.assert_allclose(found[engine], found["inprocess"], rtol=0, atol=1e-6)
 
 

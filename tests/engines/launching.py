@@ -1,4 +1,4 @@
-"""Launchers of a warm process that runs Python programs in the place of Flower's command."""
+"""Launchers of a warm process that runs Python programs instead of Flower's command."""
 
 import subprocess
 import time
@@ -27,7 +27,7 @@ def stand_in(warm: WarmClients) -> list[str]:
 
 
 def install(warm: WarmClients, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write the launcher, with a shell script that tells its arguments as Flower's own command."""
+    """Write the launcher; Flower's own command is a shell script that prints its arguments."""
     own = warm.folder / "own"
     own.write_text('#!/bin/sh\necho own "$@"\n')
     own.chmod(0o700)

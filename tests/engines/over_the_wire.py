@@ -1,4 +1,4 @@
-"""The two runs of lockstep.py, the lies sent by a ClientApp through grid and messenger."""
+"""The two runs of lockstep.py, with lies that a ClientApp sends through grid and messenger."""
 
 import sys
 from collections.abc import Callable
@@ -27,10 +27,10 @@ from fl_app.strategies.roster import Roster
 
 
 class PosingMessage(Message):
-    """A reply that raises whatever it is asked."""
+    """A reply that raises at every access."""
 
     def __init__(self) -> None:
-        """Be no message at all."""
+        """Leave all fields of a message out."""
 
     def has_error(self) -> bool:
         """Raise."""
@@ -51,11 +51,11 @@ FAILURES: dict[str, Callable[[], Any]] = {
     "no message": lambda: 3,
     "a message that raises": PosingMessage,
 }
-"""What a client app does that is no reply at all: it fails, and is named as failed."""
+"""What a client app can do instead of a reply; the client is then recorded as failed."""
 
 
 class OverTheWire(Lockstep):
-    """As Lockstep, but the replies travel as messages; nodes first say who they are."""
+    """As Lockstep, but replies are sent as messages, and nodes first introduce themselves."""
 
     def __init__(self, build: Build, draw: Random) -> None:
         super().__init__(build, draw)
@@ -68,7 +68,7 @@ class OverTheWire(Lockstep):
             self.known.register(GridClientProxy(node, self.grid, self.grid.run))
 
     def introduce(self) -> None:
-        """Let all nodes say who they are; those that lie must stay outside and be named."""
+        """Let all nodes introduce themselves; liars must be rejected and recorded."""
         valid = set()
         for client in range(CLIENTS):
             said = {"client_id": client, "group": client % 3, "samples": 10 + client}
@@ -111,7 +111,7 @@ class OverTheWire(Lockstep):
         return fits and reply.status.code is Code.OK
 
     def _answer(self, message: Message, context: Context) -> Any:
-        """Be the client app: send what was laid down for this question."""
+        """Act as the client app: send the reply that was prepared for this question."""
         node, community = message.metadata.dst_node_id, None
         if "evaluateins.config" in message.content:
             community = message.content["evaluateins.config"]["community"]
@@ -119,7 +119,7 @@ class OverTheWire(Lockstep):
         return Message(told, reply_to=message) if isinstance(told, RecordDict) else told()
 
     def _said(self, proxy: ClientProxy, reply: Any, lie: Callable[[Random, Any], Any]) -> Said:
-        """Lay down what a client sends, and return what Flower makes of it."""
+        """Prepare what a client sends, and return what Flower makes of it."""
         key = int(proxy.cid), reply.metrics.get("community")
         honest = _content(reply)
         if self.known.client_id(proxy) not in LIARS:
@@ -159,7 +159,7 @@ class OverTheWire(Lockstep):
         self.lied.aggregate_evaluate(server_round, results, [*failures])
 
     def _judge(self, failures: list[ClientFailure]) -> None:
-        """Hold that who fails, other than by a malformed reply, is named as such."""
+        """Check that a client that fails, not by a malformed reply, is recorded as failed."""
         others = set()
         for failure in failures:
             if not isinstance(failure, RejectedReply):

@@ -180,7 +180,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path):
         WarmClients(tmp_path).command, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "must be closed to others" in done.stderr
+    assert "must be accessible only to its owner" in done.stderr
 
 
 LIBRARIES = """

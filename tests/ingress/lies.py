@@ -1,7 +1,7 @@
-"""A grammar of lies: whatever a reply can hold, drawn from a `random.Random`.
+"""A grammar of lies: everything that a reply can contain, drawn from a `random.Random`.
 
 Each function takes an honest reply and returns the kind of the lie and the reply that tells it.
-A lie may be a valid reply by chance; what is valid, tests/ingress/rules.py says.
+A lie may be a valid reply by chance: see tests/ingress/rules.py.
 """
 
 from random import Random
@@ -67,7 +67,7 @@ FIT_FIELDS = ("loss", "choice", "train_s", "fitting", "report.norm", "report.los
 
 
 def _reports(draw: Random, honest: dict[str, object]) -> tuple[str, object]:
-    """Exchange a vector that is told beside the model, if there is one, for nearly the same."""
+    """Replace a vector of the reports, if there is one, by a similar one."""
     vectors = [name for name, told in honest.items() if type(told) is bytes]
     if not vectors:
         return _metrics(draw, honest, FIT_FIELDS)
@@ -160,5 +160,5 @@ def lie_of_record(draw: Random, honest: RecordDict) -> tuple[str, RecordDict]:
 
 
 def lie_of_properties(draw: Random, honest: dict[str, object]) -> tuple[str, object]:
-    """Return properties that no honest node says of itself."""
+    """Return properties that no honest node sends."""
     return _metrics(draw, honest, ("client_id", "group", "samples", "malicious"))

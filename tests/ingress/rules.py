@@ -1,4 +1,4 @@
-"""The rules of ingress/ written a second time, slow and plain: what is valid, and what is not."""
+"""A second, slow and plain implementation of the rules of ingress/."""
 
 import io
 import math
@@ -16,7 +16,7 @@ LARGEST = 1e30
 
 
 def answered(read: Callable[..., Any], *arguments: Any) -> tuple[Any, str]:
-    """Return what `read` trusts, or None and the words of the rejection: short, on one line."""
+    """Return what `read` accepts, or None and the reason of the rejection on one short line."""
     try:
         return trusted(read, *arguments), ""
     except RejectionError as error:
@@ -59,7 +59,7 @@ def is_model(data: object, size: int) -> bool:
 
 
 Asked = Mapping[str, tuple[int | None, float, float]]
-"""What a client is asked to tell: the length, None for a number, and the range."""
+"""The requested reports: the length, None for a number, and the range."""
 
 
 def is_vector(data: object, length: int, low: float, high: float) -> bool:
@@ -72,7 +72,7 @@ def is_vector(data: object, length: int, low: float, high: float) -> bool:
 
 
 def tells(metrics: Mapping[str, Any], asked: Asked) -> bool:
-    """Whether a reply tells what was asked for, and nothing else."""
+    """Whether a reply has the requested reports and no others."""
     told = {name for name in metrics if str(name).startswith("report.")}
     return told == {f"report.{name}" for name in asked} and all(
         real(metrics[f"report.{name}"], low, high)
@@ -132,7 +132,7 @@ def is_score(reply: object, metrics_of_task: Sequence[str] = ()) -> bool:
 
 
 def is_table(reply: EvaluateRes, *, rows: int, samples: int) -> bool:
-    """Whether a score has a table (rows, c) of as many points as it says, or no points."""
+    """Whether a score has a table (rows, c) that counts its points, or no points."""
 
     def rule() -> bool:
         points, packed = reply.num_examples, reply.metrics.get("table")
@@ -152,7 +152,7 @@ def is_table(reply: EvaluateRes, *, rows: int, samples: int) -> bool:
 
 
 def is_introduction(properties: object, *, clients: int, expected: int | None) -> bool:
-    """Whether a node of a federation of so many clients may say this of itself."""
+    """Whether an introduction is valid in a federation of so many clients."""
 
     def rule() -> bool:
         assert isinstance(properties, Mapping)

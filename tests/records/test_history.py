@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.records.history import FIELDS, FILE, History, read_rounds
+from fl_app.records.history import FIELDS, History, read_rounds
+from fl_app.records.names import ROUNDS
 
 
 def record(round: int, **changed: Any) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def refuse(word: str) -> None:
 
 def test_each_round_is_on_disk_when_append_returns(tmp_path: Path) -> None:
     history = History(tmp_path)
-    assert (tmp_path / FILE).read_text() == ""
+    assert (tmp_path / ROUNDS).read_text() == ""
     for round in (1, 2):
         history.append(record(round, phase="federated"))
         assert read_rounds(tmp_path) == history.rounds
@@ -48,7 +49,7 @@ def test_what_is_not_a_number_becomes_null(tmp_path: Path) -> None:
     history = History(tmp_path)
     values = {"a": float("nan"), "b": np.float32("inf"), "c": np.array([1.0, -np.inf])}
     history.append(record(1, train_loss=float("nan"), time=values))
-    kept = json.loads((tmp_path / FILE).read_text(), parse_constant=refuse)
+    kept = json.loads((tmp_path / ROUNDS).read_text(), parse_constant=refuse)
     assert kept["train_loss"] is None
     assert kept["time"] == {"a": None, "b": None, "c": [1.0, None]}
 
@@ -87,13 +88,13 @@ def test_a_bad_record_changes_nothing(
 
 def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     History(tmp_path).append(record(1))
-    with (tmp_path / FILE).open("a") as file:
+    with (tmp_path / ROUNDS).open("a") as file:
         file.write('{"round": 2, "pha')
     assert read_rounds(tmp_path) == [record(1)]
 
 
 @pytest.mark.parametrize("line", ["{nothing}", "[1]"])
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / FILE).write_text(f"{json.dumps(record(1))}\n{line}\n")
+    (tmp_path / ROUNDS).write_text(f"{json.dumps(record(1))}\n{line}\n")
     with pytest.raises(ValueError, match="line 2 of"):
         read_rounds(tmp_path)

@@ -77,7 +77,8 @@ def record(number: int) -> dict[str, Any]:
 def folder(tmp_path: Path) -> Path:
     """Return a run of five clients: 1 changes its community, 4 is removed, 3 leaves."""
     History(tmp_path, [record(number) for number in range(1, 5)])
-    config = {"seed": 3, "rounds": 4, "strategy": {"_target_": "fl_app.strategies.cfl.Cfl"}}
+    config = {"seed": 3, "rounds": 4, "strategy": {"_target_": "fl_app.strategies.cfl.Cfl"},
+              "graph": {"benign": "largest"}}  # fmt: skip
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(["strategy=cfl", "data.root=a b"]))
     for number, value in ((1, 1.0), (2, 1.0), (4, 1.5)):

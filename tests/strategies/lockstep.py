@@ -1,6 +1,6 @@
-"""Two runs side by side: one gets lies, the other never sees what the rules reject.
+"""Two runs side by side: one gets lies, the other does not get what the rules reject.
 
-Both must be in the same state after every round, to the bit, and the first must name every liar.
+After every round both must have exactly the same state, and the first must record every liar.
 """
 
 import json
@@ -42,7 +42,7 @@ Asked = list[tuple[ClientProxy, Any]]
 
 @dataclass
 class Tally:
-    """Replies by kind of lie: how many were told, and how many were valid all the same."""
+    """Replies by kind of lie: the number of all, and of those that were valid."""
 
     told: Counter[tuple[str, str]] = field(default_factory=Counter)
     valid: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Lockstep:
         self.still = draw.random() < 0.1  # the honest have come to their end
 
     def round(self, server_round: int) -> None:
-        """Play one round; raises AssertionError where a lie changed anything or is not named."""
+        """Play one round; raises AssertionError if a lie has an effect or is not recorded."""
         named = self._fit(server_round)
         assert set(self.lied.rejections.by_client) == named, (self.lied.rejections.by_client, named)
         named |= self._evaluate(server_round)
@@ -153,7 +153,7 @@ class Lockstep:
     def _said(
         self, proxy: ClientProxy, reply: Any, lie: Callable[[Random, Any], tuple[str, Any]]
     ) -> Said:
-        """Return what arrives for one question: what its client says, and who else speaks."""
+        """Return the replies to one question: that of its client, and those of others."""
         draw = self.draw
         if self.known.client_id(proxy) not in LIARS:
             return [(HONEST, (proxy, reply))]
@@ -172,7 +172,7 @@ class Lockstep:
     def _sorted_out(
         self, said: Said, valid: Callable[[ClientProxy, Any], bool]
     ) -> tuple[list[Reply], set[int | str]]:
-        """Return the valid replies, the first to each question alone, and who is to be named."""
+        """Return the valid replies, only the first to each question, and the clients to record."""
         kept: list[Reply] = []
         named: set[int | str] = set()
         answered = set()
@@ -222,7 +222,7 @@ class Lockstep:
         return [kept[place] for place in rules.too_long(models, starts, multiple=MULTIPLE)]
 
     def _agreeing(self, kept: Sequence[Reply]) -> tuple[list[Reply], set[int | str]]:
-        """Leave out tables with another number of classes than the honest have."""
+        """Remove tables with another number of classes than those of the honest clients."""
         odd = [
             (proxy, reply)
             for proxy, reply in kept
@@ -250,7 +250,7 @@ def usable(strategy: CommunityStrategy, reply: FitRes) -> bool:
 
 
 def state(strategy: CommunityStrategy, server_round: int) -> tuple[Any, ...]:
-    """Return all that a strategy has learnt, so that two of them can be compared."""
+    """Return the whole state of a strategy, so that two strategies can be compared."""
     arrays, values = save(strategy.state)
     outcome = strategy.outcome(server_round)
     return (

@@ -20,7 +20,7 @@ COUNTS = Report(length="classes", low=0, high=1e9)
 
 
 class Asking(FedAvg):
-    """FedAvg that asks for the losses and counts of the classes, and keeps what it gets."""
+    """FedAvg that asks for the losses and counts of the classes, and stores them."""
 
     asks = {"class_losses": LOSSES, "class_counts": COUNTS}  # noqa: RUF012
     received: ClassVar[list[Replies]] = []
@@ -35,13 +35,13 @@ class Asking(FedAvg):
 
 
 class AskingForMore(FedAvg):
-    """Asks for what SGD does not tell."""
+    """Asks for a report that SGD cannot send."""
 
     asks = {"histogram": Report(length=4, low=0, high=1)}  # noqa: RUF012
 
 
 class AskingLate(FedAvg):
-    """Says in its constructor what it asks for."""
+    """Sets its reports in the constructor."""
 
     def __init__(self, *given: object, participation: float, weighting: str) -> None:
         super().__init__(*given, participation=participation, weighting=weighting)
@@ -55,7 +55,7 @@ class AskingForOne(Asking):
 
 
 class Lying(SgdLearner):
-    """Tells something else than it is asked for, in three ways, to the first three who train."""
+    """Sends wrong reports of three kinds for the first three clients that train."""
 
     trained = count()
 

@@ -84,5 +84,5 @@ def test_a_wrong_format_and_a_missing_package_are_told(
     with pytest.raises(ConfigError, match="invalid choice: 'keras'"):
         command([str(digits_run), "--format", "keras", "--to", str(tmp_path)])
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(ValueError, match=r"install fl-app\[onnx\]"):
+    with pytest.raises(ValueError, match="install the extra onnx of fl-app"):
         command([str(digits_run), "--format", "onnx", "--to", str(tmp_path)])

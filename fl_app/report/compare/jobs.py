@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from fl_app.records.history import FILE, read_rounds
+from fl_app.records.history import read_rounds
+from fl_app.records.names import OVERRIDES, ROUNDS
 from fl_app.records.summary import read_summary
 from fl_app.report.compare.measures import measured
 from fl_app.report.run import series
@@ -48,7 +49,7 @@ def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
     They are sorted by path, numbers by value. If several runs have the same settings and seed,
     the last one is used.
     """
-    paths = {path.parent for folder in folders for path in folder.rglob(FILE)}
+    paths = {path.parent for folder in folders for path in folder.rglob(ROUNDS)}
     jobs: dict[tuple[tuple[tuple[str, str], ...], str], Job] = {}
     others = []
     for folder in sorted(paths, key=_numbered):
@@ -67,7 +68,7 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
     rounds = read_rounds(folder)
-    file = folder / "overrides.yaml"  # missing if the run was started by `flwr run`
+    file = folder / OVERRIDES
     given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
     parts = [str(each).partition("=") for each in given]
     overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}

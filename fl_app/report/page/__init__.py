@@ -1,5 +1,5 @@
 """One self-contained page per run, made only from its folder: outcome, figures, template."""
 
-from fl_app.report.page.write import FILE, write_page
+from fl_app.report.page.write import write_page
 
-__all__ = ["FILE", "write_page"]
+__all__ = ["write_page"]

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fl_app.records.history import EVALUATION
 from fl_app.report.page.look import REMOVED, colour
 from fl_app.report.page.outcome import Outcome
 
 MOST_RANGES = 12
-EVALUATION = "evaluation: "
-"""Prefix of the reason if the rejected reply was an evaluation."""
 
 
 def name_of(rank: int | None) -> str:

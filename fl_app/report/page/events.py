@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from fl_app.records.history import SPLITS
 from fl_app.report.page.clients import ranges
 from fl_app.report.page.look import INK, MUTED, Trace
 from fl_app.report.run import Record
@@ -18,7 +19,6 @@ SIGNS = {
     "dominant": "star",
     "skipped": "circle-x-open",
 }
-LINES = ("clustered", "removed")
 MOST_LINES = 12
 LONGEST = 160
 
@@ -68,7 +68,7 @@ def _text(event: Record) -> str:
 def lines(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a vertical line over the whole figure at each of the first MOST_LINES splits."""
     rounds = [
-        int(r["round"]) for r in records if any(event["kind"] in LINES for event in r["events"])
+        int(r["round"]) for r in records if any(event["kind"] in SPLITS for event in r["events"])
     ]
     return [
         {

@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from fl_app.own import OPTIONS, PROJECT
+from fl_app.records.history import SPLITS
+from fl_app.records.names import OVERRIDES
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
 from fl_app.report.run import Run, memberships, planted_count, read_run
 
-OVERRIDES = "overrides.yaml"
-SPLITS = ("clustered", "removed")
 FULL_SCALE = 200
 """Up to this number, each client is drawn alone; above, several are drawn as one."""
 

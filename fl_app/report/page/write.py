@@ -12,15 +12,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
+from fl_app.records.names import REPORT
 from fl_app.records.plain import dumps
+from fl_app.report.network import NEIGHBOURS
 from fl_app.report.page import answers, curves, gains, seconds
 from fl_app.report.page.clients import client_table, community_rows
 from fl_app.report.page.flow import alluvial
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import DARK
-from fl_app.report.page.outcome import Outcome, read_outcome
+from fl_app.report.page.outcome import FULL_SCALE, Outcome, read_outcome
 
-FILE = "report.html"
 TEMPLATE = "report.html"
 FIGURES = {
     "accuracy": curves.accuracy,
@@ -41,9 +42,9 @@ def write_page(folder: Path) -> Path:
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
     text = render(read_outcome(folder))
-    with replacing(folder / FILE) as temporary:
+    with replacing(folder / REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    return folder / FILE
+    return folder / REPORT
 
 
 def render(outcome: Outcome) -> str:
@@ -65,6 +66,8 @@ def render(outcome: Outcome) -> str:
         communities=community_rows(outcome),
         figures=figures,
         configuration=_yaml(outcome.run.config),
+        full_scale=FULL_SCALE,
+        neighbours=NEIGHBOURS,
         **_made_with(outcome),
         data=_script({"figures": figures, "frames": frames(outcome), "dark": DARK,
                       "clients": client_table(outcome)}),

@@ -1,4 +1,4 @@
-"""The data: noisy stripes at four angles. Replace it by yours."""
+"""The data: noisy stripes at four angles. Replace them by your own data."""
 
 import numpy as np
 from pydantic import PositiveInt

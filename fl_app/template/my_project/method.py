@@ -20,7 +20,7 @@ from fl_app.types import Labels, Matrix, Participation
 
 @dataclass(frozen=True)
 class KMeansDirections:
-    """K-means on the vectors of a graph, made as long as one another."""
+    """K-means on the vectors of a graph, scaled to equal length."""
 
     count: int
     seed: int
@@ -38,7 +38,7 @@ class KMeansDirections:
 
 @dataclass(kw_only=True)
 class KMeansOfUpdatesState(TwoPhaseState):
-    """What the method must keep over a crash."""
+    """The state of the method in a checkpoint."""
 
     graph: ClientGraph
     """The latest update of each client, and the similarity among them."""

@@ -14,6 +14,7 @@ from fl_app.testing import (
     NetworkContract,
     PopulationContract,
 )
+from fl_app.types import ENGINES
 
 PROJECT = Path(__file__).resolve().parent.parent
 WHOLE = ("experiment=my_project",)
@@ -42,8 +43,8 @@ class TestPopulation(PopulationContract):
 @pytest.fixture(scope="module")
 def accuracies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """The accuracy of the experiment on every engine."""
-    found = {}
-    for engine in ("inprocess", "simulation", "deployment"):
+    found: dict[str, float] = {}
+    for engine in ENGINES:
         folder = tmp_path_factory.mktemp(engine)
         command = [sys.executable, "-m", "fl_app", "--config-dir", "conf", "experiment=my_project"]
         command += [f"engine={engine}", f"hydra.run.dir={folder}"]
@@ -55,6 +56,6 @@ def accuracies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("engine", ["simulation", "deployment"])
+@pytest.mark.parametrize("engine", ENGINES[1:])
 def test_every_engine_gives_the_same_result(accuracies: dict[str, float], engine: str) -> None:
     np.testing.assert_allclose(accuracies[engine], accuracies["inprocess"], atol=1e-6)

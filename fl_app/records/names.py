@@ -1,0 +1,12 @@
+"""Names of files in the output folder of a run that modules of several packages use."""
+
+CONFIG = "config.yaml"
+"""The resolved configuration."""
+OVERRIDES = "overrides.yaml"
+"""The overrides that the user gave; missing if Flower's own command started the run."""
+ROUNDS = "rounds.jsonl"
+"""The records of the rounds."""
+SUMMARY = "summary.json"
+"""The results of the run."""
+REPORT = "report.html"
+"""The page of the run."""
