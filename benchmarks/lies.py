@@ -95,7 +95,6 @@ def overrides(method: str) -> list[str]:
     target = option(f"strategy={method}")
     words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
     words += ["network=centroids"] if target.resolve().clusters_points else NETWORK
-    words += [f"rounds={LONGER}"] if method in CHANCY else []
     given = {name: value for name, value in GIVEN.items() if name in target.options}
     return words + [f"strategy.{name}={value}" for name, value in given.items()]
 
@@ -110,13 +109,14 @@ def measure(method: str, lie: str, out: Path, seed: int = 0) -> dict[str, Any]:
     folder = out / "runs" / f"{method.replace(' ', '-')}-{list(CASES).index(lie)}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     liars = () if lie == CLEAN else LIARS
+    length = [f"rounds={LONGER}"] if method in CHANCY else []
     lying = LyingApp(app, liars, CASES[lie], _trainable(method))
     found: dict[str, Any] = {"method": method, "lie": lie, "error": None}
     found |= {"rounds": 0, "named": [], "accuracy": 0.0, "midway": 0.0, "finite": False}
     with warnings.catch_warnings(), answers_twice(LIARS) if lie == TWICE else nullcontext():
         warnings.simplefilter("ignore")
         try:
-            records = run([*overrides(method), f"seed={seed}"], folder, lying)
+            records = run([*overrides(method), *length, f"seed={seed}"], folder, lying)
         except Exception as error:
             return found | {"error": f"{type(error).__name__}: {error}"}
     named = {int(who) for r in records for key in ("rejected", "failed") for who in r[key]}

@@ -1,0 +1,117 @@
+"""FLIC's graph with and without contrast; writes docs/results/contrast.md.
+
+    .venv/bin/python benchmarks/contrast.py --data <folder with FashionMNIST>
+
+Federations with and without planted groups, some participation, no privacy. The output folder has
+one line per result; existing results are not measured again.
+"""
+
+import argparse
+import json
+import shutil
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from runs import run
+from table import REPO, header, row
+
+from fl_app.client_app import app
+
+PAGE = REPO / "docs" / "results" / "contrast.md"
+CLIENTS, ROUNDS, AFTER, SEEDS = 24, 24, 16, 2
+SETTINGS = (
+    "data=fashion_mnist", f"population.clients={CLIENTS}", "population.train_samples=150",
+    "population.test_samples=50", "network=small_cnn", "network.width=0.5", "client.epochs=1",
+    "client.batch_size=20", "client.learning_rate=0.05", "strategy=flic", f"rounds={ROUNDS}",
+    f"strategy.cluster_round={AFTER}", f"records.evaluate_every={ROUNDS}",
+    "records.checkpoint_every=1000", "graph.look_ahead_every=0",
+)  # fmt: skip
+POPULATIONS = {
+    "four label swaps": ("label_swap", "groups=4"),
+    "two label swaps": ("label_swap", "groups=2"),
+    "four rotations": ("rotation", "groups=4"),
+    "no groups": ("iid",),
+    "no groups, labels of Dirichlet 0.5": ("dirichlet", "alpha=0.5"),
+}
+PARTICIPATION = (1.0, 0.3)
+CONTRAST = (False, True)
+HEAD = f"""# FLIC's graph with and without contrast
+
+Written by `benchmarks/contrast.py --data <data>`: Fashion-MNIST, {CLIENTS} clients of 150 samples,
+{ROUNDS} rounds, clustered after round {AFTER}. `graph.contrast=false` is the paper's graph: the
+latest updates and `1 + cos`. `true` sums the updates over the rounds and keeps only significant
+splits: see [FLIC](../methods/flic.md). Each cell has a value for each of {SEEDS} seeds: communities, adjusted
+Rand index against the planted groups (none without groups), and mean accuracy of the clients at the
+end. Without groups the right answer is one community.
+"""
+
+
+Found = dict[str, Any]
+
+
+def measure(
+    population: str, share: float, contrast: bool, seed: int, *, data: Path, out: Path
+) -> Found:
+    """Run one federation and return its communities and accuracy."""
+    name, *given = POPULATIONS[population]
+    words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
+    words += [f"strategy.participation={share}", f"graph.contrast={contrast}".lower()]
+    folder = out / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        records = run([*words, f"data.root={data}", f"seed={seed}"], folder, app)
+    last = records[-1]
+    return {
+        "case": [population, share, contrast, seed], "count": last["communities"]["count"],
+        "ari": last["communities"]["ari"], "accuracy": last["accuracy"]["mean"],
+    }  # fmt: skip
+
+
+def measure_all(data: Path, out: Path) -> list[Found]:
+    """Return all results; those in the output folder are taken."""
+    log = out / "results.jsonl"
+    out.mkdir(parents=True, exist_ok=True)
+    found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    done = [each["case"] for each in found]
+    for case in product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)):
+        if list(case) not in done:
+            found.append(measure(*case, data=data, out=out))
+            with log.open("a") as file:
+                file.write(json.dumps(found[-1]) + "\n")
+            print(json.dumps(found[-1]), flush=True)
+    return found
+
+
+def page(found: list[Found]) -> list[str]:
+    """Return the table: a row for every population and participation."""
+    names = ("communities", "ARI", "accuracy")
+    columns = [f"{name}, {how}" for how in ("paper", "contrast") for name in names]
+    lines = [HEAD, *header("population", "participation", *columns)]
+    for population, share in product(POPULATIONS, PARTICIPATION):
+        cells: list[str] = []
+        for contrast in CONTRAST:
+            some = [each for each in found if each["case"][:3] == [population, share, contrast]]
+            planted = all(each["ari"] is not None for each in some)
+            cells.append(", ".join(str(each["count"]) for each in some))
+            cells.append(", ".join(f"{each['ari']:.2f}" for each in some) if planted else "")
+            cells.append(", ".join(f"{each['accuracy']:.3f}" for each in some))
+        lines.append(row(population, share, *cells))
+    return lines
+
+
+def main() -> None:
+    """Run what is missing and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "contrast")
+    options = parser.parse_args()
+    lines = page(measure_all(options.data.resolve(), options.out))
+    PAGE.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
