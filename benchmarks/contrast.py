@@ -42,9 +42,9 @@ HEAD = f"""# FLIC's graph with and without contrast
 Written by `benchmarks/contrast.py --data <data>`: Fashion-MNIST, {CLIENTS} clients of 150 samples,
 {ROUNDS} rounds, clustered after round {AFTER}. `graph.contrast=false` is the paper's graph: the
 latest updates and `1 + cos`. `true` sums the updates over the rounds and keeps only significant
-splits: see [FLIC](../methods/flic.md). Each cell has a value for each of {SEEDS} seeds: communities, adjusted
-Rand index against the planted groups (none without groups), and mean accuracy of the clients at the
-end. Without groups the right answer is one community.
+splits: see [FLIC](../methods/flic.md). Each cell has a value for each of {SEEDS} seeds:
+communities, adjusted Rand index against the planted groups (none without groups), and mean accuracy
+of the clients at the end. Without groups the right answer is one community.
 """
 
 
