@@ -4,12 +4,16 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.config import ConfigError
+
+if TYPE_CHECKING:
+    from fl_app.use.assign import Assignment
+    from fl_app.use.run import FinishedRun
 
 BATCH = 500
 """Samples that a model answers at once, unless told otherwise; it changes no answer."""
@@ -147,33 +151,47 @@ def _count(text: str) -> int:
 
 def assign(arguments: Sequence[str]) -> None:
     """Print the community of a client that was never part of the run."""
-    from fl_app.use.assign import by_loss, by_update
     from fl_app.use.run import load_run
-    from fl_app.use.samples import labelled, on_device
-    from fl_app.use.scorer import Scorer, config_of
-    from fl_app.wiring import device
 
     parser = _arguments("assign", description="Find the community of a new client.")
-    parser.add_argument("--data", type=Path, required=True, help="its labelled samples")
-    parser.add_argument("--by", choices=["loss", "update"], default="loss")
+    parser.add_argument("--data", type=Path, required=True, help="its samples")
+    parser.add_argument("--by", choices=["loss", "update"], help="how to use labels; loss if left")
+    parser.add_argument("--without-labels", action="store_true", help="use the inputs alone")
     parser.add_argument("--epochs", type=_count, default=1, help="with --by update")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(list(arguments))
-    run = load_run(given.folder)
-    config = config_of(run.folder, [])
-    samples = on_device(*labelled(run, given.data), device(config))
-    scorer = Scorer(run, config)
-    if given.by == "loss":
-        found = by_loss(scorer, *samples)
-    else:
-        found = by_update(scorer, *samples, epochs=given.epochs)
+    if given.without_labels and given.by is not None:
+        parser.error(f"--by {given.by} needs labels; leave it out with --without-labels")
+    found, unit = _assigned(load_run(given.folder), given)
     if given.json:
         print(json.dumps(found.content()))
         return
     margin = "the only one" if found.margin is None else f"margin to the second {found.margin:.1%}"
     print(f"{found.model}, {margin}")
     for name, value in sorted(found.values.items(), key=lambda each: each[1]):
-        print(f"  {name}: {given.by} {value:.4f}")
+        print(f"  {name}: {unit} {value:.4f}")
+    if given.without_labels:
+        print("without labels: communities that disagree only on labels cannot be told apart")
+
+
+def _assigned(run: "FinishedRun", given: argparse.Namespace) -> tuple["Assignment", str]:
+    """Return an assignment in the way that the arguments choose, and what its values are."""
+    from fl_app.data.clients import to_device
+    from fl_app.use.assign import by_certainty, by_loss, by_update
+    from fl_app.use.samples import labelled, on_device, unlabelled
+    from fl_app.use.scorer import Scorer, config_of
+    from fl_app.wiring import device
+
+    config = config_of(run.folder, [])
+    scorer = Scorer(run, config)
+    if given.without_labels:
+        inputs = to_device(unlabelled(run, given.data), device(config))
+        unit = "distance" if run.answers == "centroids" else "entropy"
+        return by_certainty(scorer, inputs), unit
+    samples = on_device(*labelled(run, given.data), device(config))
+    if given.by == "update":
+        return by_update(scorer, *samples, epochs=given.epochs), "update"
+    return by_loss(scorer, *samples), "loss"
 
 
 def fine_tune(arguments: Sequence[str]) -> None:

@@ -71,10 +71,13 @@ class Scorer:
     def vector(self, name: str) -> Vector:
         """Return a model by name as a vector (d,)."""
         if self._held is None or self._held[0] != name:
-            flat = self.learner.flat
-            self.run.load(name, flat.module)
-            self._held = name, flat.vector()
+            self.loaded(name)
+            self._held = name, self.learner.flat.vector()
         return self._held[1]
+
+    def loaded(self, name: str) -> torch.nn.Module:
+        """Return the network with a model by name, in evaluation mode, valid until the next."""
+        return self.run.load(name, self.learner.flat.module)
 
     def client(self, client_id: int) -> LocalClient:
         """Return a client of the run with its data, and the learner of this scorer."""
