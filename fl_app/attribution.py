@@ -1,8 +1,8 @@
-"""Attribution of community models to clients by distance."""
+"""Attribution of community models to clients by distance or loss."""
 
 import numpy as np
 
-from fl_app.types import Between, Labels
+from fl_app.types import Between, Labels, Vector
 
 
 def nearest_models(distance: Between) -> Labels:
@@ -33,6 +33,18 @@ def weighted_nearest(distance: Between, *, neighbours: int, beta: float) -> Betw
     weights: Between = np.zeros(distance.shape)
     np.put_along_axis(weights, chosen, parts / parts.sum(axis=1, keepdims=True), axis=1)
     return weights
+
+
+def margin(values: Vector) -> float | None:
+    """Return how far the second of some losses or distances (k,) is from the least.
+
+    The difference as a share of the second, 0 for a tie and 1 for certainty, and above 1 if the
+    least is negative; 0 if the second is not positive, None for a single value.
+    """
+    if len(values) < 2:
+        return None
+    first, second = np.partition(values, 1)[:2].tolist()
+    return (second - first) / second if second > 0 else 0.0
 
 
 def _check(distance: Between) -> None:

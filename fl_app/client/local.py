@@ -15,7 +15,7 @@ from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import Told
+from fl_app.learner_reports import LARGEST, Told
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -156,6 +156,13 @@ class LocalClient:
         scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
         losses = [score.loss for score in scores]
         return min(range(len(losses)), key=losses.__getitem__)
+
+    def losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
+        """Return the training loss (k,) of each model (d,), at most LARGEST also if not finite."""
+        scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
+        found = np.nan_to_num([each.loss for each in scores], nan=LARGEST, posinf=LARGEST)
+        losses: Vector = np.minimum(found, LARGEST).astype(np.float32)
+        return losses
 
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_app.attribution import margin
 from fl_app.client.learner import TrainingJob
 from fl_app.client.training import autocast, scores
 from fl_app.records.models import COMMUNITY
@@ -137,7 +138,4 @@ def _cosine(first: Vector, second: Vector) -> float:
 def _best(values: Mapping[str, float]) -> Assignment:
     """Return the first community with the lowest value."""
     order = sorted(values, key=lambda name: (np.nan_to_num(values[name], nan=np.inf), name))
-    if len(order) == 1:
-        return Assignment(order[0], values, None)
-    first, second = values[order[0]], values[order[1]]
-    return Assignment(order[0], values, (second - first) / second if second > 0 else 0.0)
+    return Assignment(order[0], values, margin(np.array([values[name] for name in order])))

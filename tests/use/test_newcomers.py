@@ -76,18 +76,6 @@ def test_images_in_folders_are_a_newcomer_too(
         assign([str(swapped_run), "--data", str(tmp_path / "images")])
 
 
-@pytest.fixture(scope="module")
-def rotated_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that has found two groups with images of their own."""
-    folder = tmp_path_factory.mktemp("rotated") / "run"
-    run(["population=rotation", "strategy=late", "strategy.cluster_round=2", "rounds=4",
-         "strategy.participation=1.0", "population.clients=4", "population.groups=2",
-         "population.train_samples=200", "client.batch_size=10", "client.learning_rate=0.1",
-         "network.width=0.5", *QUICK], folder)  # fmt: skip
-    assert json.loads((folder / "summary.json").read_text())["communities"]["ari"] == 1.0
-    return folder
-
-
 def test_inputs_alone_find_a_group_with_inputs_of_its_own(
     rotated_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
