@@ -167,6 +167,7 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     data = shared_population(config, data_root).dataset
     module = network(config, data)
     kind = learner_of(module, config.client.learner).model_kind
+    flat = flat_network(config, module)
     return {
         "seed": config.seed,
         "network": {"_target_": config.network.path, **config.network.options},
@@ -176,7 +177,8 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
         "classes": data.classes,
         "class_names": list(data.class_names),
         "preprocess": data.prepares.describe(),
-        "local": list(local_names(module, config.client.batch_norm)),
+        "local": sorted(flat.local),
+        "constants": [name for name, part in flat.sources().items() if part in flat.constants],
     }
 
 

@@ -83,7 +83,7 @@ def _write(run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path) -> N
     """Write a run of one model, without clients."""
     to.mkdir(parents=True, exist_ok=True)
     write_models(to, {PERSONAL: model}, flat.layout, StateForm.of(flat))
-    shown = ("version", "round", "models", "clients")
+    shown = ("version", "round", "models", "mixtures", "clients")
     rest = {key: value for key, value in run.serving.items() if key not in shown}
     write_serving(to, Served(), [PERSONAL], rest, run.round)
     _copy_project(run, to)

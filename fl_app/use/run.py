@@ -11,7 +11,7 @@ from torch import nn
 
 from fl_app import own
 from fl_app.data.preparation import Preparation, preparation
-from fl_app.records.models import COMMUNITY, read_model
+from fl_app.records.models import COMMUNITY, read_mixture, read_model
 from fl_app.records.serving import FILE, community_name, read_serving
 from fl_app.records.summary import read_summary
 from fl_app.rng import global_torch_seed, torch_seed
@@ -126,7 +126,11 @@ class FinishedRun:
                 f"{len(local) - 1} others have never left the clients; repeat the run with "
                 "client.batch_norm=average"
             )
-        state = read_model(self.folder, name)
+        mixture = self.serving["mixtures"].get(name)
+        if mixture is None:
+            state = read_model(self.folder, name)
+        else:
+            state = read_mixture(self.folder, mixture, self.serving["constants"])
         network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
         return network.eval()
 
