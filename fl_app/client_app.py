@@ -22,7 +22,8 @@ from flwr.common import (
 )
 
 from fl_app import client_wiring
-from fl_app.client.local import LocalClient
+from fl_app.client import local_state
+from fl_app.client.local import LocalClient, Memory
 from fl_app.config import Config, load_text_on_client
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
@@ -37,17 +38,17 @@ _LOCAL = "local tensors"
 
 
 class ContextMemory:
-    """Stores what stays with a client in Flower's state of its node, as every engine does."""
+    """Stores what stays with a client in Flower's state of its node, until the run ends."""
 
     def __init__(self, state: RecordDict) -> None:
         self.state = state
 
-    def read(self) -> dict[str, np.ndarray]:
+    def read(self, until: int) -> dict[str, np.ndarray]:
         """Return what was written last; empty for a client that has not trained."""
         stored = self.state.array_records.get(_LOCAL)
         return {} if stored is None else {name: each.numpy() for name, each in stored.items()}
 
-    def write(self, tensors: Mapping[str, np.ndarray]) -> None:
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
         """Replace what is stored."""
         self.state[_LOCAL] = ArrayRecord({name: Array(each) for name, each in tensors.items()})
 
@@ -130,9 +131,33 @@ def client_fn(context: Context) -> Client:
     root = context.node_config.get("data-root")
     client_id = int(context.node_config["partition-id"])
     data_root = None if root is None else str(root)
-    local = client_wiring.client(config, client_id, data_root, ContextMemory(context.state))
+    memory = _memory(config, client_id, context)
+    local = client_wiring.client(config, client_id, data_root, memory)
     folder = context.node_config.get("model-folder")
     return FederatedClient(local, None if folder is None else _holder(config, folder, data_root))
+
+
+def _memory(config: Config, client_id: int, context: Context) -> Memory:
+    """Return where that stays which never leaves the client.
+
+    Raises ValueError for a resumed run if the node has no place for it that survives a run.
+    """
+    run, every = config.records.folder, config.records.checkpoint_every
+    place = context.node_config.get("state-folder")
+    if config.client.batch_norm == "average" or run is None:
+        return ContextMemory(context.state)
+    if config.engine.name != "deployment":
+        return local_state.of_run(Path(run), client_id, every)
+    if place is not None:
+        found = local_state.of_node(Path(str(place)), run, client_id, every)
+        found.begin(context.run_id, resume=config.records.resume)
+        return found
+    if config.records.resume:
+        raise ValueError(
+            "the node config must have state-folder to resume a run with client.batch_norm=local, "
+            "got none, so the batch normalisation of this client is lost; start a new run"
+        )
+    return ContextMemory(context.state)
 
 
 def _holder(config: Config, folder: object, data_root: str | None) -> Hold:

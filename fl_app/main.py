@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fl_app import own
+from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
@@ -205,6 +207,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         _log_to(folder / "run.log")
         for file in ("summary.json", RESUMED):  # from before the resume
             (folder / file).unlink(missing_ok=True)
+        if not resume:
+            shutil.rmtree(folder / CLIENTS, ignore_errors=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))

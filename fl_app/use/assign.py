@@ -126,7 +126,15 @@ def trained(
 
 
 def communities(scorer: Scorer) -> list[str]:
-    """Return the names of the communities' models."""
+    """Return the names of the communities' models.
+
+    Raises ValueError if a part of each model stays with the clients, and a newcomer has none.
+    """
+    if scorer.run.serving["local"]:
+        raise ValueError(
+            "a newcomer needs whole models, got a run with client.batch_norm=local, where batch "
+            "normalisation is trained by each client; repeat the run with client.batch_norm=average"
+        )
     return [name for name in scorer.run.models if name.startswith(COMMUNITY)]
 
 

@@ -131,7 +131,7 @@ def export(arguments: Sequence[str]) -> None:
     one = {"client": given.client, "community": given.community, "name": given.model}
     named = any(value is not None for value in one.values())
     names = [run.name(**one)] if named else default_names(run)
-    for each in written(run, given.format, given.to, names):
+    for each in written(run, given.format, given.to, names, client=given.client):
         print(f"{each.file}: differs from PyTorch by at most {each.difference:.1e}")
     print(given.to / CARD)
 

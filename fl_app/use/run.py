@@ -5,11 +5,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.utils import get_object
 from torch import nn
 
 from fl_app import own
+from fl_app.client.local_state import CLIENTS, of_run
 from fl_app.data.preparation import Preparation, preparation
 from fl_app.records.models import COMMUNITY, read_mixture, read_model
 from fl_app.records.serving import FILE, community_name, read_serving
@@ -103,7 +105,7 @@ class FinishedRun:
         Raises ValueError for an unknown one, and for a client that chooses on its data.
         """
         given = self.name(client=client, community=community, name=name)
-        return self.load(given, self.network())
+        return self.load(given, self.network(), client=client)
 
     def network(self) -> nn.Module:
         """Return the network of the run with its first weights."""
@@ -115,24 +117,46 @@ class FinishedRun:
             built: nn.Module = build(self.input_shape, self.serving["classes"], **options)
         return built
 
-    def load(self, name: str, network: nn.Module) -> nn.Module:
+    def load(self, name: str, network: nn.Module, *, client: int | None = None) -> nn.Module:
         """Load a model by name into a network of the run, and return it in evaluation mode.
 
-        Raises ValueError if a part of it stays with the clients.
+        Raises ValueError if a part of it stays with the clients and that of `client` is unknown.
         """
-        if local := self.serving["local"]:
-            raise ValueError(
-                f"a model must be whole, got client.batch_norm=local: {local[0]} and "
-                f"{len(local) - 1} others have never left the clients; repeat the run with "
-                "client.batch_norm=average"
-            )
-        mixture = self.serving["mixtures"].get(name)
-        if mixture is None:
-            state = read_model(self.folder, name)
-        else:
-            state = read_mixture(self.folder, mixture, self.serving["constants"])
+        return self._load(self.shared(name) | self.own(client), network)
+
+    def load_shared(self, name: str, network: nn.Module) -> nn.Module:
+        """Load a model by name; what stays with each client is as the constructor made it."""
+        return self._load(self.shared(name), network)
+
+    def _load(self, state: Mapping[str, np.ndarray], network: nn.Module) -> nn.Module:
         network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
         return network.eval()
+
+    def shared(self, name: str) -> dict[str, np.ndarray]:
+        """Return the tensors of a model by name."""
+        mixture = self.serving["mixtures"].get(name)
+        if mixture is None:
+            return read_model(self.folder, name)
+        return read_mixture(self.folder, mixture, self.serving["constants"])
+
+    def own(self, client: int | None) -> dict[str, np.ndarray]:
+        """Return what stays with a client; empty if nothing does, or if it has never trained.
+
+        Raises ValueError if something does, for no client and for a client elsewhere.
+        """
+        if not (local := self.serving["local"]):
+            return {}
+        told = f"client.batch_norm=local: {local[0]} and {len(local) - 1} others stay with a client"
+        if client is None:
+            raise ValueError(
+                f"a model must be a client's, got none with {told}; give a client of the run"
+            )
+        if not (self.folder / CLIENTS).is_dir():
+            raise ValueError(
+                f"a client must have been simulated by this run, got client {client} with {told} "
+                "on its own machine; use its model there"
+            )
+        return of_run(self.folder, client, every=1).read(until=self.round)
 
     def name(
         self, *, client: int | None = None, community: int | None = None, name: str | None = None

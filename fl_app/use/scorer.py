@@ -13,6 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fl_app import client_wiring, own
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient
+from fl_app.client.local_state import of_run
+from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check
 from fl_app.params import FlatModule
@@ -60,8 +62,9 @@ class Scorer:
         """The learner of the run, on a network with the weights of the first model."""
         torch.set_num_threads(self.config.client.threads)  # as on the clients
         frozen = prepare(self.run.network(), self.config.pretrained)
-        module = self.run.load(self.run.models[0], frozen)
-        flat = FlatModule(module, device=device(self.config))
+        module = self.run.load_shared(self.run.models[0], frozen)
+        local = local_names(module, self.config.client.batch_norm)
+        flat = FlatModule(module, device=device(self.config), local=local)
         classes = int(self.run.serving["classes"])
         build = learner_of(module, self.config.client.learner)
         built = build(flat, self.config.client, classes=classes)
@@ -77,11 +80,20 @@ class Scorer:
 
     def loaded(self, name: str) -> torch.nn.Module:
         """Return the network with a model by name, in evaluation mode, valid until the next."""
-        return self.run.load(name, self.learner.flat.module)
+        return self.run.load_shared(name, self.learner.flat.module)
+
+    def become(self, client_id: int | None) -> None:
+        """Let the models have the parts that stay with a client, if there are any.
+
+        Raises ValueError as `FinishedRun.own`.
+        """
+        self.learner.flat.own = self.run.own(client_id)
 
     def client(self, client_id: int) -> LocalClient:
         """Return a client of the run with its data, and the learner of this scorer."""
-        local = client_wiring.client(self.config, client_id)
+        self.run.own(client_id)  # raises if it is elsewhere
+        memory = of_run(self.run.folder, client_id, self.config.records.checkpoint_every)
+        local = client_wiring.client(self.config, client_id, memory=memory)
         return replace(local, learner=self.learner)
 
     def used(self, local: LocalClient) -> str:

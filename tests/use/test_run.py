@@ -16,7 +16,6 @@ from fl_app.data.rows import frame_of
 from fl_app.main import run
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.serving import read_serving
-from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 from fl_app.wiring import dataset
 
@@ -191,13 +190,3 @@ def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
     (other,) = found["clients"].keys() - chosen.keys()
     with pytest.raises(ValueError, match="chooses on its data among community_0, community_1"):
         load_run(tmp_path).model(client=other)
-
-
-def test_batch_normalisation_that_stays_with_clients_is_missed(tmp_path: Path) -> None:
-    run(["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "rounds=1",
-         "population.clients=2", "population=iid", "population.train_samples=10",
-         "population.test_samples=5", "strategy=fedavg", *QUICK], tmp_path)  # fmt: skip
-    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
-        load_run(tmp_path).model(client=0)
-    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
-        evaluate(tmp_path, [])
