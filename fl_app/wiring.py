@@ -164,7 +164,8 @@ def _is_constant(scheduler: Target) -> bool:
 
 def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     """Return what is needed to use the models without the configuration and the data."""
-    data = shared_population(config, data_root).dataset
+    people = shared_population(config, data_root)
+    data = people.dataset
     module = network(config, data)
     kind = learner_of(module, config.client.learner).model_kind
     flat = flat_network(config, module)
@@ -176,6 +177,7 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
         "answers": data.target if kind == "network" else kind,
         "classes": data.classes,
         "class_names": list(data.class_names),
+        "client_names": list(people.names),
         "preprocess": data.prepares.describe(),
         "local": sorted(flat.local),
         "constants": [name for name, part in flat.sources().items() if part in flat.constants],

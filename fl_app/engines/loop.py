@@ -82,6 +82,7 @@ class RoundLoop(Server):
             benign=self.context.benign,
             schedule=self.schedule,
             central=central,
+            names=recorder.names,
         )
         self.budget = budget
         self.availability = Availability(self.roster, self.schedule, budget)

@@ -88,6 +88,11 @@ class Recorder:
         self.tracking.round(self.history.rounds[-1])
 
     @property
+    def names(self) -> Mapping[int, str]:
+        """The clients' own names by id, empty if the data have none."""
+        return dict(enumerate(self.use.get("client_names", ())))
+
+    @property
     def has_snapshots(self) -> bool:
         """Whether any snapshot exists."""
         return any((self.folder / SNAPSHOTS).glob("*"))
@@ -162,6 +167,7 @@ class Recorder:
             clients=clients,
             assignment=assignment,
             removed=removed,
+            names=self.names,
         )
         self.tracking.close(status)
 
@@ -194,6 +200,7 @@ def summarise(
     clients: int,
     assignment: Mapping[int, int],
     removed: Sequence[int] = (),
+    names: Mapping[int, str] | None = None,
 ) -> None:
     """Write summary.json from the records of the completed rounds."""
     summary = build_summary(
@@ -205,6 +212,7 @@ def summarise(
             "failed": sum(len(record["failed"]) for record in rounds),
             "rejected": sum(len(record["rejected"]) for record in rounds),
             "removed": list(removed),
+            "names": dict(names) if names else None,
         },
         accuracy=_accuracy(rounds),
         metrics=last_metrics(rounds),

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -43,25 +43,26 @@ def evaluate(arguments: Sequence[str]) -> None:
     parser = _arguments("evaluate", description="Compute the scores of a run again.")
     parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
     parser.add_argument("--data", type=Path, help="labelled samples, to score models on them")
-    parser.add_argument("--client", type=int, help="with --data: the client with the model")
+    parser.add_argument("--client", help="with --data: the client with the model, id or name")
     parser.add_argument("--json", action="store_true", help="print JSON with all clients")
     given = parser.parse_args(list(arguments))
     if given.data is None and given.client is not None:
         parser.error("--client needs --data, since every client is scored on its own data")
+    run = load_run(given.folder)
     if given.data is None:
         found = computed(given.folder, given.changes)
     else:
-        run = load_run(given.folder)
-        clients = sorted(run.clients) if given.client is None else [given.client]
+        clients = sorted(run.clients) if given.client is None else [run.client_id(given.client)]
         found = evaluate_samples(run, given.data, clients)
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(found | {"names": run.client_names} if run.client_names else found))
     else:
-        _show(found)
+        names = {str(client): f"client {client}, {n}" for client, n in run.client_names.items()}
+        _show(found, names)
 
 
-def _show(found: dict[str, Any]) -> None:
-    """Print an evaluation for a reader."""
+def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Print an evaluation for a reader; `names` are those of clients by id."""
     console = Console(highlight=False, soft_wrap=True)
     for name, each in {"accuracy": found["accuracy"], **found["metrics"]}.items():
         if each["mean"] is None:
@@ -71,8 +72,9 @@ def _show(found: dict[str, Any]) -> None:
         if clients:
             low, high = min(clients, key=clients.get), max(clients, key=clients.get)
             line += (
-                f", mean of {len(clients)} clients, from {clients[low]:.4f} (client {low}) to "
-                f"{clients[high]:.4f} (client {high})"
+                f", mean of {len(clients)} clients, from {clients[low]:.4f} "
+                f"({names.get(low, f'client {low}')}) to {clients[high]:.4f} "
+                f"({names.get(high, f'client {high}')})"
             )
         console.print(line)
     known = found["recorded"]
@@ -128,17 +130,18 @@ def export(arguments: Sequence[str]) -> None:
         save(run, given.to)
         print(given.to)
         return
-    one = {"client": given.client, "community": given.community, "name": given.model}
+    client = None if given.client is None else run.client_id(given.client)
+    one = {"client": client, "community": given.community, "name": given.model}
     named = any(value is not None for value in one.values())
     names = [run.name(**one)] if named else default_names(run)
-    for each in written(run, given.format, given.to, names, client=given.client):
+    for each in written(run, given.format, given.to, names, client=client):
         print(f"{each.file}: differs from PyTorch by at most {each.difference:.1e}")
     print(given.to / CARD)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     """Add the three ways to name a model."""
-    parser.add_argument("--client", type=int, help="the model of this client")
+    parser.add_argument("--client", help="the model of this client, by its id or its own name")
     parser.add_argument("--community", type=int, help="the model of this community")
     parser.add_argument("--model", help="a model by name, such as global")
 
@@ -207,8 +210,9 @@ def fine_tune(arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     run = load_run(given.folder)
     done = tuned(
-        run, client=given.client, community=given.community, model=given.model, data=given.data,
-        epochs=given.epochs, to=given.to,
+        run, client=None if given.client is None else run.client_id(given.client),
+        community=given.community, model=given.model, data=given.data, epochs=given.epochs,
+        to=given.to,
     )  # fmt: skip
     print(f"{done.start}: loss {done.before.loss:.4f} before, {done.after.loss:.4f} after")
     if done.before.accuracy is not None and done.after.accuracy is not None:

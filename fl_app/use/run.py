@@ -12,6 +12,7 @@ from torch import nn
 
 from fl_app import own
 from fl_app.client.local_state import CLIENTS, of_run
+from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
 from fl_app.records.models import COMMUNITY, read_mixture, read_model
 from fl_app.records.serving import FILE, community_name, read_serving
@@ -71,6 +72,38 @@ class FinishedRun:
         return found
 
     @property
+    def client_names(self) -> Mapping[int, str]:
+        """The clients' own names by id, empty if the data have none."""
+        return dict(enumerate(self.serving.get("client_names", ())))
+
+    def client_id(self, given: int | str) -> int:
+        """Return a client's id: a number, or a text with its id or its own name.
+
+        `id:<id>` and `name:<name>` are always clear. Raises ValueError for an unknown name, and for
+        a text that is the id of one client and the name of another.
+        """
+        if isinstance(given, int):
+            return given
+        kind, marked, text = given.partition(":")
+        kind, text = (kind, text) if marked and kind in ("id", "name") else ("", given)
+        named = [c for c, name in self.client_names.items() if name == text and kind != "id"]
+        number = int(text) if text.isdecimal() and kind != "name" else None
+        if number is not None and (number in self.clients or not named) and named != [number]:
+            named.append(number)
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise ValueError(
+                f"the client must be clear, got {given}, the name of client {named[0]} and the id "
+                f"of {self.client_names.get(named[1], 'another')}; give name:{text} or id:{text}"
+            )
+        known = shortened(list(self.client_names.values())) or "none with names of their own"
+        raise ValueError(
+            f"the client must be the id or the name of one of this run, {known}, got {given}; use "
+            "one of these"
+        )
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The names of all models, those of the communities first."""
         return tuple(self.serving["models"])
@@ -98,14 +131,19 @@ class FinishedRun:
             return preparation(self.serving["preprocess"])
 
     def model(
-        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+        self,
+        *,
+        client: int | str | None = None,
+        community: int | None = None,
+        name: str | None = None,
     ) -> nn.Module:
         """Return the model of a client, of a community or by name, in evaluation mode.
 
         Raises ValueError for an unknown one, and for a client that chooses on its data.
         """
-        given = self.name(client=client, community=community, name=name)
-        return self.load(given, self.network(), client=client)
+        known = None if client is None else self.client_id(client)
+        given = self.name(client=known, community=community, name=name)
+        return self.load(given, self.network(), client=known)
 
     def network(self) -> nn.Module:
         """Return the network of the run with its first weights."""
@@ -159,7 +197,11 @@ class FinishedRun:
         return of_run(self.folder, client, every=1).read(until=self.round)
 
     def name(
-        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+        self,
+        *,
+        client: int | str | None = None,
+        community: int | None = None,
+        name: str | None = None,
     ) -> str:
         """Return the name of one model; raises ValueError as `model`."""
         given = [each for each in (client, community, name) if each is not None]
@@ -169,7 +211,7 @@ class FinishedRun:
                 "give one, such as client=0"
             )
         if client is not None:
-            return self._of_client(client)
+            return self._of_client(self.client_id(client))
         wanted = community_name(community) if community is not None else str(name)
         if wanted not in self.models:
             raise ValueError(
