@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import torch
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.common import Code, EvaluateIns, EvaluateRes, Status
 from flwr.compat.common import recorddict_compat as compat
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))  # where carried is
+from carried import carried
 
 from fl_app import main
 from fl_app.client_app import app
@@ -74,7 +78,7 @@ def test_a_node_with_a_folder_holds_the_model_that_it_chose(
     models = [scorer.vector(f"community_{row}").copy() for row in range(2)]
     folder = tmp_path / "node" / "model"
     ins = EvaluateIns(encode(*models), {PLACE: True, "round": 4, "community": OF_ALL})
-    record = compat.evaluateins_to_recorddict(ins, True)
+    record = carried(compat.evaluateins_to_recorddict(ins, True))
     question = Message(record, dst_node_id=1, message_type=MessageType.EVALUATE)
     overrides = (rotated_run / "overrides.yaml").read_text().replace("- ", "").replace("\n", " ")
     node = {"partition-id": 1, "num-partitions": 5, "model-folder": str(folder)}
@@ -82,7 +86,7 @@ def test_a_node_with_a_folder_holds_the_model_that_it_chose(
         run_id=1, node_id=1, node_config=node, state=RecordDict(),
         run_config={"overrides": overrides},
     )  # fmt: skip
-    reply = compat.recorddict_to_evaluateres(app(question, context).content)
+    reply = compat.recorddict_to_evaluateres(carried(app(question, context).content))
     losses = np.frombuffer(reply.metrics[LOSSES], "<f4")
     held = load_run(folder)
     assert held.clients == {1: ("held",)}
