@@ -48,6 +48,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import FILE as ROUNDS
 from fl_app.records.history import read_rounds
+from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
@@ -209,6 +210,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
             (folder / file).unlink(missing_ok=True)
         if not resume:
             shutil.rmtree(folder / CLIENTS, ignore_errors=True)
+            (folder / NEWCOMERS).unlink(missing_ok=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))

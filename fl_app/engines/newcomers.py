@@ -83,6 +83,8 @@ class Newcomers:
         models = self.method.state.communities.models
         clients = self.waiting() if ended or len(models) > 1 else []
         found = self._ask(server_round, clients, models, send) if clients else {}
+        done = server_round if ended else server_round - 1
+        found = {client: replace(each, round=done) for client, each in found.items()}
         if found:
             write_newcomers(self.folder, read_newcomers(self.folder) | found)
         placed = {c: int(each.model.removeprefix(COMMUNITY)) for c, each in found.items()}

@@ -13,7 +13,7 @@ FILE = "newcomers.json"
 
 @dataclass(frozen=True)
 class Placed:
-    """A client that was placed before a round, as `fl-app assign` tells it.
+    """A client that was placed by the models after a round, as `fl-app assign` tells it.
 
     `values` are its training losses with the model of each community by name, `margin` how far the
     second is from the least.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -16,8 +17,9 @@ from fl_app.client.local import LocalClient
 from fl_app.client.local_state import of_run
 from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import prepare
-from fl_app.config import Config, ConfigError, check
+from fl_app.config import Config, ConfigError, check, load
 from fl_app.params import FlatModule
+from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
 from fl_app.wiring import device, recipe
@@ -35,6 +37,7 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
         raise ConfigError([f"the folder must be the output folder of a run, got {folder}"])
     own.use(folder / own.PROJECT)
     tree = OmegaConf.load(path)
+    _complete(tree)
     OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
     for change in changes:
         key, given, value = change.partition("=")
@@ -48,6 +51,15 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
             )
         OmegaConf.update(tree, key, yaml.safe_load(value))
     return check(OmegaConf.create(OmegaConf.to_container(tree)))  # type: ignore[arg-type]
+
+
+def _complete(tree: Any) -> None:
+    """Add settings that the run did not have yet, with their defaults."""
+    usual = load([f"engine={tree.engine.name}"]).resolved
+    for group in FIXED:
+        for name, value in usual[group].items():
+            if name not in tree[group]:
+                tree[group][name] = value
 
 
 class Scorer:

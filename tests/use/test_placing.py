@@ -42,6 +42,7 @@ def test_who_joins_a_run_under_way_is_placed_before_the_round(rotated_run: Path)
     assert told[4][0]["clients"] == [4]
     placed = read_newcomers(rotated_run)[4]
     found = load_run(rotated_run)
+    assert placed.round == 3  # whose models it got
     assert {0, 2} <= set(found.communities[int(placed.model.removeprefix("community_"))])
     assert found.clients[4] == (placed.model,)
 
@@ -134,7 +135,7 @@ def test_only_who_joined_is_asked_and_only_until_it_answers(tmp_path: Path) -> N
     assert told == [("not placed", [3]), ("placed", [2])]
     assert asked.newcomers.method.evaluation.choices == {2: 1}
     (placed,) = read_newcomers(tmp_path).values()
-    assert (placed.model, placed.margin, placed.round) == ("community_1", 0.5, 5)
+    assert (placed.model, placed.margin, placed.round) == ("community_1", 0.5, 4)
     assert placed.values == {"community_0": 3.0, "community_1": 1.5}
     for more in range(1, ASKED + 2):
         asked.newcomers.place(5 + more, asked.send)
