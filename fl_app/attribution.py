@@ -1,8 +1,9 @@
-"""Attribution of community models to clients by distance."""
+"""Attribution of community models to clients by distance or loss."""
 
 import numpy as np
+from jaxtyping import Float
 
-from fl_app.types import Between, Labels
+from fl_app.types import Between, Labels, Vector, Vectors
 
 
 def nearest_models(distance: Between) -> Labels:
@@ -33,6 +34,33 @@ def weighted_nearest(distance: Between, *, neighbours: int, beta: float) -> Betw
     weights: Between = np.zeros(distance.shape)
     np.put_along_axis(weights, chosen, parts / parts.sum(axis=1, keepdims=True), axis=1)
     return weights
+
+
+def mixed(weights: Float[np.ndarray, " k"], models: Vectors) -> Vector:
+    """Return `sum_j weights_j * models_j` (d,) of models (k, d), in float32.
+
+    The terms are added entry by entry in the order of the rows, without those of weight 0, so that
+    the tensors of a model give the same bits one by one. Raises ValueError if all weights are 0.
+    """
+    terms = [np.float32(weights[row]) * models[row] for row in np.flatnonzero(weights)]
+    if not terms:
+        raise ValueError("weights must not all be 0, got none above; give those of a mean")
+    total: Vector = terms[0]
+    for term in terms[1:]:
+        total += term
+    return total
+
+
+def margin(values: Vector) -> float | None:
+    """Return how far the second of some losses or distances (k,) is from the least.
+
+    The difference as a share of the second, 0 for a tie and 1 for certainty, and above 1 if the
+    least is negative; 0 if the second is not positive, None for a single value.
+    """
+    if len(values) < 2:
+        return None
+    first, second = np.partition(values, 1)[:2].tolist()
+    return (second - first) / second if second > 0 else 0.0
 
 
 def _check(distance: Between) -> None:

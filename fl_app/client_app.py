@@ -1,6 +1,8 @@
 """Flower ClientApp: one client's properties, training and evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, RecordDict
@@ -20,37 +22,45 @@ from flwr.common import (
 )
 
 from fl_app import client_wiring
-from fl_app.client.local import LocalClient
-from fl_app.config import load_text_on_client
+from fl_app.client import local_state
+from fl_app.client.local import LocalClient, Memory
+from fl_app.config import Config, load_text_on_client
 from fl_app.ingress.evaluations import METRIC
+from fl_app.ingress.placements import LOSSES, PLACE
 from fl_app.learner_reports import packed
 from fl_app.params import from_bytes, to_bytes
+from fl_app.types import Vector
 
+Hold = Callable[[LocalClient, Vector, int], None]
+"""Stores a client's own model (d,) after a round where the client finds it."""
 _OK = Status(Code.OK, "")
 _LOCAL = "local tensors"
 
 
 class ContextMemory:
-    """Stores what stays with a client in Flower's state of its node, as every engine does."""
+    """Stores what stays with a client in Flower's state of its node, until the run ends."""
 
     def __init__(self, state: RecordDict) -> None:
         self.state = state
 
-    def read(self) -> dict[str, np.ndarray]:
+    def read(self, until: int) -> dict[str, np.ndarray]:
         """Return what was written last; empty for a client that has not trained."""
         stored = self.state.array_records.get(_LOCAL)
         return {} if stored is None else {name: each.numpy() for name, each in stored.items()}
 
-    def write(self, tensors: Mapping[str, np.ndarray]) -> None:
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
         """Replace what is stored."""
         self.state[_LOCAL] = ArrayRecord({name: Array(each) for name, each in tensors.items()})
 
 
 class FederatedClient(Client):
-    """Decodes messages of the server, calls the local client, encodes its reply."""
+    """Decodes messages of the server, calls the local client, encodes its reply.
 
-    def __init__(self, local: LocalClient) -> None:
-        self.local = local
+    `hold` stores the model that a newcomer chooses; None: it is only told to the server.
+    """
+
+    def __init__(self, local: LocalClient, hold: Hold | None = None) -> None:
+        self.local, self.hold = local, hold
 
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
         """Return the introduction of this client."""
@@ -80,7 +90,12 @@ class FederatedClient(Client):
         return FitRes(_OK, model, done.samples, metrics)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        """Score the received model on test data, and for a choice also on training data."""
+        """Score the received model on test data, and for a choice also on training data.
+
+        A newcomer instead gets all models at once, and says which of them suits it.
+        """
+        if ins.config.get(PLACE):
+            return self._placed(ins)
         model = from_bytes(ins.parameters.tensors[0])
         now, local = int(ins.config["round"]), self.local
         score = local.score(model, train_data=False, server_round=now)
@@ -98,6 +113,17 @@ class FederatedClient(Client):
             metrics["attack_success"] = success
         return EvaluateRes(_OK, score.loss, score.samples, metrics)
 
+    def _placed(self, ins: EvaluateIns) -> EvaluateRes:
+        """Return the training loss of every model, and hold the one with the least."""
+        models = [from_bytes(tensor) for tensor in ins.parameters.tensors]
+        now = int(ins.config["round"])
+        losses = self.local.losses(models, server_round=now)
+        best = int(losses.argmin())
+        if self.hold is not None:
+            self.hold(self.local, models[best], now)
+        metrics: dict[str, Scalar] = {LOSSES: losses.astype("<f4").tobytes()}
+        return EvaluateRes(_OK, float(losses[best]), self.local.samples, metrics)
+
 
 def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
@@ -105,8 +131,39 @@ def client_fn(context: Context) -> Client:
     root = context.node_config.get("data-root")
     client_id = int(context.node_config["partition-id"])
     data_root = None if root is None else str(root)
-    memory = ContextMemory(context.state)
-    return FederatedClient(client_wiring.client(config, client_id, data_root, memory))
+    memory = _memory(config, client_id, context)
+    local = client_wiring.client(config, client_id, data_root, memory)
+    folder = context.node_config.get("model-folder")
+    return FederatedClient(local, None if folder is None else _holder(config, folder, data_root))
+
+
+def _memory(config: Config, client_id: int, context: Context) -> Memory:
+    """Return where that stays which never leaves the client.
+
+    Raises ValueError for a resumed run if the node has no place for it that survives a run.
+    """
+    run, every = config.records.folder, config.records.checkpoint_every
+    place = context.node_config.get("state-folder")
+    if config.client.batch_norm == "average" or run is None:
+        return ContextMemory(context.state)
+    if config.engine.name != "deployment":
+        return local_state.of_run(Path(run), client_id, every)
+    if place is not None:
+        found = local_state.of_node(Path(str(place)), run, client_id, every)
+        found.begin(context.run_id, resume=config.records.resume)
+        return found
+    if config.records.resume:
+        raise ValueError(
+            "the node config must have state-folder to resume a run with client.batch_norm=local, "
+            "got none, so the batch normalisation of this client is lost; start a new run"
+        )
+    return ContextMemory(context.state)
+
+
+def _holder(config: Config, folder: object, data_root: str | None) -> Hold:
+    from fl_app.held_model import hold  # loads what writes the records of a run
+
+    return partial(hold, config, Path(str(folder)), data_root)
 
 
 app = ClientApp(client_fn)

@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from fl_app import own
+from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
@@ -46,6 +48,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
+from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
@@ -203,6 +206,9 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         _log_to(folder / "run.log")
         for file in (SUMMARY, RESUMED):  # from before the resume
             (folder / file).unlink(missing_ok=True)
+        if not resume:
+            shutil.rmtree(folder / CLIENTS, ignore_errors=True)
+            (folder / NEWCOMERS).unlink(missing_ok=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))

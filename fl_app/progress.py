@@ -129,13 +129,15 @@ def show_result(folder: Path, console: Console) -> None:
     rounds = [json.loads(line) for line in (folder / ROUNDS).read_text().splitlines()]
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     accuracy, found = summary["accuracy"], summary["communities"]
+    names = summary["clients"]["names"] or {}
     if found["assignment"] and last:
         table = Table("community", "clients", "accuracy", "members", title="Communities")
         for row in range(len(found["sizes"])):
             members = [c for c, r in found["assignment"].items() if r == row]
             scores = [last["clients"][c] for c in members if c in last["clients"]]
             mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
-            table.add_row(str(row), str(len(members)), mean, _shortened(members))
+            shown = [f"{c} ({names[c]})" if c in names else c for c in members]
+            table.add_row(str(row), str(len(members)), mean, _shortened(shown))
         console.print(table)
     console.print(
         f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "

@@ -139,6 +139,7 @@ class EngineConfig:
     sample_cap: Annotated[float, Field(ge=1)]
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
+    place_newcomers: bool
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
     warm: bool

@@ -11,7 +11,6 @@ import numpy as np
 
 from fl_app.client.central import CentralTest, balanced
 from fl_app.client.learner import learner_of
-from fl_app.client.normalisation import local_names
 from fl_app.config import Config
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.privacy_budget import PrivacyBudget
@@ -37,6 +36,7 @@ from fl_app.wiring import (
     schedule,
     shared_population,
     task,
+    use_of,
 )
 
 DRAWN = 5_000
@@ -151,24 +151,8 @@ def server(config: Config) -> RoundLoop:
         central=central_test(config),
         schedule=schedule(config),
         budget=privacy_budget(config),
+        places=config.engine.place_newcomers and config.client.batch_norm == "average",
     )
-
-
-def use_of(config: Config) -> dict[str, Any]:
-    """Return what is needed to use the models without the configuration and the data."""
-    data = shared_population(config).dataset
-    kind = getattr(config.strategy.resolve(), "model_kind", "network")
-    return {
-        "seed": config.seed,
-        "network": {"_target_": config.network.path, **config.network.options},
-        "input_shape": list(data.shape),
-        "input_type": "int64" if data.tokens else "float32",
-        "answers": data.target if kind == "network" else kind,
-        "classes": data.classes,
-        "class_names": list(data.class_names),
-        "preprocess": data.prepares.describe(),
-        "local": list(local_names(network(config, data), config.client.batch_norm)),
-    }
 
 
 def _snapshot_rounds(config: Config) -> set[int]:

@@ -16,6 +16,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from fl_app.client.augmentation import Transform
+from fl_app.client.learner import learner_of
 from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.pretrained import Pretrained, prepare
@@ -159,6 +160,28 @@ def _is_constant(scheduler: Target) -> bool:
     """Whether a scheduler leaves the learning rate, so that none needs to be stepped."""
     constant = scheduler.resolve() is torch.optim.lr_scheduler.ConstantLR
     return constant and scheduler.options.get("factor") == 1.0
+
+
+def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
+    """Return what is needed to use the models without the configuration and the data."""
+    people = shared_population(config, data_root)
+    data = people.dataset
+    module = network(config, data)
+    kind = learner_of(module, config.client.learner).model_kind
+    flat = flat_network(config, module)
+    return {
+        "seed": config.seed,
+        "network": {"_target_": config.network.path, **config.network.options},
+        "input_shape": list(data.shape),
+        "input_type": "int64" if data.tokens else "float32",
+        "answers": data.target if kind == "network" else kind,
+        "classes": data.classes,
+        "class_names": list(data.class_names),
+        "client_names": list(people.names),
+        "preprocess": data.prepares.describe(),
+        "local": sorted(flat.local),
+        "constants": [name for name, part in flat.sources().items() if part in flat.constants],
+    }
 
 
 def check_recipe(client: ClientConfig) -> None:

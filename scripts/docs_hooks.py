@@ -32,7 +32,7 @@ API = {
     "Runs": ["config", "schema", "cross_checks", "wiring", "server_wiring",
              "client_wiring", "engines", "records", "report", "progress"],
 }  # fmt: skip
-NOTEBOOK = "notebooks/a_run.ipynb"
+NOTEBOOKS = ("notebooks/a_run", "notebooks/use")
 LINK_OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(benchmarks/[^)]+|README[^)]*)\)")
 
 
@@ -53,8 +53,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     made = {
         "reference/settings.md": docs_settings.page(),
         "results/index.md": _index(),
-        "notebooks/a_run.md": notebook(json.loads((DOCS / NOTEBOOK).read_text(encoding="utf-8"))),
-    } | {f"reference/{_slug(title)}.md": _reference(title) for title in API}
+    }
+    for name in NOTEBOOKS:
+        cells = json.loads((DOCS / f"{name}.ipynb").read_text(encoding="utf-8"))
+        made[f"{name}.md"] = notebook(cells)
+    made |= {f"reference/{_slug(title)}.md": _reference(title) for title in API}
     for path, text in made.items():
         files.append(File.generated(config, path, content=text))
     return files

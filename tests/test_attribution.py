@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.attribution import nearest_models, weighted_nearest
+from fl_app.attribution import margin, mixed, nearest_models, weighted_nearest
 
 
 def test_nearest_takes_the_first_of_equals() -> None:
@@ -38,3 +38,23 @@ def test_what_makes_no_sense_is_refused() -> None:
         weighted_nearest(np.array([[np.nan]]), neighbours=3, beta=1.0)
     with pytest.raises(ValueError, match="got 0 and"):
         weighted_nearest(np.ones((1, 1)), neighbours=0, beta=1.0)
+
+
+def test_a_mixture_has_the_same_bits_by_parts() -> None:
+    weights = np.array([0.0, 0.7, 0.3])
+    models = np.random.default_rng(0).normal(size=(3, 1000)).astype(np.float32)
+    whole = mixed(weights, models)
+    np.testing.assert_allclose(whole, weights @ models, atol=1e-6)
+    parts = [mixed(weights, part) for part in np.split(models, [3, 77, 640], axis=1)]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(mixed(weights[1:], models[1:]), whole)
+    with pytest.raises(ValueError, match="must not all be 0"):
+        mixed(np.zeros(3), models)
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [([3.0, 1.0], 2 / 3), ([2.0, 2.0, 2.0], 0.0), ([5.0], None), ([0.0, 0.0], 0.0), ([4, 0, 9], 1)],
+)
+def test_the_margin_is_the_distance_to_the_second(values: list[float], found: float | None) -> None:
+    assert margin(np.array(values, np.float32)) == (None if found is None else pytest.approx(found))

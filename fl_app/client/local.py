@@ -15,7 +15,7 @@ from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import Told
+from fl_app.learner_reports import LARGEST, Told
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -23,11 +23,14 @@ from fl_app.types import Vector, Vectors
 class Memory(Protocol):
     """What stays with a client between rounds and never leaves it: tensors by name."""
 
-    def read(self) -> Mapping[str, np.ndarray]:
-        """Return what was written last; empty for a client that has not trained."""
+    def read(self, until: int) -> Mapping[str, np.ndarray]:
+        """Return what was written last, up to a round; empty for a client that had not trained.
 
-    def write(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Replace what is stored."""
+        A memory that survives no resume may return what is of a later round.
+        """
+
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
+        """Store the tensors after a round."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +96,10 @@ class LocalClient:
             server_round,
             self._epochs(server_round),
         )
-        self._recall()
+        self._recall(server_round - 1)
         done = self.learner.train(job)
         if self.memory is not None and self.learner.flat.local:
-            self.memory.write(self.learner.flat.local_state())
+            self.memory.write(self.learner.flat.local_state(), server_round)
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:
@@ -135,10 +138,10 @@ class LocalClient:
             return epochs
         return epochs.draw(self.seed, server_round=server_round, client=self.client_id)
 
-    def _recall(self) -> None:
-        """Load the tensors that stay with this client into the network, which clients share."""
+    def _recall(self, until: int) -> None:
+        """Give the network, which clients share, what stayed with this client up to a round."""
         flat = self.learner.flat
-        flat.own = {} if self.memory is None or not flat.local else dict(self.memory.read())
+        flat.own = {} if self.memory is None or not flat.local else dict(self.memory.read(until))
 
     def attack_success(self, model: Vector, *, server_round: int) -> float | None:
         """Return the share of test images for which `model` (d,) answers as the attack wants.
@@ -153,9 +156,17 @@ class LocalClient:
         """Return the index of the model (d,) with the least training loss, the first of equals."""
         if len(models) == 1:
             return 0
-        scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
-        losses = [score.loss for score in scores]
+        data = self.load(server_round)
+        given, before = (data.train_images, data.train_labels, server_round), server_round - 1
+        losses = [self._score(model, *given, until=before).loss for model in models]
         return min(range(len(losses)), key=losses.__getitem__)
+
+    def losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
+        """Return the training loss (k,) of each model (d,), at most LARGEST also if not finite."""
+        scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
+        found = np.nan_to_num([each.loss for each in scores], nan=LARGEST, posinf=LARGEST)
+        losses: Vector = np.minimum(found, LARGEST).astype(np.float32)
+        return losses
 
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data."""
@@ -165,9 +176,19 @@ class LocalClient:
         labels = data.train_labels if trains else data.test_labels
         return self._score(model, images, labels, server_round)
 
-    def _score(self, model: Vector, images: Tensor, labels: Tensor, server_round: int) -> Score:
-        """Return a score; a network that draws also in evaluation draws the same every time."""
-        self._recall()
+    def _score(
+        self,
+        model: Vector,
+        images: Tensor,
+        labels: Tensor,
+        server_round: int,
+        until: int | None = None,
+    ) -> Score:
+        """Return a score; a network that draws also in evaluation draws the same every time.
+
+        What stays with the client is as it was after the round `until`; None: this one.
+        """
+        self._recall(server_round if until is None else until)
         seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
         with keyed_layers(self.learner.flat, seed, trains=False):
             return self.learner.score(model, images, labels)

@@ -45,7 +45,8 @@ def to_device(inputs: Tensor, device: torch.device) -> Tensor:
 class Population:
     """The samples of each client; its tensors are created on request.
 
-    `groups` (n,) is the planted group of each client, used only for metrics.
+    `groups` (n,) is the planted group of each client, used only for metrics. `names` (n,) are the
+    clients' own names, if the data have some.
     """
 
     dataset: Dataset
@@ -53,6 +54,7 @@ class Population:
     test: Sequence[np.ndarray]
     groups: Labels
     transform: Transform | None = None
+    names: Sequence[str] = ()
 
     @property
     def clients(self) -> int:

@@ -35,7 +35,8 @@ def by_column(
     chosen = _chosen(owners, clients, min_samples, seed)
     train = _parts(owners.train, chosen, train_samples, seed, "train split")
     test = _parts(owners.test, chosen, test_samples, seed, "test split")
-    return Population(dataset, train, test, np.full(clients, -1))
+    names = tuple(owners.names[place] for place in chosen.tolist())
+    return Population(dataset, train, test, np.full(clients, -1), names=names)
 
 
 def _chosen(owners: Owners, clients: int, min_samples: int, seed: int) -> np.ndarray:

@@ -31,7 +31,14 @@ def superexec(keys: Credentials, *, address: str) -> list[str]:
 
 
 def supernode(
-    keys: Credentials, *, node: int, nodes: int, superlink: str, port: int, data_root: str | None
+    keys: Credentials,
+    *,
+    node: int,
+    nodes: int,
+    superlink: str,
+    port: int,
+    data_root: str | None,
+    state_folder: str | None = None,
 ) -> list[str]:
     """Return the command of a SuperNode, which starts its own SuperExec for the ClientApp."""
     return [
@@ -40,19 +47,26 @@ def supernode(
         *("--root-certificates", str(keys.authority)),
         *("--auth-supernode-private-key", str(keys.node_key(node))),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", node_config(node=node, nodes=nodes, data_root=data_root)),
+        "--node-config",
+        node_config(node=node, nodes=nodes, data_root=data_root, state_folder=state_folder),
     ]
 
 
-def node_config(*, node: int, nodes: int, data_root: str | None) -> str:
-    """Return the node config of a client: its partition and its data folder.
+def node_config(
+    *, node: int, nodes: int, data_root: str | None, state_folder: str | None = None
+) -> str:
+    """Return the node config of a client: its partition, its data, and what stays with it.
 
     Raises ValueError for a folder name that Flower's parser cannot read.
     """
-    if data_root is None:
-        return f"partition-id={node} num-partitions={nodes}"
-    if any(sign in data_root for sign in "'\n"):
-        raise ValueError(
-            f"data root must not contain a quote or line break, got {data_root!r}; use a link to it"
-        )
-    return f"partition-id={node} num-partitions={nodes} data-root='{data_root}'"
+    found = f"partition-id={node} num-partitions={nodes}"
+    for name, folder in (("data-root", data_root), ("state-folder", state_folder)):
+        if folder is None:
+            continue
+        if any(sign in folder for sign in "'\n"):
+            raise ValueError(
+                f"{name.replace('-', ' ')} must not contain a quote or line break, got "
+                f"{folder!r}; use a link to it"
+            )
+        found += f" {name}='{folder}'"
+    return found

@@ -140,9 +140,16 @@ class Federation:
                 superlink=f"127.0.0.1:{fleet_port}",
                 port=node_port,
                 data_root=None if self.data_root is None else str(self.data_root.resolve()),
+                state_folder=self._state_folder,
             )
             self._add(f"supernode-{node}", words)
         self._wait_until_online()
+
+    @property
+    def _state_folder(self) -> str | None:
+        """Where that stays which never leaves the clients; None: Flower cannot read its name."""
+        folder = str(self.folder / "clients")
+        return None if any(sign in folder for sign in "'\n") else folder
 
     def _wait_until_online(self) -> None:
         deadline = time.monotonic() + _ONLINE_TIMEOUT_S

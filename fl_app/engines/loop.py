@@ -20,6 +20,7 @@ from fl_app.engines.availability import Availability
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.connections import Connections
 from fl_app.engines.memory import keep_objects
+from fl_app.engines.newcomers import Newcomers
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_reporter import RoundReporter, sent
 from fl_app.engines.trained_round import TrainedRound, failed, times
@@ -59,6 +60,7 @@ class RoundLoop(Server):
         central: CentralTest | None = None,
         schedule: Schedule | None = None,
         budget: PrivacyBudget | None = None,
+        places: bool = False,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -81,9 +83,11 @@ class RoundLoop(Server):
             benign=self.context.benign,
             schedule=self.schedule,
             central=central,
+            names=recorder.names,
         )
         self.budget = budget
         self.availability = Availability(self.roster, self.schedule, budget)
+        self.newcomers = Newcomers(strategy, self.availability, recorder.folder, places=places)
         self._outcome: Outcome | None = None
         self._sound = True
         self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
@@ -99,6 +103,7 @@ class RoundLoop(Server):
         status = "failed"
         try:
             self.connections.wait(self.clients if self.schedule is None else self.schedule.first)
+            self.newcomers.begin(first, self.recorder.history.rounds)
             with keep_objects():
                 for done in self._rounds(first, last):
                     log.debug("round %d is done", done)
@@ -114,7 +119,8 @@ class RoundLoop(Server):
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
         """Run rounds until the run is finished or budgets are spent; yield each round number."""
-        if self.method.outcome(0).finished:  # the resumed run was already finished
+        if first > last or self.method.outcome(0).finished:  # a resumed run that was finished
+            self.newcomers.place(first - 1, self.messenger.evaluate, ended=True)
             return
         for server_round in range(first, last + 1):
             stop_request.check()
@@ -153,6 +159,7 @@ class RoundLoop(Server):
             if server_round > 1 or attempt > 1:
                 self.connections.introduce()
             self.connections.require()
+            self.newcomers.place(server_round, self.messenger.evaluate)
             trained = self._train(server_round)
             try:
                 with stop_request.held():
@@ -194,7 +201,7 @@ class RoundLoop(Server):
             failures += self._evaluate(now)
             evaluation_s = time.perf_counter() - evaluated
             outcome = self.method.outcome(now)
-        events = [trained.leaving, *outcome.events, skipped, end]
+        events = [trained.leaving, *self.newcomers.events, *outcome.events, skipped, end]
         record = self.reporter.record(now, outcome, failures, [each for each in events if each])
         record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": sent(trained.instructions), "up": sent(trained.results)}
@@ -275,7 +282,7 @@ class RoundLoop(Server):
         self.recorder.finish(
             status,
             clients=len(self.roster.proxies()),
-            assignment=outcome.assignment,
+            assignment={**outcome.assignment, **self.newcomers.now},
             removed=sorted(outcome.removed),
             models=outcome.models,
             layout=self.context.layout,
@@ -289,7 +296,7 @@ class RoundLoop(Server):
         known = {*self.roster.proxies(), *self.method.state.communities.members}
         rounds = self.recorder.history.rounds
         done = rounds[-1]["round"] if rounds else 0
-        return served(self.method, sorted(known), done, former)
+        return self.newcomers.served(served(self.method, sorted(known), done, former))
 
 
 def _was_skipped(record: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class RoundReporter:
 
     `benign` returns the communities assumed benign, from their models (k, d) and sizes (k,).
     `lineage` names the communities over the rounds; `settling` follows newcomers and drifted
-    clients.
+    clients; `names` are the clients' own, by id.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class RoundReporter:
         benign: Callable[[Vectors, Labels], set[int]],
         schedule: Schedule | None,
         central: CentralTest | None,
+        names: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
         self.roster, self.clients, self.benign = roster, clients, benign
-        self.schedule, self.central = schedule, central
+        self.schedule, self.central, self.names = schedule, central, names
         self.lineage = Lineage()
         self.settling = Settling()
 
@@ -65,8 +67,8 @@ class RoundReporter:
             "round": server_round,
             "phase": outcome.phase,
             "sampled": list(outcome.cohort),
-            "failed": {str(f.client_id): f.reason for f in failures},
-            "rejected": {str(client): why for client, why in outcome.rejected.items()},
+            "failed": self._named({f.client_id: f.reason for f in failures}),
+            "rejected": self._named(outcome.rejected),
             "lost": self.roster.lost(self.clients),
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
             "odd_updates": {str(client): size for client, size in outcome.odd_updates.items()},
@@ -81,6 +83,11 @@ class RoundReporter:
             "stability": outcome.stability,
             "step": outcome.step,
         }
+
+    def _named(self, reasons: Mapping[int | str, str]) -> dict[str, str]:
+        """Return the reasons by client id, with the clients' own names if they have some."""
+        names = {str(client): f" (client {name})" for client, name in self.names.items()}
+        return {str(client): why + names.get(str(client), "") for client, why in reasons.items()}
 
     def _central(self, outcome: Outcome) -> dict[str, Any] | None:
         """Return the accuracy on the server's test set, of the global and community models."""

@@ -1,6 +1,6 @@
 """The trained models, as one file with named tensors."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from fl_app.attribution import mixed
 from fl_app.params import COMMUNITY, FlatModule, Layout, is_finite
 from fl_app.records.atomic import replacing
 from fl_app.records.tensors import contiguous, save
@@ -86,6 +87,22 @@ def read_model(folder: Path, given: str) -> dict[str, np.ndarray]:
         if not keys:
             raise ValueError(f"{path} must have the model {given}, got none of that name")
         return {key.partition("/")[2]: file.get_tensor(key) for key in keys}
+
+
+def read_mixture(
+    folder: Path, weights: Mapping[str, float], constants: Collection[str]
+) -> dict[str, np.ndarray]:
+    """Return the tensors of a mean of models with weights by name, but for `constants` of one."""
+    parts = [read_model(folder, name) for name in weights]
+    shares = np.array(list(weights.values()), np.float32)
+    return {
+        name: first
+        if name in constants
+        else mixed(shares, np.stack([part[name].reshape(-1) for part in parts])).reshape(
+            first.shape
+        )
+        for name, first in parts[0].items()
+    }
 
 
 def _pieces(model: Vector, layout: Layout) -> Iterator[tuple[str, np.ndarray]]:

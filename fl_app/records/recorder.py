@@ -89,6 +89,11 @@ class Recorder:
         self.tracking.round(self.history.rounds[-1])
 
     @property
+    def names(self) -> Mapping[int, str]:
+        """The clients' own names by id, empty if the data have none."""
+        return dict(enumerate(self.use.get("client_names", ())))
+
+    @property
     def has_snapshots(self) -> bool:
         """Whether any snapshot exists."""
         return any((self.folder / SNAPSHOTS).glob("*"))
@@ -163,6 +168,7 @@ class Recorder:
             clients=clients,
             assignment=assignment,
             removed=removed,
+            names=self.names,
         )
         self.tracking.close(status)
 
@@ -195,6 +201,7 @@ def summarise(
     clients: int,
     assignment: Mapping[int, int],
     removed: Sequence[int] = (),
+    names: Mapping[int, str] | None = None,
 ) -> None:
     """Write summary.json from the records of the completed rounds."""
     summary = build_summary(
@@ -206,6 +213,7 @@ def summarise(
             "failed": sum(len(record["failed"]) for record in rounds),
             "rejected": sum(len(record["rejected"]) for record in rounds),
             "removed": list(removed),
+            "names": dict(names) if names else None,
         },
         accuracy=_accuracy(rounds),
         metrics=last_metrics(rounds),

@@ -14,7 +14,9 @@ from fl_app.types import Vector
 FILE = "serving.json"
 GLOBAL_MODEL = "global"
 """The name of the model of all clients, beside those of the communities."""
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""Version 1 has every mixture as a model."""
 
 
 def community_name(row: int) -> str:
@@ -27,20 +29,23 @@ class Served:
     """The model of each client by name, and the models that are no community's (d,) by name.
 
     A client with several names chooses among them on its data, and its choice is not known.
+    `mixtures` are means of the communities' models: by name, the weight of each community by name.
     """
 
     clients: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     models: Mapping[str, Vector] = field(default_factory=dict)
+    mixtures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def write_serving(
     folder: Path, served: Served, names: Sequence[str], description: Mapping[str, Any], round: int
 ) -> None:
-    """Write the names of all models, those that each client uses, and how to use them."""
+    """Write the names of the stored models, those that each client uses, and how to use them."""
     content = {
         "version": VERSION,
         "round": round,
-        "models": list(names),
+        "models": [*names, *served.mixtures],
+        "mixtures": served.mixtures,
         "clients": {
             str(client): given[0] if len(given) == 1 else list(given)
             for client, given in sorted(served.clients.items())
@@ -64,9 +69,10 @@ def read_serving(folder: Path) -> dict[str, Any] | None:
         version, clients = content["version"], content["clients"].items()
     except (ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is damaged ({error}); repeat the run") from error
-    if version != VERSION:
+    if version not in READABLE:
         raise ValueError(
-            f"{path} must have version {VERSION}, got {version!r}; use the fl-app that wrote it"
+            f"{path} must have version {VERSION} or below, got {version!r}; use the fl-app that "
+            "wrote it"
         )
     named = {int(c): (given,) if isinstance(given, str) else tuple(given) for c, given in clients}
-    return {**content, "clients": named}
+    return {"mixtures": {}, "constants": [], **content, "clients": named}

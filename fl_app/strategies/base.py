@@ -24,7 +24,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Vectors
+from fl_app.types import Vectors, Weights
 
 
 class CommunityStrategy(Strategy, ABC):
@@ -87,6 +87,13 @@ class CommunityStrategy(Strategy, ABC):
         """Return models (m, d), and the rows that each client receives."""
         now = self.state.communities
         return now.models, [now.rows_for(client) for client in client_ids]
+
+    def mixtures(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
+        """Return the clients whose model is a mean of community models, with weights (k,).
+
+        Such a model, `attribution.mixed`, is stored as its weights instead of its parameters.
+        """
+        return {}
 
     def outcome(self, server_round: int) -> Outcome:
         """Return the outcome of a round; a method adds its own values.

@@ -4,7 +4,7 @@ Bettinelli et al., IEEE Big Data 2024, "Discovering communities with clustered f
 learning", algorithm 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,7 @@ from flwr.common import Parameters, Scalar
 from pydantic import NonNegativeFloat
 
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
-from fl_app.attribution import nearest_models, weighted_nearest
+from fl_app.attribution import mixed, nearest_models, weighted_nearest
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
@@ -34,7 +34,7 @@ from fl_app.strategies.graph_use import (
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors, Weights
 
 
 @dataclass(kw_only=True)
@@ -105,9 +105,8 @@ class CommunityDiscovery(CommunityStrategy):
         """Return community models, global model and mixtures (m, d), and each client's row."""
         if self._look() is None:
             return self.state.global_model[None, :], [(0,)] * len(client_ids)
-        models, members = self.state.communities.models, self.state.communities.members
-        known = [client for client in client_ids if client in members]
-        given = dict(zip(known, self._weights(known) if known else (), strict=True))
+        models = self.state.communities.models
+        given = self._known_weights(client_ids)
         stock, rows = [models, self.state.global_model[None, :]], list[Rows]()
         count = len(models) + 1
         for client in client_ids:
@@ -117,10 +116,20 @@ class CommunityDiscovery(CommunityStrategy):
             elif weights.max() == 1.0:
                 rows.append((int(weights.argmax()),))
             else:
-                stock.append((weights.astype(np.float32) @ models)[None, :])
+                stock.append(mixed(weights, models)[None, :])
                 rows.append((count,))
                 count += 1
         return np.concatenate(stock), rows
+
+    def mixtures(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
+        """Return the weights (k,) of the clients that get more than one community's model."""
+        given = self._known_weights(client_ids) if self._look() is not None else {}
+        return {client: weights for client, weights in given.items() if weights.max() < 1.0}
+
+    def _known_weights(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
+        """Return the weights (k,) of the clients that belong to a community."""
+        known = [client for client in client_ids if client in self.state.communities.members]
+        return dict(zip(known, self._weights(known), strict=True)) if known else {}
 
     def _weights(self, client_ids: Sequence[int]) -> Between:
         """Return the weights of the k community models for each of n members (n, k)."""

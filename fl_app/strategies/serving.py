@@ -9,7 +9,7 @@ from fl_app.records.serving import GLOBAL_MODEL, Served, community_name
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.sampling import draw_at_most
-from fl_app.types import Vector, Vectors
+from fl_app.types import Vector, Vectors, Weights
 
 CHUNK = 256
 """Clients whose models are computed at once, since a method may make a model for each."""
@@ -23,9 +23,11 @@ def served(
 ) -> Served:
     """Return the models of clients after a round, as they evaluate them.
 
-    Mixtures are stored only for the clients that evaluate, at most `records.evaluate_at_most`.
-    Another client is missing unless it uses a community's model or the global one. A client that
-    chooses has the model of its last choice; `former` has the choices before a resume.
+    Models that are none of the method's `communities`, its global model or its `mixtures` are
+    stored whole, and only for the clients that evaluate, at most `records.evaluate_at_most`; other
+    clients with such a model are missing.
+    A client that had a choice has the model of its last one, `former` if it is older than this
+    process.
     """
     scored = set(
         draw_at_most(
@@ -38,7 +40,10 @@ def served(
     names = _Names(method.state.communities.models, method.state.global_model)
     clients: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(client_ids), CHUNK):
-        some = client_ids[start : start + CHUNK]
+        every = client_ids[start : start + CHUNK]
+        mixtures = method.mixtures(every)
+        clients |= {client: (names.mixture(each),) for client, each in mixtures.items()}
+        some = [client for client in every if client not in mixtures]
         stock, rows = method.attribute(some)
         offers = {c: _chosen(method, c, given) for c, given in zip(some, rows, strict=True)}
         stores = {row for client, given in offers.items() if client in scored for row in given}
@@ -48,7 +53,7 @@ def served(
             last = former.get(client, ())
             if len(named) == len(given):
                 clients[client] = last if len(last) == 1 and last[0] in named else named
-    return Served(clients, names.models)
+    return Served(clients, names.models, names.mixtures)
 
 
 def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
@@ -58,11 +63,15 @@ def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
 
 
 class _Names:
-    """The names of models that a method sends; `models` has those of no community."""
+    """The names of models that a method sends.
+
+    `models` has those that are no community's, `mixtures` the weights of the others by community.
+    """
 
     def __init__(self, communities: Vectors, global_model: Vector | None) -> None:
         self.communities = communities
         self.models: dict[str, Vector] = {}
+        self.mixtures: dict[str, dict[str, float]] = {}
         self._rows = [_digest(model) for model in communities]
         self._known: dict[bytes, str] = {}
         if global_model is not None:
@@ -75,12 +84,26 @@ class _Names:
             return [community_name(row) for row in range(len(stock))]
         return [self._name(row, model, row in stores) for row, model in enumerate(stock)]
 
+    def mixture(self, weights: Weights) -> str:
+        """Return the name of a mean of the community models with weights (k,)."""
+        rounded: Vector = weights.astype(np.float32)  # as `mixed` uses them
+        digest = _digest(rounded)
+        if digest not in self._known:
+            rows = np.flatnonzero(rounded).tolist()
+            name = self._known[digest] = self._next()
+            self.mixtures[name] = {community_name(row): float(rounded[row]) for row in rows}
+        return self._known[digest]
+
+    def _next(self) -> str:
+        stored = len(self.models) - (GLOBAL_MODEL in self.models)
+        return f"mixture_{stored + len(self.mixtures)}"
+
     def _name(self, row: int, model: Vector, stores: bool) -> str | None:
         digest = _digest(model)
         if row < len(self._rows) and self._rows[row] == digest:
             return community_name(row)
         if digest not in self._known and stores:
-            name = f"mixture_{len(self.models) - (GLOBAL_MODEL in self.models)}"
+            name = self._next()
             self.models[name], self._known[digest] = model.copy(), name
         return self._known.get(digest)
 

@@ -5,22 +5,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from fl_app.attribution import margin
 from fl_app.client.learner import TrainingJob
+from fl_app.client.training import autocast, scores
 from fl_app.params import COMMUNITY
 from fl_app.records.serving import GLOBAL_MODEL
 from fl_app.rng import torch_generator
 from fl_app.types import Vector
 from fl_app.use.scorer import Scorer
 
+BATCH = 500
+"""Samples that a model answers at once."""
+
 
 @dataclass(frozen=True)
 class Assignment:
     """The community of a newcomer by name, and the value of each community.
 
-    `values` are losses or distances, lower ones are better. `margin` is the second value minus the
-    first, as a share of the second: 0 is a tie, 1 is certain; None with a single community.
+    `values` are losses, distances or entropies, lower ones are better. `margin` is the second
+    value minus the first, as a share of the second: 0 is a tie, 1 is certain; None with a single
+    community.
     """
 
     model: str
@@ -59,6 +66,45 @@ def by_update(scorer: Scorer, inputs: Tensor, labels: Tensor, *, epochs: int) ->
     return _best({n: 1 - _cosine(moved[part], (m - start)[part]) for n, m in models.items()})
 
 
+def by_certainty(scorer: Scorer, inputs: Tensor) -> Assignment:
+    """Return the community whose model answers inputs without labels with most certainty.
+
+    The value is the mean entropy of the answers, in [0, log c] for c classes, or of centroids the
+    mean squared distance to the nearest. Communities that disagree only on labels are equally
+    certain of the same inputs, which no margin shows. Raises ValueError for answers that are
+    numbers.
+    """
+    kind = scorer.run.answers
+    if kind == "regression":
+        raise ValueError(
+            "a client without labels needs a run whose models answer with classes, got regression, "
+            "where an answer does not say how certain it is; give labelled samples"
+        )
+    names = communities(scorer)
+    return _best({name: _uncertainty(scorer, name, inputs, kind) for name in names})
+
+
+@torch.no_grad()
+def _uncertainty(scorer: Scorer, name: str, inputs: Tensor, kind: str) -> float:
+    module, settings = scorer.loaded(name), scorer.config.client
+    found = []
+    for part in torch.split(inputs, BATCH):
+        with autocast(part.device, settings.precision):
+            answers = scores(module, part)
+        found.append(_uncertain(answers.float(), kind).flatten())
+    return float(torch.cat(found).double().mean())
+
+
+def _uncertain(answers: Tensor, kind: str) -> Tensor:
+    """Return how uncertain each answer is; `answers` are scores of classes, or -distances."""
+    if kind == "centroids":
+        return -answers.max(dim=1).values
+    if kind == "multilabel":  # each label is a choice between two
+        answers = torch.stack([answers, torch.zeros_like(answers)], dim=-1)
+    logs = answers.log_softmax(-1)
+    return -(logs.exp() * logs).sum(-1)
+
+
 def trained(
     scorer: Scorer, start: Vector, inputs: Tensor, labels: Tensor, *, epochs: int
 ) -> Vector:
@@ -80,7 +126,15 @@ def trained(
 
 
 def communities(scorer: Scorer) -> list[str]:
-    """Return the names of the communities' models."""
+    """Return the names of the communities' models.
+
+    Raises ValueError if a part of each model stays with the clients, and a newcomer has none.
+    """
+    if scorer.run.serving["local"]:
+        raise ValueError(
+            "a newcomer needs whole models, got a run with client.batch_norm=local, where batch "
+            "normalisation is trained by each client; repeat the run with client.batch_norm=average"
+        )
     return [name for name in scorer.run.models if name.startswith(COMMUNITY)]
 
 
@@ -92,7 +146,4 @@ def _cosine(first: Vector, second: Vector) -> float:
 def _best(values: Mapping[str, float]) -> Assignment:
     """Return the first community with the lowest value."""
     order = sorted(values, key=lambda name: (np.nan_to_num(values[name], nan=np.inf), name))
-    if len(order) == 1:
-        return Assignment(order[0], values, None)
-    first, second = values[order[0]], values[order[1]]
-    return Assignment(order[0], values, (second - first) / second if second > 0 else 0.0)
+    return Assignment(order[0], values, margin(np.array([values[name] for name in order])))

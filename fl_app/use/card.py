@@ -62,7 +62,7 @@ def _facts(
         worst = min(last["clients"], key=last["clients"].get)
         yield (
             f"- **Accuracy**: {last['mean']:.4f}, standard deviation {last['std']:.4f} over "
-            f"{len(last['clients'])} clients; worst client {worst} with "
+            f"{len(last['clients'])} clients; worst client {_called(run, int(worst))} with "
             f"{last['clients'][worst]:.4f}"
         )
     yield f"- **Privacy**: {_privacy(rounds)}"
@@ -119,9 +119,16 @@ def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Itera
             continue
         worst = min(known, key=known.__getitem__)
         yield (
-            f"| {name} | {len(clients)} | {np.mean(list(known.values())):.4f} | {worst}: "
+            f"| {name} | {len(clients)} | {np.mean(list(known.values())):.4f} | "
+            f"{_called(run, worst)}: "
             f"{known[worst]:.4f} |"
         )
+
+
+def _called(run: FinishedRun, client: int) -> str:
+    """Return the id of a client, with its own name if it has one."""
+    name = run.client_names.get(client)
+    return str(client) if name is None else f"{client} ({name})"
 
 
 def _config(run: FinishedRun) -> Mapping[str, Any]:

@@ -2,14 +2,18 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.config import ConfigError
+
+if TYPE_CHECKING:
+    from fl_app.use.assign import Assignment
+    from fl_app.use.run import FinishedRun
 
 BATCH = 500
 """Default number of samples that a model answers at once; it does not affect the answers."""
@@ -39,25 +43,26 @@ def evaluate(arguments: Sequence[str]) -> None:
     parser = _arguments("evaluate", description="Compute the scores of a run again.")
     parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
     parser.add_argument("--data", type=Path, help="labelled samples, to score models on them")
-    parser.add_argument("--client", type=int, help="with --data: the client with the model")
+    parser.add_argument("--client", help="with --data: the client with the model, id or name")
     parser.add_argument("--json", action="store_true", help="print JSON with all clients")
     given = parser.parse_args(list(arguments))
     if given.data is None and given.client is not None:
         parser.error("--client needs --data, since every client is scored on its own data")
+    run = load_run(given.folder)
     if given.data is None:
         found = computed(given.folder, given.changes)
     else:
-        run = load_run(given.folder)
-        clients = sorted(run.clients) if given.client is None else [given.client]
+        clients = sorted(run.clients) if given.client is None else [run.client_id(given.client)]
         found = evaluate_samples(run, given.data, clients)
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps(found | {"names": run.client_names} if run.client_names else found))
     else:
-        _show(found)
+        names = {str(client): f"client {client}, {n}" for client, n in run.client_names.items()}
+        _show(found, names)
 
 
-def _show(found: dict[str, Any]) -> None:
-    """Print an evaluation for a reader."""
+def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Print an evaluation for a reader; `names` are those of clients by id."""
     console = Console(highlight=False, soft_wrap=True)
     for name, each in {"accuracy": found["accuracy"], **found["metrics"]}.items():
         if each["mean"] is None:
@@ -67,8 +72,9 @@ def _show(found: dict[str, Any]) -> None:
         if clients:
             low, high = min(clients, key=clients.get), max(clients, key=clients.get)
             line += (
-                f", mean of {len(clients)} clients, from {clients[low]:.4f} (client {low}) to "
-                f"{clients[high]:.4f} (client {high})"
+                f", mean of {len(clients)} clients, from {clients[low]:.4f} "
+                f"({names.get(low, f'client {low}')}) to {clients[high]:.4f} "
+                f"({names.get(high, f'client {high}')})"
             )
         console.print(line)
     known = found["recorded"]
@@ -124,17 +130,18 @@ def export(arguments: Sequence[str]) -> None:
         save(run, given.to)
         print(given.to)
         return
-    one = {"client": given.client, "community": given.community, "name": given.model}
+    client = None if given.client is None else run.client_id(given.client)
+    one = {"client": client, "community": given.community, "name": given.model}
     named = any(value is not None for value in one.values())
     names = [run.name(**one)] if named else default_names(run)
-    for each in written(run, given.format, given.to, names):
+    for each in written(run, given.format, given.to, names, client=client):
         print(f"{each.file}: differs from PyTorch by at most {each.difference:.1e}")
     print(given.to / CARD)
 
 
 def _add_model(parser: argparse.ArgumentParser) -> None:
     """Add the three ways to name a model."""
-    parser.add_argument("--client", type=int, help="the model of this client")
+    parser.add_argument("--client", help="the model of this client, by its id or its own name")
     parser.add_argument("--community", type=int, help="the model of this community")
     parser.add_argument("--model", help="a model by name, such as global")
 
@@ -147,33 +154,47 @@ def _count(text: str) -> int:
 
 def assign(arguments: Sequence[str]) -> None:
     """Print the community of a client that was never part of the run."""
-    from fl_app.use.assign import by_loss, by_update
     from fl_app.use.run import load_run
-    from fl_app.use.samples import labelled, on_device
-    from fl_app.use.scorer import Scorer, config_of
-    from fl_app.wiring import device
 
     parser = _arguments("assign", description="Find the community of a new client.")
-    parser.add_argument("--data", type=Path, required=True, help="its labelled samples")
-    parser.add_argument("--by", choices=["loss", "update"], default="loss")
+    parser.add_argument("--data", type=Path, required=True, help="its samples")
+    parser.add_argument("--by", choices=["loss", "update"], help="how to use labels; loss if left")
+    parser.add_argument("--without-labels", action="store_true", help="use the inputs alone")
     parser.add_argument("--epochs", type=_count, default=1, help="with --by update")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(list(arguments))
-    run = load_run(given.folder)
-    config = config_of(run.folder, [])
-    samples = on_device(*labelled(run, given.data), device(config))
-    scorer = Scorer(run, config)
-    if given.by == "loss":
-        found = by_loss(scorer, *samples)
-    else:
-        found = by_update(scorer, *samples, epochs=given.epochs)
+    if given.without_labels and given.by is not None:
+        parser.error(f"--by {given.by} needs labels; leave it out with --without-labels")
+    found, unit = _assigned(load_run(given.folder), given)
     if given.json:
         print(json.dumps(found.content()))
         return
     margin = "the only one" if found.margin is None else f"margin to the second {found.margin:.1%}"
     print(f"{found.model}, {margin}")
     for name, value in sorted(found.values.items(), key=lambda each: each[1]):
-        print(f"  {name}: {given.by} {value:.4f}")
+        print(f"  {name}: {unit} {value:.4f}")
+    if given.without_labels:
+        print("without labels: communities that disagree only on labels cannot be told apart")
+
+
+def _assigned(run: "FinishedRun", given: argparse.Namespace) -> tuple["Assignment", str]:
+    """Return an assignment in the way that the arguments choose, and what its values are."""
+    from fl_app.data.clients import to_device
+    from fl_app.use.assign import by_certainty, by_loss, by_update
+    from fl_app.use.samples import labelled, on_device, unlabelled
+    from fl_app.use.scorer import Scorer, config_of
+    from fl_app.wiring import device
+
+    config = config_of(run.folder, [])
+    scorer = Scorer(run, config)
+    if given.without_labels:
+        inputs = to_device(unlabelled(run, given.data), device(config))
+        unit = "distance" if run.answers == "centroids" else "entropy"
+        return by_certainty(scorer, inputs), unit
+    samples = on_device(*labelled(run, given.data), device(config))
+    if given.by == "update":
+        return by_update(scorer, *samples, epochs=given.epochs), "update"
+    return by_loss(scorer, *samples), "loss"
 
 
 def fine_tune(arguments: Sequence[str]) -> None:
@@ -189,8 +210,9 @@ def fine_tune(arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     run = load_run(given.folder)
     done = tuned(
-        run, client=given.client, community=given.community, model=given.model, data=given.data,
-        epochs=given.epochs, to=given.to,
+        run, client=None if given.client is None else run.client_id(given.client),
+        community=given.community, model=given.model, data=given.data, epochs=given.epochs,
+        to=given.to,
     )  # fmt: skip
     print(f"{done.start}: loss {done.before.loss:.4f} before, {done.after.loss:.4f} after")
     if done.before.accuracy is not None and done.after.accuracy is not None:

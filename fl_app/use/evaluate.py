@@ -54,13 +54,14 @@ def evaluate_samples(run: FinishedRun, path: Path, clients: Sequence[int]) -> di
     config = config_of(run.folder, [])
     scorer = Scorer(run, config)
     inputs, labels = on_device(*labelled(run, path), device(config))
-    scores: dict[str, Score] = {}
-    for client in clients:
-        name = run.name(client=client)
-        if name not in scores:
+    scores: dict[tuple[str, int | None], Score] = {}
+    used = {c: (run.name(client=c), c if run.serving["local"] else None) for c in clients}
+    for name, client in used.values():
+        if (name, client) not in scores:
             model = scorer.vector(name)
-            scores[name] = scorer.learner.score(model, inputs, labels)
-    by_client = {client: scores[run.name(client=client)] for client in clients}
+            scorer.become(client)
+            scores[name, client] = scorer.learner.score(model, inputs, labels)
+    by_client = {client: scores[key] for client, key in used.items()}
     return _scored(by_client, config).content() | {"round": run.round, "recorded": None}
 
 

@@ -35,17 +35,20 @@ class Exported:
     difference: float
 
 
-def export(run: FinishedRun, form: str, to: Path, names: list[str]) -> list[Exported]:
+def export(
+    run: FinishedRun, form: str, to: Path, names: list[str], *, client: int | None = None
+) -> list[Exported]:
     """Write models by name into the folder `to`, with a model card and serving.json.
 
-    Each has a dynamic number of samples. Raises ValueError for a format that the network does not
-    have, for a missing package, and for answers that differ by more than `LARGEST`.
+    Each has a dynamic number of samples. `client` is the one whose model it is, if a part of it
+    stays with each client. Raises ValueError for a format that the network does not have, for a
+    missing package, and for answers that differ by more than `LARGEST`.
     """
     to.mkdir(parents=True, exist_ok=True)
     write, ending = FORMATS[form]
     done = []
     for name in names:
-        model = run.model(name=name)
+        model = run.load(name, run.network(), client=client)
         file = to / f"{name}.{ending}"
         try:
             with warnings.catch_warnings():
@@ -67,7 +70,8 @@ def export(run: FinishedRun, form: str, to: Path, names: list[str]) -> list[Expo
                 f"the network must be one that {form} can hold, got {type(cause).__name__}: "
                 f"{reason}; use another format"
             ) from error
-        done.append(Exported(name, file, _difference(run, name, answer)))
+        fresh = run.load(name, run.network(), client=client)
+        done.append(Exported(name, file, _difference(run, name, fresh, answer)))
     shutil.copy(run.folder / FILE, to)
     write_card(run, to, [(each.name, each.file.name, each.difference) for each in done])
     return done
@@ -89,9 +93,9 @@ def _samples(run: FinishedRun, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def _difference(run: FinishedRun, name: str, answer: Answer) -> float:
+def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -> float:
     """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
-    model, gaps = run.model(name=name), []
+    gaps = []
     for count in CHECKED:
         inputs = _samples(run, count)
         wanted, found = model(inputs).numpy(), answer(inputs)

@@ -63,11 +63,13 @@ def fine_tune(
         assert client is not None
         own = scorer.client(client).load(run.round)
         samples = own.train_images, own.train_labels, own.test_images, own.test_labels
-    start = scorer.vector(name).copy()
-    before = scorer.learner.score(start, *samples[2:])
+    start, learner = scorer.vector(name).copy(), scorer.learner
+    scorer.become(client)
+    before = learner.score(start, *samples[2:])
     after = trained(scorer, start, *samples[:2], epochs=epochs)
-    _write(run, scorer.learner.flat, after, to)
-    return Tuned(name, before, scorer.learner.score(after, *samples[2:]))
+    learner.flat.own = learner.flat.local_state()
+    _write(run, learner.flat, after, to)
+    return Tuned(name, before, learner.score(after, *samples[2:]))
 
 
 def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -82,10 +84,12 @@ def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor
 def _write(run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path) -> None:
     """Write a run of one model, without clients."""
     to.mkdir(parents=True, exist_ok=True)
-    write_models(to, {PERSONAL: model}, flat.layout, StateForm.of(flat))
-    shown = ("version", "round", "models", "clients")
+    form = StateForm.of(flat)
+    whole = StateForm(form.sources, {**form.constants, **flat.own})
+    write_models(to, {PERSONAL: model}, flat.layout, whole)
+    shown = ("version", "round", "models", "mixtures", "clients")
     rest = {key: value for key, value in run.serving.items() if key not in shown}
-    write_serving(to, Served(), [PERSONAL], rest, run.round)
+    write_serving(to, Served(), [PERSONAL], rest | {"local": []}, run.round)
     _copy_project(run, to)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import fl_app
+from fl_app.client.local_state import CLIENTS
 from fl_app.own import PROJECT
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.serving import FILE
@@ -48,8 +49,9 @@ def save(run: FinishedRun, to: Path) -> None:
         folder.mkdir()
         for name in (FILE, MODELS):
             shutil.copy(run.folder / name, folder)
-        if (run.folder / PROJECT).is_dir():
-            shutil.copytree(run.folder / PROJECT, folder / PROJECT)
+        for name in (PROJECT, CLIENTS):
+            if (run.folder / name).is_dir():
+                shutil.copytree(run.folder / name, folder / name)
         script = Path(place) / "model.py"
         script.write_text(SCRIPT)
         with warnings.catch_warnings():

@@ -45,8 +45,9 @@ class ServedRun(PythonModel):  # type: ignore[misc]
                 f"{CLIENT} must be given as a column or as a parameter; name one of this run"
             )
         name = self.run.name(client=client)
+        name = f"{name} of {client}" if self.run.serving["local"] else name
         if name not in self.models:
-            self.models[name] = self.run.model(name=name)
+            self.models[name] = self.run.model(client=client)
         frame = isinstance(given, pd.DataFrame)
         samples = given.replace({np.nan: None}) if frame else np.asarray(given)
         columns = answers(self.run, self.models[name], self.run.preprocess(samples))

@@ -5,14 +5,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.utils import get_object
 from torch import nn
 
 from fl_app import own
+from fl_app.client.local_state import CLIENTS, of_run
+from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
 from fl_app.params import COMMUNITY
-from fl_app.records.models import read_model
+from fl_app.records.models import read_mixture, read_model
 from fl_app.records.serving import FILE, community_name, read_serving
 from fl_app.records.summary import read_summary
 from fl_app.rng import global_torch_seed, torch_seed
@@ -70,6 +73,38 @@ class FinishedRun:
         return found
 
     @property
+    def client_names(self) -> Mapping[int, str]:
+        """The clients' own names by id, empty if the data have none."""
+        return dict(enumerate(self.serving.get("client_names", ())))
+
+    def client_id(self, given: int | str) -> int:
+        """Return a client's id: a number, or a text with its id or its own name.
+
+        `id:<id>` and `name:<name>` are always clear. Raises ValueError for an unknown name, and for
+        a text that is the id of one client and the name of another.
+        """
+        if isinstance(given, int):
+            return given
+        kind, marked, text = given.partition(":")
+        kind, text = (kind, text) if marked and kind in ("id", "name") else ("", given)
+        named = [c for c, name in self.client_names.items() if name == text and kind != "id"]
+        number = int(text) if text.isdecimal() and kind != "name" else None
+        if number is not None and (number in self.clients or not named) and named != [number]:
+            named.append(number)
+        if len(named) == 1:
+            return named[0]
+        if named:
+            raise ValueError(
+                f"the client must be clear, got {given}, the name of client {named[0]} and the id "
+                f"of {self.client_names.get(named[1], 'another')}; give name:{text} or id:{text}"
+            )
+        known = shortened(list(self.client_names.values())) or "none with names of their own"
+        raise ValueError(
+            f"the client must be the id or the name of one of this run, {known}, got {given}; use "
+            "one of these"
+        )
+
+    @property
     def models(self) -> tuple[str, ...]:
         """The names of all models, those of the communities first."""
         return tuple(self.serving["models"])
@@ -97,14 +132,19 @@ class FinishedRun:
             return preparation(self.serving["preprocess"])
 
     def model(
-        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+        self,
+        *,
+        client: int | str | None = None,
+        community: int | None = None,
+        name: str | None = None,
     ) -> nn.Module:
         """Return the model of a client, of a community or by name, in evaluation mode.
 
         Raises ValueError for an unknown one, and for a client that chooses on its data.
         """
-        given = self.name(client=client, community=community, name=name)
-        return self.load(given, self.network())
+        known = None if client is None else self.client_id(client)
+        given = self.name(client=known, community=community, name=name)
+        return self.load(given, self.network(), client=known)
 
     def network(self) -> nn.Module:
         """Return the network of the run with its first weights."""
@@ -116,23 +156,53 @@ class FinishedRun:
             built: nn.Module = build(self.input_shape, self.serving["classes"], **options)
         return built
 
-    def load(self, name: str, network: nn.Module) -> nn.Module:
+    def load(self, name: str, network: nn.Module, *, client: int | None = None) -> nn.Module:
         """Load a model by name into a network of the run, and return it in evaluation mode.
 
-        Raises ValueError if a part of it stays with the clients.
+        Raises ValueError if a part of it stays with the clients and that of `client` is unknown.
         """
-        if local := self.serving["local"]:
-            raise ValueError(
-                f"a model must be whole, got client.batch_norm=local: {local[0]} and "
-                f"{len(local) - 1} others have never left the clients; repeat the run with "
-                "client.batch_norm=average"
-            )
-        state = read_model(self.folder, name)
+        return self._load(self.shared(name) | self.own(client), network)
+
+    def load_shared(self, name: str, network: nn.Module) -> nn.Module:
+        """Load a model by name; what stays with each client is as the constructor made it."""
+        return self._load(self.shared(name), network)
+
+    def _load(self, state: Mapping[str, np.ndarray], network: nn.Module) -> nn.Module:
         network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
         return network.eval()
 
+    def shared(self, name: str) -> dict[str, np.ndarray]:
+        """Return the tensors of a model by name."""
+        mixture = self.serving["mixtures"].get(name)
+        if mixture is None:
+            return read_model(self.folder, name)
+        return read_mixture(self.folder, mixture, self.serving["constants"])
+
+    def own(self, client: int | None) -> dict[str, np.ndarray]:
+        """Return what stays with a client; empty if nothing does, or if it has never trained.
+
+        Raises ValueError if something does, for no client and for a client elsewhere.
+        """
+        if not (local := self.serving["local"]):
+            return {}
+        told = f"client.batch_norm=local: {local[0]} and {len(local) - 1} others stay with a client"
+        if client is None:
+            raise ValueError(
+                f"a model must be a client's, got none with {told}; give a client of the run"
+            )
+        if not (self.folder / CLIENTS).is_dir():
+            raise ValueError(
+                f"a client must have been simulated by this run, got client {client} with {told} "
+                "on its own machine; use its model there"
+            )
+        return of_run(self.folder, client, every=1).read(until=self.round)
+
     def name(
-        self, *, client: int | None = None, community: int | None = None, name: str | None = None
+        self,
+        *,
+        client: int | str | None = None,
+        community: int | None = None,
+        name: str | None = None,
     ) -> str:
         """Return the name of one model; raises ValueError as `model`."""
         given = [each for each in (client, community, name) if each is not None]
@@ -142,7 +212,7 @@ class FinishedRun:
                 "give one, such as client=0"
             )
         if client is not None:
-            return self._of_client(client)
+            return self._of_client(self.client_id(client))
         wanted = community_name(community) if community is not None else str(name)
         if wanted not in self.models:
             raise ValueError(

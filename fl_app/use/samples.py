@@ -1,4 +1,4 @@
-"""Labelled samples of a client that was not part of a run: a table, images or arrays."""
+"""Samples of a client that was not part of a run: a table, images or arrays."""
 
 from pathlib import Path
 
@@ -11,8 +11,11 @@ from fl_app.data.clients import to_device
 from fl_app.data.frame import shortened
 from fl_app.data.images import ENDINGS as IMAGES
 from fl_app.data.rows import RowPreparation, frame_of
+from fl_app.use.predict import batches
 from fl_app.use.run import FinishedRun
 
+BATCH = 500
+"""Samples that are read at once."""
 FORMS = {
     "tables": "a table",
     "images": "a folder <class>/<image>, or a .npz file with inputs and labels",
@@ -45,6 +48,29 @@ def labelled(run: FinishedRun, path: Path) -> tuple[Tensor, Tensor]:
         raise DataError(f"{path} must have images in <class>/<image>, got none; add them")
     labels = np.array([label for _, label in files])
     return prepare([each for each, _ in files]), _checked(run, labels, len(files), path)
+
+
+def unlabelled(run: FinishedRun, path: Path) -> Tensor:
+    """Return inputs (s, ...) in any form of `fl-app predict`, or of a `.npz` file with inputs.
+
+    Labels are not read. Raises DataError for data of another kind or without samples.
+    """
+    if path.suffix == ".npz" and path.exists():
+        with np.load(path, allow_pickle=False) as found:
+            if "inputs" not in found:
+                raise DataError(
+                    f"{path} must have the array inputs, got {shortened(found.files)}; save it by "
+                    "numpy.savez(path, inputs=...)"
+                )
+            return _some(run.preprocess(found["inputs"]), path)
+    parts = [inputs for _, inputs in batches(run.preprocess, path, BATCH)]
+    return _some(torch.cat(parts) if parts else torch.empty(0), path)
+
+
+def _some(inputs: Tensor, path: Path) -> Tensor:
+    if not len(inputs):
+        raise DataError(f"{path} must have at least one sample, got none; add rows")
+    return inputs
 
 
 def on_device(inputs: Tensor, labels: Tensor, where: torch.device) -> tuple[Tensor, Tensor]:

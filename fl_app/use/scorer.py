@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -13,10 +14,13 @@ from omegaconf.errors import OmegaConfBaseException
 from fl_app import client_wiring, own
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient
+from fl_app.client.local_state import of_run
+from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import prepare
-from fl_app.config import Config, ConfigError, check
+from fl_app.config import Config, ConfigError, check, load
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG
+from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
 from fl_app.wiring import device, recipe
@@ -34,7 +38,8 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
         )
     own.use(folder / own.PROJECT)
     tree = OmegaConf.load(path)
-    OmegaConf.update(tree, "network.weights", None)  # the models of the run contain these weights
+    _complete(tree)
+    OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
     for change in changes:
         key, given, value = change.partition("=")
         try:
@@ -49,6 +54,15 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     return check(OmegaConf.create(OmegaConf.to_container(tree)))  # type: ignore[arg-type]
 
 
+def _complete(tree: Any) -> None:
+    """Add settings that the run did not have yet, with their defaults."""
+    usual = load([f"engine={tree.engine.name}"]).resolved
+    for group in FIXED:
+        for name, value in usual[group].items():
+            if name not in tree[group]:
+                tree[group][name] = value
+
+
 class Scorer:
     """Loads the models of a run into one network and its learner."""
 
@@ -61,8 +75,9 @@ class Scorer:
         """The learner of the run, on a network with the weights of the first model."""
         torch.set_num_threads(self.config.client.threads)  # as a client of the run
         frozen = prepare(self.run.network(), self.config.pretrained)
-        module = self.run.load(self.run.models[0], frozen)
-        flat = FlatModule(module, device=device(self.config))
+        module = self.run.load_shared(self.run.models[0], frozen)
+        local = local_names(module, self.config.client.batch_norm)
+        flat = FlatModule(module, device=device(self.config), local=local)
         classes = int(self.run.serving["classes"])
         build = learner_of(module, self.config.client.learner)
         built = build(flat, self.config.client, classes=classes)
@@ -72,14 +87,26 @@ class Scorer:
     def vector(self, name: str) -> Vector:
         """Return a model by name as a vector (d,)."""
         if self._held is None or self._held[0] != name:
-            flat = self.learner.flat
-            self.run.load(name, flat.module)
-            self._held = name, flat.vector()
+            self.loaded(name)
+            self._held = name, self.learner.flat.vector()
         return self._held[1]
+
+    def loaded(self, name: str) -> torch.nn.Module:
+        """Return the network with a model by name, in evaluation mode, valid until the next."""
+        return self.run.load_shared(name, self.learner.flat.module)
+
+    def become(self, client_id: int | None) -> None:
+        """Let the models have the parts that stay with a client, if there are any.
+
+        Raises ValueError as `FinishedRun.own`.
+        """
+        self.learner.flat.own = self.run.own(client_id)
 
     def client(self, client_id: int) -> LocalClient:
         """Return a client of the run with its data, and the learner of this scorer."""
-        local = client_wiring.client(self.config, client_id)
+        self.run.own(client_id)  # raises if it is elsewhere
+        memory = of_run(self.run.folder, client_id, self.config.records.checkpoint_every)
+        local = client_wiring.client(self.config, client_id, memory=memory)
         return replace(local, learner=self.learner)
 
     def used(self, local: LocalClient) -> str:

@@ -49,20 +49,20 @@ def test_each_client_goes_on_with_its_own_values() -> None:
     states = [RecordDict(), RecordDict()]
     memories = [ContextMemory(state) for state in states]
     clients = [client_wiring.client(config, c, memory=m) for c, m in enumerate(memories)]
-    assert memories[0].read() == {}
+    assert memories[0].read(9) == {}
     first = clients[0].fit(start, server_round=1).model.copy()
-    after = memories[0].read()
+    after = memories[0].read(9)
     assert set(after) == set(NORM)
     assert after["2.num_batches_tracked"] == 4
     clients[1].fit(start, server_round=1)  # on the same network object
-    assert not np.array_equal(memories[1].read()["2.running_mean"], after["2.running_mean"])
+    assert not np.array_equal(memories[1].read(9)["2.running_mean"], after["2.running_mean"])
     trained = clients[0].score(first, train_data=False, server_round=1)
     np.testing.assert_array_equal(clients[0].learner.flat.local_state()["2.weight"],
                                   after["2.weight"])  # fmt: skip
     other = clients[1].score(first, train_data=False, server_round=1)
     assert trained.loss != other.loss
     clients[0].fit(first, server_round=2)
-    assert memories[0].read()["2.num_batches_tracked"] == 8
+    assert memories[0].read(9)["2.num_batches_tracked"] == 8
 
 
 def test_the_first_round_trains_as_with_averaged_statistics() -> None:

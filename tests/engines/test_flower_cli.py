@@ -181,7 +181,9 @@ def test_a_node_config_carries_a_folder_with_spaces_and_refuses_a_quote():
     text = commands.node_config(node=1, nodes=3, data_root="/some where/data")
     expected = {"partition-id": 1, "num-partitions": 3, "data-root": "/some where/data"}
     assert parse_config_args([text]) == expected
-    with pytest.raises(ValueError, match="must not contain a quote"):
+    text = commands.node_config(node=1, nodes=3, data_root=None, state_folder="/a b")
+    assert parse_config_args([text])["state-folder"] == "/a b"
+    with pytest.raises(ValueError, match="data root must not contain a quote"):
         commands.node_config(node=1, nodes=3, data_root="/it's")
 
 

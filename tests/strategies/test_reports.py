@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from flwr.common import FitRes
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_methods is
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
+sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))  # where carried is
+from carried import CarryingGrid
 from user_methods import Asking, AskingForOne, packed
 
 from fl_app import client_wiring, server_wiring, wiring
@@ -17,6 +20,7 @@ from fl_app.client.class_losses import class_losses
 from fl_app.client.sgd import SgdLearner
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.engines import inprocess
 from fl_app.learner_reports import request
 from fl_app.main import run
 from fl_app.report_checks import check_reports
@@ -119,6 +123,22 @@ def test_a_strategy_gets_what_the_clients_computed(cohort: str, tmp_path: Path) 
         assert mean == pytest.approx(scored.loss, rel=1e-3)
 
 
+def test_reports_survive_the_way_of_a_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    for grid in (inprocess.InProcessGrid, CarryingGrid):
+        monkeypatch.setattr(inprocess, "InProcessGrid", grid)
+        Asking.received.clear()
+        run(ASKING, tmp_path / grid.__name__)
+        told.append(Asking.received[0])
+    here, carried = told
+    assert set(carried.reports) == {"class_losses", "class_counts"}
+    for name, values in here.reports.items():
+        np.testing.assert_array_equal(carried.reports[name], values)
+    np.testing.assert_array_equal(carried.models, here.models)
+
+
 def test_a_learner_that_tells_something_else_is_rejected_and_named(tmp_path: Path) -> None:
     Asking.received.clear()
     lying = ["client.learner=user_methods.Lying", "engine.min_success=1", "population.clients=4"]
@@ -137,8 +157,11 @@ def test_a_learner_that_tells_something_else_is_rejected_and_named(tmp_path: Pat
 class Stored(dict[str, np.ndarray]):
     """What stays with a client."""
 
-    read = dict.copy
-    write = dict.update
+    def read(self, until: int) -> dict[str, np.ndarray]:
+        return dict(self)
+
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
+        self.update(tensors)
 
 
 @pytest.mark.parametrize("network", [[], NORM, [*NORM, "client.batch_norm=local"]])

@@ -25,6 +25,9 @@ class _Method:
         mixtures = np.array([[5, 5], [2, 3], [2, 3], [np.nan, 0]], np.float32)
         self.stock = np.concatenate([MODELS, mixtures])
 
+    def mixtures(self, client_ids: Sequence[int]) -> dict[int, Any]:
+        return {client: np.array([0, 0.75, 0.25]) for client in client_ids if client >= 90}
+
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[tuple[int, ...]]]:
         return self.stock, [self.rows[client] for client in client_ids]
 
@@ -52,3 +55,11 @@ def test_a_choice_is_the_last_one_or_that_of_an_earlier_process() -> None:
 def test_mixtures_are_stored_only_for_clients_that_evaluate() -> None:
     found = _served(_Method({client: (4 + client % 2,) for client in range(8)} | {8: (2,)}, most=0))
     assert found.clients == {8: ("community_2",)}
+
+
+def test_means_of_communities_are_weights_for_clients_that_never_evaluate_too() -> None:
+    found = _served(_Method({4: (4,), 90: (), 91: ()}, most=None))
+    assert found.clients == {4: ("mixture_1",), 90: ("mixture_0",), 91: ("mixture_0",)}
+    assert found.mixtures == {"mixture_0": {"community_1": 0.75, "community_2": 0.25}}
+    assert list(found.models) == ["global", "mixture_1"]
+    assert _served(_Method({90: (), 91: ()}, most=0)).clients.keys() == {90, 91}

@@ -1,5 +1,6 @@
 """Finished runs that several tests use."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ TABLE = [
     "data.missing=median", "data.standardise=true", "network=mlp", "population=by_column",
     "population.clients=2", "strategy=fedavg", "strategy.participation=1.0",
     "client.learning_rate=0.2",
+]  # fmt: skip
+ROTATED = [
+    "population=rotation", "strategy=late", "strategy.cluster_round=2", "rounds=4",
+    "strategy.participation=1.0", "population.clients=5", "population.groups=2",
+    "population.dynamics.newcomers=1", "population.dynamics.join_rounds=[4]",
+    "engine.place_newcomers=true", "population.train_samples=200",
+    "client.batch_size=10", "client.learning_rate=0.1", "network.width=0.5",
 ]  # fmt: skip
 ROWS = "age,pressure,colour,ward,sick\n"
 
@@ -46,3 +54,12 @@ def table_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "patients.csv").write_text(patients(200))
     run([*TABLE, f"data.root={root}", *QUICK], root / "run")
     return root / "run"
+
+
+@pytest.fixture(scope="session")
+def rotated_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run with two groups of images, which client 4 joins in round 4."""
+    folder = tmp_path_factory.mktemp("rotated") / "run"
+    run([*ROTATED, *QUICK], folder)
+    assert json.loads((folder / "summary.json").read_text())["communities"]["ari"] == 1.0
+    return folder

@@ -1,6 +1,7 @@
 """`fl-app evaluate` repeats what was recorded, and scores models on new data."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,15 @@ def test_frozen_weights_come_from_the_run(tmp_path: Path) -> None:
          "network.freeze=['0.*']", *QUICK], tmp_path / "second")  # fmt: skip
     saved.unlink()
     assert evaluate(tmp_path / "second", [])["recorded"]["largest_difference"] <= 1e-6
+
+
+def test_a_run_of_before_a_setting_is_evaluated_too(table_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(table_run, tmp_path / "run")
+    config = tmp_path / "run" / "config.yaml"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if "place_newcomers" not in line))
+    assert len(config.read_text()) < sum(map(len, lines))
+    assert evaluate(tmp_path / "run", [])["recorded"]["largest_difference"] == 0.0
 
 
 def test_wrong_arguments_are_told(digits_run: Path, tmp_path: Path) -> None:

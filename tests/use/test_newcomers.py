@@ -11,7 +11,7 @@ from fl_app.config import load
 from fl_app.main import run
 from fl_app.use.assign import by_loss
 from fl_app.use.commands import assign, fine_tune
-from fl_app.use.run import load_run
+from fl_app.use.run import FinishedRun, load_run
 from fl_app.use.scorer import Scorer, config_of
 from fl_app.wiring import dataset
 
@@ -74,6 +74,53 @@ def test_images_in_folders_are_a_newcomer_too(
     image.fromarray(pixels[0]).save(tmp_path / "images" / "ten" / "1.png")
     with pytest.raises(ValueError, match="named like a class of the run"):
         assign([str(swapped_run), "--data", str(tmp_path / "images")])
+
+
+def test_inputs_alone_find_a_group_with_inputs_of_its_own(
+    rotated_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    groups = load_run(rotated_run).communities
+    images = np.load(_newcomer(tmp_path / "x.npz", 0))["inputs"]
+    for group, given in enumerate((images, images[:, :, ::-1, ::-1])):
+        np.save(tmp_path / "x.npy", given)
+        np.savez(tmp_path / "x.npz", inputs=given)
+        said = []
+        for data in ("x.npy", "x.npz"):
+            assign([str(rotated_run), "--data", str(tmp_path / data), "--without-labels", "--json"])
+            said.append(json.loads(capsys.readouterr().out))
+        assert said[0] == said[1]
+        members = groups[int(said[0]["model"].removeprefix("community_"))]
+        assert {client % 2 for client in members} == {group}
+        assert 0 < said[0]["margin"] <= 1
+    assign([str(rotated_run), "--data", str(tmp_path / "x.npy"), "--without-labels"])
+    assert "disagree only on labels cannot be told apart" in capsys.readouterr().out
+
+
+def test_labels_of_a_table_are_not_read_without_labels(
+    table_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    lines = (table_run.parent / "patients.csv").read_text().splitlines()
+    (tmp_path / "x.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines))
+    assign([str(table_run), "--data", str(tmp_path / "x.csv"), "--without-labels"])
+    assert capsys.readouterr().out.startswith("community_0, the only one")
+
+
+def test_what_cannot_be_placed_without_labels_is_told(
+    swapped_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(_newcomer(tmp_path / "x.npz", 0))
+    for given, said in (
+        (["--by", "loss", "--data", data], "--by loss needs labels"),
+        (["--data", str(tmp_path)], "at least one sample, got none"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            assign([str(swapped_run), "--without-labels", *given])
+    np.savez(tmp_path / "y.npz", labels=np.zeros(3))
+    with pytest.raises(ValueError, match="must have the array inputs, got labels"):
+        assign([str(swapped_run), "--without-labels", "--data", str(tmp_path / "y.npz")])
+    monkeypatch.setattr(FinishedRun, "answers", "regression")
+    with pytest.raises(ValueError, match=r"got regression.*give labelled samples"):
+        assign([str(swapped_run), "--without-labels", "--data", data])
 
 
 def test_a_single_community_has_no_margin(table_run: Path, capsys: pytest.CaptureFixture) -> None:

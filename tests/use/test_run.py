@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
 from fl_app.config import load
 from fl_app.data.rows import frame_of
 from fl_app.main import run
+from fl_app.records.models import FILE as MODELS
 from fl_app.records.serving import read_serving
-from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 from fl_app.wiring import dataset
 
@@ -50,6 +51,24 @@ def test_a_client_has_the_mixture_that_it_was_scored_with(digits_run: Path) -> N
     whole = {key: each.clone() for key, each in model.state_dict().items()}
     parts = [found.model(community=row).state_dict() for row in found.communities]
     assert not any(torch.equal(part["9.weight"], whole["9.weight"]) for part in parts)
+    stored = set(found.serving["models"]) - set(found.serving["mixtures"])
+    assert not any(name.startswith("mixture_") for name in stored)
+    assert {key.partition("/")[0] for key in load_file(digits_run / MODELS)} == stored
+
+
+def test_mixtures_need_no_evaluation_and_old_folders_have_them_whole(
+    digits_run: Path, tmp_path: Path
+) -> None:
+    content = json.loads((digits_run / "serving.json").read_text())
+    named = next(iter(content["mixtures"]))
+    mean = load_run(digits_run).model(name=named).state_dict()
+    models = load_file(digits_run / MODELS)
+    models |= {f"{named}/{key}": tensor.numpy() for key, tensor in mean.items()}
+    save_file(models, tmp_path / MODELS)
+    del content["mixtures"], content["constants"]
+    (tmp_path / "serving.json").write_text(json.dumps(content | {"version": 1}))
+    old = load_run(tmp_path).model(name=named).state_dict()
+    assert all(torch.equal(old[key], tensor) for key, tensor in mean.items())
 
 
 def test_pixels_become_the_inputs_of_the_run(digits_run: Path) -> None:
@@ -171,13 +190,3 @@ def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
     (other,) = found["clients"].keys() - chosen.keys()
     with pytest.raises(ValueError, match="chooses on its data among community_0, community_1"):
         load_run(tmp_path).model(client=other)
-
-
-def test_batch_normalisation_that_stays_with_clients_is_missed(tmp_path: Path) -> None:
-    run(["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "rounds=1",
-         "population.clients=2", "population=iid", "population.train_samples=10",
-         "population.test_samples=5", "strategy=fedavg", *QUICK], tmp_path)  # fmt: skip
-    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
-        load_run(tmp_path).model(client=0)
-    with pytest.raises(ValueError, match=r"client\.batch_norm=local"):
-        evaluate(tmp_path, [])

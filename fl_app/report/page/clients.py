@@ -65,6 +65,7 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
     before, after = outcome.compared or (None, None)
     columns = [
         ("client", "client", "number"),
+        ("name", "name", "text"),
         ("community", "community", "text"),
         ("group", "planted group", "number"),
         ("before", f"accuracy before (round {before})", "share"),
@@ -98,6 +99,7 @@ def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
         when, why = outcome.gone.get(client, (None, None))
         rows.append({
             "client": client,
+            "name": outcome.names.get(client),
             "community": name_of(outcome.final.get(client)) if outcome.final else None,
             "group": outcome.groups.get(client),
             "before": before,

@@ -40,6 +40,12 @@ class Outcome:
         return str(self.summary["status"]) if self.summary else "unfinished"
 
     @property
+    def names(self) -> Mapping[int, str]:
+        """The clients' own names, if the data have some and the run has ended."""
+        known = ((self.summary or {}).get("clients") or {}).get("names") or {}
+        return {int(client): name for client, name in known.items()}
+
+    @property
     def command(self) -> str | None:
         """The command line that repeats the run, None if fl-app did not start it.
 

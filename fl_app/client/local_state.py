@@ -1,0 +1,76 @@
+"""What stays with a client between rounds, in files on its own machine."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+CLIENTS = "clients"
+"""The folder in the output folder of a run with a folder for each simulated client."""
+RUN = "run.txt"
+KEPT = 2
+"""Checkpoints that may lie behind a client's last round: the last one and the one before."""
+
+
+class FolderMemory:
+    """Stores tensors by name for each of a client's last rounds, so that a resumed run finds them.
+
+    A checkpoint is written every `every` rounds. Those of a round that a resumed run repeats are
+    replaced.
+    """
+
+    def __init__(self, folder: Path, every: int) -> None:
+        self.folder, self.every = folder, every
+
+    def begin(self, run_id: int, *, resume: bool) -> None:
+        """Remove what an earlier run left here, unless this one resumes it."""
+        mark = self.folder / RUN
+        known = mark.read_text() if mark.exists() else None
+        if known == str(run_id):
+            return
+        if not resume:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(str(run_id))
+
+    def read(self, until: int) -> dict[str, np.ndarray]:
+        """Return what was written last, up to a round; empty for a client that had not trained."""
+        found = [each for each in self._rounds() if each <= until]
+        if not found:
+            return {}
+        with np.load(self._file(max(found)), allow_pickle=False) as tensors:
+            return dict(tensors)
+
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
+        """Store the tensors after a round."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self._file(server_round)
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            np.savez(file, **tensors)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+        needed = server_round - KEPT * self.every
+        older = [each for each in self._rounds() if each <= needed]
+        for each in self._rounds():
+            if each > server_round or (older and each < max(older)):
+                self._file(each).unlink(missing_ok=True)
+
+    def _rounds(self) -> list[int]:
+        return [int(each.stem) for each in self.folder.glob("*.npz") if each.stem.isdecimal()]
+
+    def _file(self, server_round: int) -> Path:
+        return self.folder / f"{server_round}.npz"
+
+
+def of_run(folder: Path, client_id: int, every: int) -> FolderMemory:
+    """Return the memory of a client that is simulated by the run with this output folder."""
+    return FolderMemory(folder / CLIENTS / str(client_id), every)
+
+
+def of_node(folder: Path, run: str, client_id: int, every: int) -> FolderMemory:
+    """Return the memory of a node in its own folder, for the run with this output folder."""
+    name = blake2b(run.encode(), digest_size=8).hexdigest()
+    return FolderMemory(folder.expanduser() / name / str(client_id), every)

@@ -1,0 +1,138 @@
+"""Places clients that join later: they get all community models and say which one suits them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from flwr.common import EvaluateIns, EvaluateRes, Scalar
+from flwr.server.client_proxy import ClientProxy
+
+from fl_app.attribution import margin
+from fl_app.engines.availability import Availability
+from fl_app.ingress.admission import admit
+from fl_app.ingress.placements import PLACE, PlacementAnswer, PlacementQuestion, read_placement
+from fl_app.ingress.rejection import RejectionError
+from fl_app.params import COMMUNITY
+from fl_app.records.newcomers import Placed, read_newcomers, write_newcomers
+from fl_app.records.serving import Served, community_name
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import Event
+from fl_app.strategies.replies import ClientFailure
+from fl_app.types import Vectors
+
+log = getLogger(__name__)
+ASKED = 3
+"""How often a newcomer is asked if it does not answer, or answers nonsense."""
+OF_ALL = -2
+"""The `community` of a question about all of them."""
+Send = Callable[
+    [int, Sequence[tuple[ClientProxy, EvaluateIns]]],
+    tuple[list[tuple[ClientProxy, EvaluateRes]], list[ClientFailure]],
+]
+
+
+class Newcomers:
+    """The clients of a run that joined after its start, and where they were placed.
+
+    A newcomer is asked once, in one exchange and without training: it gets the models of all
+    communities and answers with its training loss for each. Ghosh et al., NeurIPS 2020, algorithm
+    1: the choice of an IFCA client. The method decides by itself as soon as the client trains.
+
+    `now` has the rows of the clients that were placed after the last round, and `events` what
+    became of those that were asked last. Without `places` nobody is asked.
+    """
+
+    def __init__(
+        self, method: CommunityStrategy, availability: Availability, folder: Path, *, places: bool
+    ) -> None:
+        self.method, self.folder, self.places = method, folder, places
+        self.availability, self.roster = availability, availability.roster
+        self.now: dict[int, int] = {}
+        self.events: list[Event] = []
+        self._known: set[int] = set()
+        self._asked: dict[int, int] = {}
+
+    def begin(self, server_round: int, rounds: Sequence[Mapping[str, Any]]) -> None:
+        """Take the clients of earlier rounds as known, or without any those that are here."""
+        if not self.places:
+            return
+        self.availability.show_members(server_round)
+        self._known = set(_seen(rounds)) if rounds else set(self.roster.proxies())
+        done = rounds[-1]["round"] if rounds else 0
+        for client, each in read_newcomers(self.folder).items() if rounds else ():
+            if each.round == done:  # the models are still those that it chose from
+                self.now[client] = int(each.model.removeprefix(COMMUNITY))
+        self._known |= self.now.keys()
+
+    def waiting(self) -> list[int]:
+        """Return the newcomers that are to be asked."""
+        settled = self._known | self.method.state.communities.members.keys()
+        settled |= self.method.state.removed.keys()
+        present = self.roster.proxies()
+        return [c for c in present if c not in settled and self._asked.get(c, 0) < ASKED]
+
+    def place(self, server_round: int, send: Send, *, ended: bool = False) -> None:
+        """Ask the newcomers, if there is a choice or the run has `ended` after this round."""
+        self.events = []
+        if not self.places:
+            return
+        self.availability.show_members(server_round)
+        models = self.method.state.communities.models
+        clients = self.waiting() if ended or len(models) > 1 else []
+        found = self._ask(server_round, clients, models, send) if clients else {}
+        done = server_round if ended else server_round - 1
+        found = {client: replace(each, round=done) for client, each in found.items()}
+        if found:
+            write_newcomers(self.folder, read_newcomers(self.folder) | found)
+        placed = {c: int(each.model.removeprefix(COMMUNITY)) for c, each in found.items()}
+        self.method.evaluation.choices |= placed
+        self.now = {**self.now, **placed} if ended else {}
+
+    def served(self, found: Served) -> Served:
+        """Return the models of clients with those of the newcomers."""
+        placed = {client: (community_name(row),) for client, row in self.now.items()}
+        return replace(found, clients={**found.clients, **placed})
+
+    def _ask(
+        self, server_round: int, clients: Sequence[int], models: Vectors, send: Send
+    ) -> dict[int, Placed]:
+        """Return where the clients that answered belong."""
+        given: dict[str, Scalar] = {PLACE: True, "round": max(1, server_round), "community": OF_ALL}
+        question = EvaluateIns(encode(*models), given)
+        proxies = {client: self.roster.proxy(client) for client in clients}
+        asked = {p.cid: PlacementQuestion(c, len(models)) for c, p in proxies.items()}
+        for client in clients:
+            self._asked[client] = self._asked.get(client, 0) + 1
+        results, failures = send(server_round, [(p, question) for p in proxies.values()])
+        for failure in failures:
+            self._tell(Event("not placed", str(failure), [int(failure.client_id)]))
+        keyed = [(proxy.cid, reply) for proxy, reply in results]
+        answers = admit(keyed, asked, read_placement, self._reject)
+        return {each.client_id: self._settle(each, server_round) for each in answers}
+
+    def _reject(self, node: str, question: PlacementQuestion | None, error: RejectionError) -> None:
+        clients = [] if question is None else [question.client_id]
+        self._tell(Event("not placed", f"node {node}: {error}", clients))
+
+    def _settle(self, answer: PlacementAnswer, server_round: int) -> Placed:
+        client, row = answer.client_id, int(answer.losses.argmin())
+        values = {community_name(k): float(loss) for k, loss in enumerate(answer.losses)}
+        found = Placed(server_round, community_name(row), margin(answer.losses), values)
+        self._known.add(client)
+        sure = "" if found.margin is None else f", margin to the second {found.margin:.1%}"
+        self._tell(Event("placed", f"client {client} in {found.model}{sure}", [client]))
+        return found
+
+    def _tell(self, event: Event) -> None:
+        log.info("%s: %s", event.kind, event.detail)
+        self.events.append(event)
+
+
+def _seen(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:
+    """Return the clients that earlier rounds trained or evaluated."""
+    for each in rounds:
+        yield from each["sampled"]
+        yield from map(int, (each["accuracy"] or {}).get("clients", ()))

@@ -1,0 +1,41 @@
+"""The communities in which newcomers were placed, as a file in the output folder of a run."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fl_app.records.atomic import replacing
+from fl_app.records.plain import dumps
+
+FILE = "newcomers.json"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A client that was placed by the models after a round, as `fl-app assign` tells it.
+
+    `values` are its training losses with the model of each community by name, `margin` how far the
+    second is from the least.
+    """
+
+    round: int
+    model: str
+    margin: float | None
+    values: Mapping[str, float]
+
+
+def write_newcomers(folder: Path, placed: Mapping[int, Placed]) -> None:
+    """Write the last placement of each client."""
+    content = {str(client): asdict(each) for client, each in sorted(placed.items())}
+    with replacing(folder / FILE) as temporary:
+        temporary.write_text(dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def read_newcomers(folder: Path) -> dict[int, Placed]:
+    """Return the placements, none without the file."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return {int(client): Placed(**each) for client, each in content.items()}
