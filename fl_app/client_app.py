@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import (
     Code,
     EvaluateIns,
@@ -22,12 +23,15 @@ from flwr.common import (
 from fl_app import client_wiring
 from fl_app.client.local import LocalClient
 from fl_app.config import load_text_on_client
+from fl_app.data.population import own
+from fl_app.ingress.carried import read_address
 from fl_app.ingress.evaluations import METRIC
 from fl_app.learner_reports import packed
 from fl_app.params import from_bytes, to_bytes
 
 _OK = Status(Code.OK, "")
 _LOCAL = "local tensors"
+_CLIENT, _NODES = "partition-id", "num-partitions"
 
 
 class ContextMemory:
@@ -103,10 +107,39 @@ def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
     config = load_text_on_client(str(context.run_config["overrides"]))
     root = context.node_config.get("data-root")
-    client_id = int(context.node_config["partition-id"])
+    client_id = int(context.node_config[_CLIENT])
     data_root = None if root is None else str(root)
     memory = ContextMemory(context.state)
     return FederatedClient(client_wiring.client(config, client_id, data_root, memory))
 
 
-app = ClientApp(client_fn)
+def as_addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the client that a message names, on a simulated node that carries several.
+
+    Each of them has its own part of the node's state.
+    """
+    config = load_text_on_client(str(context.run_config["overrides"]))
+    client_id = read_address(
+        message.content,
+        clients=config.population.options["clients"],
+        nodes=int(context.node_config.get(_NODES, 0)),
+        own_data=config.population.resolve() is own,
+    )
+    if client_id is None:
+        return call_next(message, context)
+    mark = f"client {client_id}: "
+    held = {name: record for name, record in context.state.items() if name.startswith(mark)}
+    client = Context(
+        context.run_id,
+        context.node_id,
+        {**context.node_config, _CLIENT: client_id},
+        RecordDict({name.removeprefix(mark): record for name, record in held.items()}),
+        context.run_config,
+    )
+    reply = call_next(message, client)
+    for name, record in client.state.items():
+        context.state[mark + name] = record
+    return reply
+
+
+app = ClientApp(client_fn, mods=[as_addressed])

@@ -130,6 +130,7 @@ class EngineConfig:
     sample_cap: Annotated[float, Field(ge=1)]
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
+    nodes_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
     warm: bool

@@ -5,6 +5,7 @@ from logging import getLogger
 
 from fl_app.engines import stop_request
 from fl_app.engines.client_messenger import ClientMessenger, Introductions
+from fl_app.engines.shortage import NodeWait
 from fl_app.strategies.replies import RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -15,8 +16,11 @@ POLL_S = 0.5
 class Connections:
     """The connected nodes of a run with `clients` clients, of which at least `least` are needed.
 
-    `timeout_s`: seconds to wait for clients.
+    `timeout_s`: seconds to wait for clients. `node_wait` gives up earlier on nodes that have
+    never connected; None: it does not.
     """
+
+    node_wait: NodeWait | None = None
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class Connections:
         """Wait until `needed` clients are known, or all others have failed or were rejected.
 
         After the timeout, the run continues with at least `engine.min_success` clients. Raises
-        TimeoutError for fewer.
+        TimeoutError for fewer, and TooFewNodesError if fewer nodes than that have connected.
         """
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -61,6 +65,8 @@ class Connections:
             enough = present >= self.least
             if present >= needed or (enough and present + self._outside.answered >= needed):
                 break
+            if self.node_wait is not None:
+                self.node_wait.check(self.roster.num_available(), needed)
             if time.monotonic() > deadline and enough:
                 break
             if time.monotonic() > deadline:
