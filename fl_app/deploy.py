@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,7 +117,8 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
             raise TimeoutError(f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log}")
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
-    print(f"use it: scripts/deploy run; or FLWR_HOME={folder}/home flwr run . {deployment.NAME}")
+    home = shlex.quote(str(folder / "home"))
+    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {deployment.NAME}")
     return 0
 
 
@@ -164,7 +166,8 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         return 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
     words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
-    words += [f"engine.folder='{folder}'", f"population.clients={state['nodes']}"]
+    escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    words += [f"engine.folder='{escaped}'", f"population.clients={state['nodes']}"]
     with subprocess.Popen(words) as child:
         former = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
         try:

@@ -25,6 +25,7 @@ _ONLINE_TIMEOUT_S = 120.0
 _BACK_OFF_S = 1.0
 _BACK_OFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
+_SUPERLINK, _STATE = "superlink", "state.db"
 _FLEET_READY = "Starting Fleet API"
 
 
@@ -122,11 +123,10 @@ class Federation:
     def _start(self, keys: credentials.Credentials) -> None:
         port, fleet_port, *node_ports = free_ports(2 + self.nodes)
         address = f"127.0.0.1:{port}"
-        state = str(self.folder / "state.db")
         words = commands.superlink(
-            keys, host="127.0.0.1", port=port, fleet_port=fleet_port, state=state
+            keys, host="127.0.0.1", port=port, fleet_port=fleet_port, state=self._state()
         )
-        superlink = self._add("superlink", words)
+        superlink = self._add(_SUPERLINK, words)
         wait_for_line(superlink, _FLEET_READY, timeout_s=_START_TIMEOUT_S)
         wait_for_port(superlink, port, timeout_s=_START_TIMEOUT_S)
         self._add("superexec", commands.superexec(keys, address=address))
@@ -144,6 +144,18 @@ class Federation:
             self._add(f"supernode-{node}", words)
         self._wait_until_online()
 
+    def _state(self) -> str:
+        """Return the URL of the SuperLink's database, relative to where the SuperLink runs.
+
+        Flower encodes a space or a percent sign of a path in one of two places only, and would
+        look for its tables in another file than the one that it made.
+        """
+        path = os.path.relpath(self.folder / _STATE, self._home(_SUPERLINK))
+        return f"sqlite:///{path}"
+
+    def _home(self, name: str) -> Path:
+        return self.folder / "homes" / name
+
     def _wait_until_online(self) -> None:
         deadline = time.monotonic() + _ONLINE_TIMEOUT_S
         while (online := nodes_online(self.connection)) < self.nodes:
@@ -156,7 +168,7 @@ class Federation:
 
     def _add(self, name: str, words: list[str]) -> Process:
         words = [flower.executable(words[0]), *words[1:]]
-        home = self.folder / "homes" / name
+        home = self._home(name)
         process = self._launch(name, words, home)
         self.members.append(Member(name, words, home, process))
         return process
