@@ -3,7 +3,7 @@
 deploy                      up, a short demo run, down
 deploy up | status | down   start it in the background, show its status, stop it
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
-deploy keys                 keys and a Flower home for docker-compose.yml
+deploy keys                 keys, nodes, settings and a Flower home for docker-compose.yml
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import credentials, deployment, flower, watchdog
+from fl_app.engines import compose, credentials, deployment, flower, watchdog
 from fl_app.engines.deployment import Federation
 from fl_app.engines.processes import tail
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "down":
                 return down(folder)
             case "keys":
-                return keys(folder, nodes=options.nodes)
+                return keys(folder, options)
             case "keep":
                 return keep(folder, options)
             case _:
@@ -63,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
     parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
     parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
+    hosts = "keys: further names and addresses of the SuperLink's machine, with commas between"
+    parser.add_argument("--hosts", default="", help=hosts)
+    parser.add_argument("--gpus", action="store_true", help="keys: each node reserves a GPU")
     told = "clients are forks of a process that has their libraries (default: yes)"
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help=told)
     return parser
@@ -215,12 +218,25 @@ def down(folder: Path) -> int:
     return 0
 
 
-def keys(folder: Path, *, nodes: int) -> int:
-    """Create the keys that docker-compose.yml mounts, and a connection `compose` to it."""
-    made = credentials.ensure(folder / "keys", nodes=nodes)
+def keys(folder: Path, options: argparse.Namespace) -> int:
+    """Create all that docker-compose.yml needs, and a connection `compose` to it."""
+    names, addresses = credentials.split_hosts([h for h in options.hosts.split(",") if h])
+    made = credentials.ensure(
+        folder / "keys",
+        nodes=options.nodes,
+        names=["localhost", "superlink", *names],
+        addresses=["127.0.0.1", *addresses],
+    )
+    try:
+        written = compose.write(_REPO, folder, nodes=options.nodes, gpus=options.gpus)
+    except compose.ForeignFileError as error:
+        print(error)
+        return 1
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
-    print(f"keys are in {made.folder}; submit with FLWR_HOME={connection.home} flwr run . compose")
+    print(f"keys are in {made.folder}; {' and '.join(map(str, written))} are written")
+    print("start with: mkdir -p outputs data && docker compose up --build --detach")
+    print(f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose")
     return 0
 
 
