@@ -170,6 +170,24 @@ class RecordsConfig:
     figures: bool
     report: bool
     resume: bool
+    started_by: Text | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsConfig:
+    """The Prometheus endpoint of the server."""
+
+    __pydantic_config__ = STRICT
+    port: Annotated[int, Field(ge=1, le=65535)] | None
+    host: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig:
+    """The form of the log lines."""
+
+    __pydantic_config__ = STRICT
+    format: Literal["text", "json"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,6 +211,8 @@ class Config:
     engine: EngineConfig
     graph: GraphConfig
     records: RecordsConfig
+    metrics: MetricsConfig
+    logging: LoggingConfig
     resolved: Mapping[str, Any]
 
     @cached_property
@@ -220,6 +240,8 @@ FIXED = {
     "engine": EngineConfig,
     "graph": GraphConfig,
     "records": RecordsConfig,
+    "metrics": MetricsConfig,
+    "logging": LoggingConfig,
 }
 PARTS: Mapping[str, Any] = {"population.dynamics": Dynamics, "network": Pretrained}
 """Settings of every option of a group with a target, which the target does not receive."""

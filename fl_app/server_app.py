@@ -1,6 +1,6 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
-from logging import INFO
+from logging import INFO, getLogger
 
 from flwr.app import Context
 from flwr.common.logger import log
@@ -13,6 +13,7 @@ from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.shortage import NodeWait, too_few_simulated
+from fl_app.records.structured_logs import structured
 
 
 class RunStoppedError(RuntimeError):
@@ -24,6 +25,10 @@ class StoppableApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the app; only in the user's own process is an interrupt raised unchanged."""
+        config = load_text(str(context.run_config["overrides"]))
+        if config.logging.format == "json" and not isinstance(grid, InProcessGrid):
+            for name in ("flwr", "fl_app"):
+                structured(getLogger(name))
         try:
             super().__call__(with_all_clients(grid, context), context)
         except KeyboardInterrupt as stop:

@@ -6,6 +6,7 @@ from logging import getLogger
 from fl_app.engines import stop_request
 from fl_app.engines.client_messenger import ClientMessenger, Introductions
 from fl_app.engines.shortage import NodeWait
+from fl_app.records.audit import AuditLog
 from fl_app.strategies.replies import RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -30,7 +31,9 @@ class Connections:
         clients: int,
         least: int,
         timeout_s: float,
+        audit: AuditLog,
     ) -> None:
+        self.audit = audit
         self.messenger, self.roster = messenger, roster
         self.clients, self.least, self.timeout_s = clients, least, timeout_s
         self._outside = Introductions()
@@ -46,6 +49,13 @@ class Connections:
         refused = self._outside.failed, self._outside.rejected
         if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("nodes that are not admitted: %s", self._outside)
+            for who, why in self._outside.rejected.items():
+                if before.rejected.get(who) != why:
+                    self.audit.append("rejected", who=str(who), why=why)
+        if self.roster.joined:
+            came = {str(client): f"node {node}" for client, node in self.roster.joined.items()}
+            self.roster.joined.clear()
+            self.audit.append("joined", clients=came)
 
     def require(self) -> None:
         """Wait if fewer clients are connected than the run needs."""
