@@ -87,7 +87,7 @@ def ensure(
         _write(found.secret, secrets.token_bytes(32))
     for node in range(nodes):
         if not (found.node_key(node).exists() and found.node_public_key(node).exists()):
-            _make_node(found, node)
+            make_node(found, node)
     return found
 
 
@@ -162,7 +162,8 @@ def _make_server(to: Credentials, names: Sequence[str], addresses: Sequence[str]
     _write(to.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _make_node(to: Credentials, node: int) -> None:
+def make_node(to: Credentials, node: int) -> None:
+    """Write a new key pair of a node; a former one is lost."""
     key = ec.generate_private_key(_CURVE)
     private = key.private_bytes(
         serialization.Encoding.PEM,
