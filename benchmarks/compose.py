@@ -142,7 +142,8 @@ def without_keys(federation: Composed) -> list[str]:
     made = (federation.checkout / "deployment").exists()
     said = [each.stderr.strip().splitlines()[-1] for each in (first, second)]
     outcome = f"refused: {first.returncode != 0 != second.returncode}; folder made: {made}"
-    return [row("up without `scripts/deploy keys`", outcome, "; ".join(map(_short, said)))]
+    shown = [_short(each.replace(str(federation.checkout), "<checkout>")) for each in said]
+    return [row("up without `scripts/deploy keys`", outcome, "; ".join(shown))]
 
 
 def plain(federation: Composed) -> list[str]:
@@ -250,7 +251,7 @@ def main() -> None:
             federation.up()
             for scenario in SCENARIOS:
                 rows += scenario(federation)
-                print(rows[-1], flush=True)
+                print(*rows, sep="\n", end="\n\n", flush=True)
         finally:
             print(federation.compose("logs", "--tail", "5", must=False).stdout[-3000:], flush=True)
             federation.compose("down", "--volumes", must=False)
@@ -274,7 +275,8 @@ def write(rows: list[str], engine: str, image: str) -> None:
     """Write the page."""
     intro = (
         "# Compose\n\n"
-        f"Written by `scripts/test-compose`, on {machine()}, Docker {engine}:\n"
+        "Written by `benchmarks/compose.py`, which `scripts/test-compose` runs,\n"
+        f"on {machine()}, Docker {engine}:\n"
         f"`docker-compose.yml` with three nodes, an image of {image}. A container\n"
         "that is killed is started again by Docker. Ended: the run's status in Flower.\n\n"
     )
