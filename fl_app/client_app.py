@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import (
     Code,
     EvaluateIns,
@@ -25,6 +26,8 @@ from fl_app import client_wiring
 from fl_app.client import local_state
 from fl_app.client.local import LocalClient, Memory
 from fl_app.config import Config, load_text_on_client
+from fl_app.data.population import own
+from fl_app.ingress.carried import read_address
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
 from fl_app.learner_reports import packed
@@ -35,6 +38,7 @@ Hold = Callable[[LocalClient, Vector, int], None]
 """Stores a client's own model (d,) after a round where the client finds it."""
 _OK = Status(Code.OK, "")
 _LOCAL = "local tensors"
+_CLIENT, _NODES = "partition-id", "num-partitions"
 
 
 class ContextMemory:
@@ -129,7 +133,7 @@ def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
     config = load_text_on_client(str(context.run_config["overrides"]))
     root = context.node_config.get("data-root")
-    client_id = int(context.node_config["partition-id"])
+    client_id = int(context.node_config[_CLIENT])
     data_root = None if root is None else str(root)
     memory = _memory(config, client_id, context)
     local = client_wiring.client(config, client_id, data_root, memory)
@@ -166,4 +170,33 @@ def _holder(config: Config, folder: object, data_root: str | None) -> Hold:
     return partial(hold, config, Path(str(folder)), data_root)
 
 
-app = ClientApp(client_fn)
+def as_addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer as the client that a message names, on a simulated node that carries several.
+
+    Each of them has its own part of the node's state.
+    """
+    config = load_text_on_client(str(context.run_config["overrides"]))
+    client_id = read_address(
+        message.content,
+        clients=config.population.options["clients"],
+        nodes=int(context.node_config.get(_NODES, 0)),
+        own_data=config.population.resolve() is own,
+    )
+    if client_id is None:
+        return call_next(message, context)
+    mark = f"client {client_id}: "
+    held = {name: record for name, record in context.state.items() if name.startswith(mark)}
+    client = Context(
+        context.run_id,
+        context.node_id,
+        {**context.node_config, _CLIENT: client_id},
+        RecordDict({name.removeprefix(mark): record for name, record in held.items()}),
+        context.run_config,
+    )
+    reply = call_next(message, client)
+    for name, record in client.state.items():
+        context.state[mark + name] = record
+    return reply
+
+
+app = ClientApp(client_fn, mods=[as_addressed])

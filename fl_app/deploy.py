@@ -3,7 +3,10 @@
 deploy                      up, a short demo run, down
 deploy up | status | down   start it in the background, show its status, stop it
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
-deploy keys                 keys and a Flower home for docker-compose.yml
+deploy add-node             start another node; --node N: as client N
+deploy remove-node --node N stop a node for good; its key is refused at once
+deploy rotate-keys          new keys for all nodes, one by one; --node N: for one node
+deploy keys                 keys, nodes, settings and a Flower home for docker-compose.yml
 """
 
 import argparse
@@ -11,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +22,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import credentials, deployment, flower, watchdog
+from fl_app.engines import compose, credentials, deployment, flower, membership, watchdog
 from fl_app.engines.deployment import Federation
 from fl_app.engines.processes import tail
 
@@ -26,6 +30,7 @@ _REPO = Path(__file__).resolve().parent.parent
 _DEMO = ["experiment=federation_demo"]
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
+_CHANGE_TIMEOUT_S = 300.0
 _POLL_S = 0.2
 
 
@@ -44,7 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "down":
                 return down(folder)
             case "keys":
-                return keys(folder, nodes=options.nodes)
+                return keys(folder, options)
+            case membership.ADD | membership.REMOVE | membership.ROTATE:
+                return change(folder, options.action, options.node)
             case "keep":
                 return keep(folder, options)
             case _:
@@ -58,10 +65,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     actions = ["up", "run", "status", "down", "keys", "demo", "keep"]
+    actions += [membership.ADD, membership.REMOVE, membership.ROTATE]
     parser.add_argument("action", nargs="?", choices=actions, default="demo")
     parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
     parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
     parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
+    parser.add_argument("--node", type=int, help="number of a node, which is its client id")
+    hosts = "keys: further names and addresses of the SuperLink's machine, with commas between"
+    parser.add_argument("--hosts", default="", help=hosts)
+    parser.add_argument("--gpus", action="store_true", help="keys: each node reserves a GPU")
     told = "clients are forks of a process that has their libraries (default: yes)"
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help=told)
     return parser
@@ -116,7 +128,8 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
             raise TimeoutError(f"the federation must start within {_UP_TIMEOUT_S:g} s; see {log}")
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
-    print(f"use it: scripts/deploy run; or FLWR_HOME={folder}/home flwr run . {deployment.NAME}")
+    home = shlex.quote(str(folder / "home"))
+    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {deployment.NAME}")
     return 0
 
 
@@ -129,18 +142,37 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
         with Federation(
             folder, nodes=options.nodes, warm=options.warm, data_root=options.data_root
         ) as federation:
-            state = {
-                "pid": os.getpid(),
-                "nodes": options.nodes,
-                "mark": federation.supervisor.token,
-            }
-            held.write(json.dumps(state))
-            held.flush()
+            _publish(federation, folder)
             with contextlib.suppress(KeyboardInterrupt):
                 while True:
                     federation.check()
+                    if membership.carry_out(federation):
+                        _publish(federation, folder)
                     time.sleep(1.0)
         held.truncate(0)
+    return 0
+
+
+def _publish(federation: Federation, folder: Path) -> None:
+    """Write the state of a federation over the locked file of its keeper."""
+    state = {
+        "pid": os.getpid(),
+        "nodes": federation.numbers,
+        "mark": federation.supervisor.token,
+    }
+    _pid_file(folder).write_text(json.dumps(state))
+
+
+def change(folder: Path, action: str, node: int | None) -> int:
+    """Add, remove or renew a node of the running federation; return 0 if it was done."""
+    if keeper(folder) is None:
+        print(f"no federation is running in {folder}; start one with scripts/deploy up")
+        return 1
+    try:
+        print(membership.ask(folder, action, node, timeout_s=_CHANGE_TIMEOUT_S))
+    except (membership.OrderError, TimeoutError) as error:
+        print(error)
+        return 1
     return 0
 
 
@@ -162,9 +194,18 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     if state is None:
         print(f"no federation is running in {folder}; start one with scripts/deploy up")
         return 1
+    nodes = _numbers(state)
+    if not nodes:
+        print("the federation has no nodes; add one with scripts/deploy add-node")
+        return 1
+    clients = max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
     words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
-    words += [f"engine.folder='{folder}'", f"population.clients={state['nodes']}"]
+    escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    words += [f"engine.folder='{escaped}'", f"population.clients={clients}"]
+    if missing := sorted(set(range(clients)) - set(nodes)):
+        print(f"without clients {missing}, whose nodes were removed; add-node brings them back")
+        words += ["engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15"]
     with subprocess.Popen(words) as child:
         former = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
         try:
@@ -181,6 +222,12 @@ def _ended(child: "subprocess.Popen[bytes]") -> int:
             continue  # the child was interrupted too and stops the run
 
 
+def _numbers(state: dict[str, object]) -> list[int]:
+    nodes = state["nodes"]
+    assert isinstance(nodes, list)
+    return nodes
+
+
 def show_status(folder: Path) -> int:
     """Print whether a federation is running and how many nodes are online; 0 if all are."""
     state = keeper(folder)
@@ -189,8 +236,9 @@ def show_status(folder: Path) -> int:
         return 3
     connection = flower.Connection(deployment.NAME, folder / "home")
     online = deployment.nodes_online(connection)
-    print(f"running, keeper {state['pid']}: {online} of {state['nodes']} nodes online")
-    return 0 if online == state["nodes"] else 1
+    count = len(_numbers(state))
+    print(f"running, keeper {state['pid']}: {online} of {count} nodes online")
+    return 0 if online == count else 1
 
 
 def down(folder: Path) -> int:
@@ -212,12 +260,25 @@ def down(folder: Path) -> int:
     return 0
 
 
-def keys(folder: Path, *, nodes: int) -> int:
-    """Create the keys that docker-compose.yml mounts, and a connection `compose` to it."""
-    made = credentials.ensure(folder / "keys", nodes=nodes)
+def keys(folder: Path, options: argparse.Namespace) -> int:
+    """Create all that docker-compose.yml needs, and a connection `compose` to it."""
+    names, addresses = credentials.split_hosts([h for h in options.hosts.split(",") if h])
+    made = credentials.ensure(
+        folder / "keys",
+        nodes=options.nodes,
+        names=["localhost", "superlink", *names],
+        addresses=["127.0.0.1", *addresses],
+    )
+    try:
+        written = compose.write(_REPO, folder, nodes=options.nodes, gpus=options.gpus)
+    except compose.ForeignFileError as error:
+        print(error)
+        return 1
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
-    print(f"keys are in {made.folder}; submit with FLWR_HOME={connection.home} flwr run . compose")
+    print(f"keys are in {made.folder}; {' and '.join(map(str, written))} are written")
+    print("start with: mkdir -p outputs data && docker compose up --build --detach")
+    print(f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose")
     return 0
 
 

@@ -11,6 +11,8 @@ fl-app predict <output folder>  write what one of its models answers to raw samp
 fl-app export <output folder>   write its models as ONNX and in other formats
 fl-app assign <output folder>   find the community of a client that was never there
 fl-app fine-tune <output folder> train a model further on the data of one client
+fl-app watch <output folder>    show a run that is under way
+fl-app audit <folder>           check the audit log of a run or a federation
 """
 
 from fl_app.engines import signals
@@ -24,6 +26,7 @@ import logging
 import os
 import shlex
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,14 +40,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
-from fl_app import own
+from fl_app import oversight, own
 from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
 from fl_app.launch import RunFailedError, launch
 from fl_app.progress import show_result
+from fl_app.records import structured_logs
 from fl_app.records.atomic import replacing
+from fl_app.records.audit import actor
 from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
@@ -192,6 +197,7 @@ def _use(command: str, arguments: list[str]) -> None:
 
 COMMANDS = {"report": _report, "compare": _compare, "new": _new}
 COMMANDS |= {name: partial(_use, name) for name in use.COMMANDS}
+COMMANDS |= oversight.COMMANDS
 """Commands of the first argument; without one, a run starts."""
 
 
@@ -199,11 +205,12 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     """Run one configuration on its engine and show the result; exits with 1 if it failed."""
     console = Console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
+    where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         config = load([*overrides, *where], also=problems)
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
-        _log_to(folder / "run.log")
+        _log_to(folder / "run.log", config.logging.format)
         for file in (SUMMARY, RESUMED):  # from before the resume
             (folder / file).unlink(missing_ok=True)
         if not resume:
@@ -273,11 +280,14 @@ def _write_page(folder: Path) -> None:
         log.exception("the report could not be written")
 
 
-def _log_to(file: Path) -> None:
+def _log_to(file: Path, form: str) -> None:
     """Log warnings to the terminal, and all messages of fl-app and Flower to the run's log."""
     terminal, whole = logging.StreamHandler(), logging.FileHandler(file)
     terminal.setLevel(logging.WARNING)
-    whole.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    whole.setFormatter(logging.Formatter(structured_logs.TEXT))
+    if form == "json":
+        for handler in (terminal, whole):
+            handler.setFormatter(structured_logs.JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, whole], force=True)
     logging.getLogger("fl_app").setLevel(logging.INFO)
     flower = logging.getLogger("flwr")

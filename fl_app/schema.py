@@ -140,6 +140,7 @@ class EngineConfig:
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
     place_newcomers: bool
+    nodes_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
     warm: bool
@@ -180,6 +181,24 @@ class RecordsConfig:
     figures: bool
     report: bool
     resume: bool
+    started_by: Text | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsConfig:
+    """The Prometheus endpoint of the server."""
+
+    __pydantic_config__ = STRICT
+    port: Annotated[int, Field(ge=1, le=65535)] | None
+    host: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggingConfig:
+    """The form of the log lines."""
+
+    __pydantic_config__ = STRICT
+    format: Literal["text", "json"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -203,6 +222,8 @@ class Config:
     engine: EngineConfig
     graph: GraphConfig
     records: RecordsConfig
+    metrics: MetricsConfig
+    logging: LoggingConfig
     resolved: Mapping[str, Any]
 
     @cached_property
@@ -230,6 +251,8 @@ FIXED = {
     "engine": EngineConfig,
     "graph": GraphConfig,
     "records": RecordsConfig,
+    "metrics": MetricsConfig,
+    "logging": LoggingConfig,
 }
 PARTS: Mapping[str, Any] = {"population.dynamics": Dynamics, "network": Pretrained}
 """Settings of every option of a group with a target, which the target does not receive."""

@@ -1,12 +1,19 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
+from logging import INFO, getLogger
+
 from flwr.app import Context
+from flwr.common.logger import log
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app import server_wiring
 from fl_app.config import load_text
+from fl_app.data.population import own
+from fl_app.engines.carrying import CarryingGrid, simulated_nodes
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.shortage import NodeWait, too_few_simulated
+from fl_app.records.structured_logs import structured
 
 
 class RunStoppedError(RuntimeError):
@@ -18,20 +25,50 @@ class StoppableApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the app; only in the user's own process is an interrupt raised unchanged."""
+        config = load_text(str(context.run_config["overrides"]))
+        if config.logging.format == "json" and not isinstance(grid, InProcessGrid):
+            for name in ("flwr", "fl_app"):
+                structured(getLogger(name))
         try:
-            super().__call__(grid, context)
+            super().__call__(with_all_clients(grid, context), context)
         except KeyboardInterrupt as stop:
             if isinstance(grid, InProcessGrid):
                 raise
             raise RunStoppedError("stopped on request") from stop
 
 
+def with_all_clients(grid: Grid, context: Context) -> Grid:
+    """Return a Grid with a node for each client, also in a simulation of fewer nodes.
+
+    Raises TooFewNodesError if clients have data of their own, which no other node has.
+    """
+    nodes = simulated_nodes(grid)
+    if nodes is None:
+        return grid
+    overrides = str(context.run_config["overrides"])
+    config = load_text(overrides)
+    clients: int = config.population.options["clients"]
+    if len(nodes) >= clients:
+        return grid
+    if config.population.resolve() is own:
+        raise too_few_simulated(overrides, len(nodes), clients)
+    log(INFO, "%d simulated nodes carry %d clients", len(nodes), clients)
+    return CarryingGrid(grid, nodes, clients)
+
+
 def server_fn(context: Context) -> ServerAppComponents:
     """Build the server of a run from the overrides in its run_config."""
-    config = load_text(str(context.run_config["overrides"]))
-    return ServerAppComponents(
-        server=server_wiring.server(config), config=ServerConfig(num_rounds=config.rounds)
-    )
+    overrides = str(context.run_config["overrides"])
+    config = load_text(overrides)
+    loop = server_wiring.server(config)
+    if not config.records.resume:  # a resumed run goes on without nodes that it has lost
+        loop.connections.node_wait = NodeWait(
+            overrides,
+            by_flwr=config.engine.name != "deployment",
+            timeout_s=config.engine.nodes_timeout_s,
+        )
+    log(INFO, "results of this run: %s", loop.recorder.folder.resolve())
+    return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
 
 
 app = StoppableApp(server_fn=server_fn)

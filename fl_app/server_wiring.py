@@ -18,6 +18,7 @@ from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import choose
 from fl_app.params import FlatModule
+from fl_app.records.metrics import Endpoint, Metrics
 from fl_app.records.models import StateForm
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
@@ -137,6 +138,8 @@ def server(config: Config) -> RoundLoop:
         track=partial(config.tracking.resolve(), **config.tracking.options),
         form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
         use=use_of(config),
+        monitor=None if config.metrics.port is None else partial(endpoint, config),
+        started_by=config.records.started_by,
     )
     method = strategy(config)
     if method.clusters_points:
@@ -153,6 +156,13 @@ def server(config: Config) -> RoundLoop:
         budget=privacy_budget(config),
         places=config.engine.place_newcomers and config.client.batch_norm == "average",
     )
+
+
+def endpoint(config: Config, folder: Path) -> Endpoint:
+    """Return the started metrics endpoint of a run; raises OSError if its port is taken."""
+    assert config.metrics.port is not None
+    metrics = Metrics(folder, identity(config), config.rounds)
+    return Endpoint(metrics, host=config.metrics.host, port=config.metrics.port)
 
 
 def _snapshot_rounds(config: Config) -> set[int]:

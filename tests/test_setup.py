@@ -145,6 +145,9 @@ def test_nothing_is_built_twice_until_a_pin_changes(machine: Machine) -> None:
         constraints.write("one-more==1.0\n")
     machine.setup()
     assert len(machine.installed()) == 2
+    activate = machine.repo / ".venv" / "bin" / "activate"
+    setting = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+    assert activate.read_text().splitlines() == [setting]
 
 
 def test_no_pin_refuses_the_lowest_python() -> None:

@@ -5,6 +5,8 @@ from logging import getLogger
 
 from fl_app.engines import stop_request
 from fl_app.engines.client_messenger import ClientMessenger, Introductions
+from fl_app.engines.shortage import NodeWait
+from fl_app.records.audit import AuditLog
 from fl_app.strategies.replies import RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -15,8 +17,11 @@ POLL_S = 0.5
 class Connections:
     """The connected nodes of a run with `clients` clients, of which at least `least` are needed.
 
-    `timeout_s`: seconds to wait for clients.
+    `timeout_s`: seconds to wait for clients. `node_wait` gives up earlier on nodes that have
+    never connected; None: it does not.
     """
+
+    node_wait: NodeWait | None = None
 
     def __init__(
         self,
@@ -26,7 +31,9 @@ class Connections:
         clients: int,
         least: int,
         timeout_s: float,
+        audit: AuditLog,
     ) -> None:
+        self.audit = audit
         self.messenger, self.roster = messenger, roster
         self.clients, self.least, self.timeout_s = clients, least, timeout_s
         self._outside = Introductions()
@@ -42,6 +49,13 @@ class Connections:
         refused = self._outside.failed, self._outside.rejected
         if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("nodes that are not admitted: %s", self._outside)
+            for who, why in self._outside.rejected.items():
+                if before.rejected.get(who) != why:
+                    self.audit.append("rejected", who=str(who), why=why)
+        if self.roster.joined:
+            came = {str(client): f"node {node}" for client, node in self.roster.joined.items()}
+            self.roster.joined.clear()
+            self.audit.append("joined", clients=came)
 
     def require(self) -> None:
         """Wait if fewer clients are connected than the run needs."""
@@ -52,7 +66,7 @@ class Connections:
         """Wait until `needed` clients are known, or all others have failed or were rejected.
 
         After the timeout, the run continues with at least `engine.min_success` clients. Raises
-        TimeoutError for fewer.
+        TimeoutError for fewer, and TooFewNodesError if fewer nodes than that have connected.
         """
         deadline = time.monotonic() + self.timeout_s
         while True:
@@ -61,6 +75,8 @@ class Connections:
             enough = present >= self.least
             if present >= needed or (enough and present + self._outside.answered >= needed):
                 break
+            if self.node_wait is not None:
+                self.node_wait.check(self.roster.num_available(), needed)
             if time.monotonic() > deadline and enough:
                 break
             if time.monotonic() > deadline:

@@ -70,21 +70,44 @@ def ensure(
     names: Sequence[str] = ("localhost", "superlink"),
     addresses: Sequence[str] = ("127.0.0.1",),
 ) -> Credentials:
-    """Create files that are missing or expire soon; the folder has mode 0700, every file 0600."""
+    """Create files that are missing or expire soon; the folder has mode 0700, every file 0600.
+
+    The server's certificate is made again if it lacks one of `names` and `addresses`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     found = Credentials(folder.resolve())
     if _stale(found.authority) or not found.authority_key.exists():
         _make_authority(found)
         found.certificate.unlink(missing_ok=True)  # signed by the former authority
-    if _stale(found.certificate) or not found.key.exists():
+    lacks = _stale(found.certificate) or not {*names, *addresses} <= known_as(found.certificate)
+    if lacks or not found.key.exists():
         _make_server(found, names, addresses)
     if not found.secret.exists():
         _write(found.secret, secrets.token_bytes(32))
     for node in range(nodes):
         if not (found.node_key(node).exists() and found.node_public_key(node).exists()):
-            _make_node(found, node)
+            make_node(found, node)
     return found
+
+
+def split_hosts(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the names and the IP addresses among hosts."""
+    names, addresses = list[str](), list[str]()
+    for host in hosts:
+        try:
+            addresses.append(str(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(host)
+    return names, addresses
+
+
+def known_as(certificate: Path) -> set[str]:
+    """Return the names and addresses in a server's certificate."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return {*names.get_values_for_type(x509.DNSName), *map(str, addresses)}
 
 
 def _stale(certificate: Path) -> bool:
@@ -139,7 +162,8 @@ def _make_server(to: Credentials, names: Sequence[str], addresses: Sequence[str]
     _write(to.certificate, certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _make_node(to: Credentials, node: int) -> None:
+def make_node(to: Credentials, node: int) -> None:
+    """Write a new key pair of a node; a former one is lost."""
     key = ec.generate_private_key(_CURVE)
     private = key.private_bytes(
         serialization.Encoding.PEM,

@@ -74,6 +74,7 @@ class RoundLoop(Server):
             clients=clients,
             least=self.context.min_success,
             timeout_s=connect_timeout_s,
+            audit=recorder.audit,
         )
         self.figures = figures
         self.schedule = schedule if schedule is not None and not schedule.still else None

@@ -11,13 +11,17 @@ import yaml
 from fl_app.params import Layout
 from fl_app.records import checkpoint as checkpoints
 from fl_app.records.atomic import replacing
+from fl_app.records.audit import AuditLog, actor, digest_of
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
 from fl_app.records.history import History
+from fl_app.records.metrics import Endpoint, outcomes
+from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
 from fl_app.records.names import CONFIG
 from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
+from fl_app.records.structured_logs import FIELDS
 from fl_app.records.summary import build_summary, write_summary
 from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
@@ -34,7 +38,8 @@ class Recorder:
 
     `identity` has the strategy, engine and seed for the summary. `track` builds the tracker that
     receives the rounds too. `form` describes the state dict of a saved model, and `use` what is
-    needed to use it elsewhere, as JSON values.
+    needed to use it elsewhere, as JSON values. `monitor` starts the metrics endpoint of the folder,
+    and `started_by` is who says to have started the run.
     """
 
     def __init__(
@@ -49,6 +54,8 @@ class Recorder:
         track: Callable[[Tracked], Tracker] = NoTracker,
         form: StateForm | None = None,
         use: Mapping[str, Any] | None = None,
+        monitor: Callable[[Path], Endpoint] | None = None,
+        started_by: str | None = None,
     ) -> None:
         self.use = use or {}
         self.folder = folder
@@ -66,6 +73,10 @@ class Recorder:
         self.history = History(folder, done)
         run = Tracked(folder, len(done), identity, yaml.safe_load(config_yaml) or {})
         self.tracking = Tracking(lambda: track(run))
+        self.audit = AuditLog(folder)
+        event = "resumed" if resume else "started"
+        self.audit.append(event, by=started_by, process_of=actor(), round=len(done), **identity)
+        self._endpoint = _endpoint(monitor, folder)
 
     def _resume(self) -> Checkpoint:
         """Return the newest intact checkpoint and record its name; raises CheckpointError."""
@@ -86,7 +97,26 @@ class Recorder:
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl, then send it to the tracker."""
         self.history.append(record)
-        self.tracking.round(self.history.rounds[-1])
+        written = self.history.rounds[-1]
+        self.tracking.round(written)
+        if self._endpoint is not None:
+            self._endpoint.metrics.round(written)
+        self._report(written)
+
+    def _report(self, record: Mapping[str, Any]) -> None:
+        """Log a round, and write what an audit asks for: who was rejected, removed or lost."""
+        now = record["round"]
+        accuracy = record["accuracy"]["mean"] if record["accuracy"] else None
+        shown = {"round": now, "phase": record["phase"], "accuracy": accuracy}
+        log.info("round %d is done", now, extra={FIELDS: shown | outcomes(record)})
+        for client, why in (record["rejected"] or {}).items():
+            self.audit.append("rejected", who=client, why=why, round=now)
+        for each in record["events"] or ():
+            if each["kind"] == "removed":
+                self.audit.append("removed", clients=each["clients"], why=each["detail"], round=now)
+        former = self.history.rounds[-2:-1]
+        if (lost := record["lost"] or []) != ((former[0]["lost"] or []) if former else []):
+            self.audit.append("lost", clients=lost, round=now)
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -140,6 +170,7 @@ class Recorder:
             )
             return
         self._written, self._ours = done, True
+        self.audit.append("checkpoint written", round=done)
 
     def finish(
         self,
@@ -171,6 +202,9 @@ class Recorder:
             names=self.names,
         )
         self.tracking.close(status)
+        self.audit.append("ended", status=status, round=len(self.history.rounds))
+        if self._endpoint is not None:
+            self._endpoint.close(status)
 
     def _write_models(self, models: Vectors, layout: Layout, serve: Serve | None) -> None:
         named = {community_name(row): model for row, model in enumerate(models)}
@@ -179,6 +213,9 @@ class Recorder:
         write_models(self.folder, named, layout, self.form)
         rounds = self.history.rounds
         done = rounds[-1]["round"] if rounds else 0
+        self.audit.append(
+            "models written", file=MODELS, sha256=digest_of(self.folder / MODELS), round=done
+        )
         write_serving(self.folder, used, list(named), self.use, done)
 
     def _served(self, serve: Serve | None) -> Served:
@@ -190,6 +227,17 @@ class Recorder:
         except Exception:  # a user's method can fail, and the models must still be written
             log.exception("the models of the clients are not known")
             return Served()
+
+
+def _endpoint(monitor: Callable[[Path], Endpoint] | None, folder: Path) -> Endpoint | None:
+    """Start the metrics endpoint; the run continues without one that cannot start."""
+    if monitor is None:
+        return None
+    try:
+        return monitor(folder)
+    except (OSError, OverflowError) as error:
+        log.error("no metrics endpoint, the run continues; give another metrics.port: %s", error)
+        return None
 
 
 def summarise(

@@ -20,7 +20,8 @@ log = getLogger(__name__)
 class Roster(SimpleClientManager):
     """Flower's client manager, with the identity of each node.
 
-    A doubted node must introduce itself again before it is used.
+    A doubted node must introduce itself again before it is used. `joined` has the node id of each
+    client that came, or came back with another node, until somebody takes it out.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Roster(SimpleClientManager):
         self._holders: dict[int, ClientProxy] = {}
         self._doubted: set[str] = set()
         self.absent: frozenset[int] = frozenset()
+        self.joined: dict[int, str] = {}
         # replaced whenever nodes change; then `_sorted` is outdated
         self._present = object()
         self._sorted: tuple[object, dict[int, ClientProxy]] = object(), {}
@@ -66,6 +68,8 @@ class Roster(SimpleClientManager):
         former = None if before is None else self._holders.get(before.client_id)
         if before is not None and former is not None and former.cid == proxy.cid:
             del self._holders[before.client_id]
+        if holder is None or holder.cid != proxy.cid:
+            self.joined[identity.client_id] = proxy.cid
         self._identities[proxy.cid] = identity
         self._holders[identity.client_id] = proxy
         self._doubted.discard(proxy.cid)

@@ -1,28 +1,36 @@
-"""docker-compose.yml says what deployment.py does: same commands, and every file is mounted."""
+"""docker-compose.yml and the nodes written for it say what deployment.py does."""
 
+import argparse
+import os
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fl_app.engines import commands, registrar
-from fl_app.engines.credentials import Credentials
+from fl_app import deploy
+from fl_app.engines import commands, compose, registrar
+from fl_app.engines.credentials import Credentials, known_as
 
 REPO = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((REPO / "docker-compose.yml").read_text())
-SERVICES = COMPOSE["services"]
-KEYS = Credentials(Path("/keys"))
 NODES = 3
+SERVICES = COMPOSE["services"] | compose.node_services(NODES, gpus=False)["services"]
+PARTS = [name for name, service in SERVICES.items() if "profiles" not in service]
+KEYS = Credentials(Path("/keys"))
+SOURCE = "${FL_APP_KEYS:-./deployment/keys}/"
 
 
 def mounts(service):
     """Return {path in the container: (path on the host or volume, is read-only)}."""
     found = {}
-    for text in SERVICES[service]["volumes"]:
-        readonly = text.endswith(":ro")
-        host, inside = text.removesuffix(":ro").rsplit(":", 1)
-        found[inside] = (host, readonly)
+    for each in SERVICES[service]["volumes"]:
+        if isinstance(each, str):
+            host, inside = each.rsplit(":", 1)
+            found[inside] = (host, False)
+            continue
+        assert each["bind"] == {"create_host_path": False}
+        found[each["target"]] = (each["source"], each.get("read_only", False))
     return found
 
 
@@ -53,18 +61,18 @@ def test_the_registrar_knows_every_node():
     assert (options.address, options.root_certificates) == ("superlink:8000", KEYS.authority)
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", PARTS)
 def test_every_file_of_a_command_is_mounted_and_no_other_key_is(service):
     named = {word for word in SERVICES[service]["command"] if word.startswith("/keys/")}
     mounted = {inside: host for inside, host in mounts(service).items() if "/keys" in inside}
     assert named == set(mounted)
     for inside, (host, readonly) in mounted.items():
         assert readonly
-        assert host == f"./deployment{inside}"
+        assert host == SOURCE + Path(inside).name
 
 
 def test_the_authoritys_key_and_other_nodes_keys_stay_outside():
-    for service in SERVICES:
+    for service in PARTS:
         inside = mounts(service).keys()
         assert "/keys" not in inside
         assert "/keys/ca.key" not in inside
@@ -91,9 +99,20 @@ def test_the_control_port_is_open_to_this_machine_only():
     assert SERVICES["superlink"]["ports"] == ["127.0.0.1:8000:8000", "9092:9092"]
 
 
-def test_one_image_serves_all_and_has_the_tested_flower():
+@pytest.mark.parametrize("service", PARTS)
+def test_a_part_has_a_health_check_no_capability_and_the_users_id(service):
+    part = SERVICES[service]
+    ends = service == "registrar"
+    assert part["healthcheck"] == {"disable": True} if ends else "test" in part["healthcheck"]
+    assert part["cap_drop"] == ["ALL"]
+    assert part["user"] == "${FL_APP_USER:?run scripts/deploy keys first}"
+
+
+def test_one_image_serves_all_is_built_once_and_has_the_tested_flower():
+    parts = [SERVICES[name] for name in PARTS]
+    assert [name for name in PARTS if "build" in SERVICES[name]] == ["superlink"]
     version = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["version"]
-    assert {service["image"] for service in SERVICES.values()} == {f"fl-app:{version}"}
+    assert {part["image"] for part in parts} == {f"${{FL_APP_IMAGE:-fl-app:{version}}}"}
     assert yaml.safe_load((REPO / "CITATION.cff").read_text())["version"] == version
     dockerfile = (REPO / "Dockerfile").read_text()
     ignored = (REPO / ".dockerignore").read_text().splitlines()
@@ -101,3 +120,35 @@ def test_one_image_serves_all_and_has_the_tested_flower():
         assert f"!{name}" in ignored
         assert name in dockerfile
         assert (REPO / name).exists()
+
+
+def test_a_node_reserves_a_gpu_if_it_is_told_to():
+    node = compose.node_services(1, gpus=True)["services"]["supernode-0"]
+    (device,) = node["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+
+
+def options(**given):
+    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": False} | given)
+
+
+def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    folder = tmp_path / "deployment"
+    assert deploy.keys(folder, options()) == 0
+    first = (folder / "keys" / "node0").read_bytes()
+    assert deploy.keys(folder, options(nodes=4, hosts="fl.example,10.0.0.7")) == 0
+    assert (folder / "keys" / "node0").read_bytes() == first
+    assert {"fl.example", "10.0.0.7", "superlink"} <= known_as(folder / "keys" / "server.pem")
+    assert "supernode-3" in yaml.safe_load((folder / "nodes.yml").read_text())["services"]
+    lines = (tmp_path / ".env").read_text().splitlines()
+    assert f"COMPOSE_FILE=docker-compose.yml{os.pathsep}./deployment/nodes.yml" in lines
+    assert f"FL_APP_USER={os.getuid()}:{os.getgid()}" in lines
+
+
+def test_keys_replaces_no_settings_of_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    (tmp_path / ".env").write_text("MINE=1\n")
+    assert deploy.keys(tmp_path / "deployment", options()) == 1
+    assert "rename it" in capsys.readouterr().out
+    assert (tmp_path / ".env").read_text() == "MINE=1\n"

@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fl_app.engines.flower import Connection
+from fl_app.engines.processes import Supervisor
+from fl_app.engines.simulation import _start_superlink
 from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
 
+REPO = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
 SHORT = ["rounds=3", "strategy.cluster_round=2", "records.evaluate_every=3"]
 ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=3"]
@@ -103,19 +107,39 @@ def test_every_round_samples_the_same_clients_and_nobody_fails(
     assert len(f1) == 3
 
 
-def test_one_step_of_federated_kmeans_gives_the_same_centroids_on_all(tmp_path: Path) -> None:
+def test_one_step_of_federated_kmeans_is_the_same_on_all_and_as_flower_users_type_it(
+    tmp_path: Path,
+) -> None:
+    step = ["experiment=kmeans_demo", "rounds=1", "population.clients=3", "strategy.init=random"]
+    step += ["strategy.learning_rate=1", "records.figures=false"]
     running = {}
-    for engine in ENGINES:  # side by side: they mostly wait
-        command = [sys.executable, "-m", "fl_app.main", "experiment=kmeans_demo", "rounds=1"]
-        command += ["strategy.init=random", "strategy.learning_rate=1", f"engine={engine}"]
-        command += ["records.figures=false", f"hydra.run.dir={tmp_path / engine}"]
-        log = (tmp_path / f"{engine}.txt").open("w")
-        running[engine] = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
-    for engine, process in running.items():
-        assert process.wait() == 0, (tmp_path / f"{engine}.txt").read_text()
+    connection = Connection("local", tmp_path / "home")
+    with Supervisor(connection.environment()) as supervisor:
+        # Flower would start this SuperLink itself, at a fixed port, and leave it running
+        port = _start_superlink(supervisor, tmp_path, tmp_path / "superlink.log")
+        connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
+        words = " ".join([*step, f"records.folder='{tmp_path / 'flwr run'}'"])
+        typed = ["flwr", "run", ".", "--stream", "--run-config", f'overrides="{words}"']
+        for engine in ("inprocess", "deployment", "flwr run"):  # side by side: they mostly wait
+            command = [sys.executable, "-m", "fl_app.main", *step, f"engine={engine}"]
+            command += [f"hydra.run.dir={tmp_path / engine}"]
+            ours = engine != "flwr run"
+            log = (tmp_path / f"{engine}.txt").open("w")
+            running[engine] = subprocess.Popen(
+                command if ours else typed,
+                cwd=tmp_path if ours else REPO,
+                env=None if ours else connection.environment(),
+                stdout=log,
+                stderr=log,
+            )
+        logs = {}
+        for engine, process in running.items():
+            assert process.wait() == 0, (tmp_path / f"{engine}.txt").read_text()
+            logs[engine] = (tmp_path / f"{engine}.txt").read_text()
+    assert "2 simulated nodes carry 3 clients" in logs["flwr run"]
     found = {engine: read_models(tmp_path / engine)[0]["centroids"] for engine in running}
     assert np.isfinite(found["inprocess"]).all()
-    for engine in ENGINES[1:]:
+    for engine in ("flwr run", "deployment"):
         np.testing.assert_allclose(found[engine], found["inprocess"], rtol=0, atol=1e-6)
 
 

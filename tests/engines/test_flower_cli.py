@@ -201,6 +201,22 @@ def test_commands_are_options_that_flower_knows():
     assert (parsed.database, parsed.runtime_dependency_install) == ("s.db", False)
 
 
+@pytest.mark.parametrize("name", ["plain", "with space", "100 % a?b#c"])
+def test_the_database_is_one_file_whatever_its_folder_is_called(tmp_path, monkeypatch, name):
+    from flwr.server.superlink.linkstate import LinkStateFactory
+    from flwr.supercore.object_store import ObjectStoreFactory
+    from flwr.superlink.federation import NoOpFederationManager
+
+    federation = deployment.Federation(tmp_path / name, nodes=1, warm=False)
+    home = federation._home("superlink")
+    home.mkdir(parents=True)
+    monkeypatch.chdir(home)
+    url = federation._state()
+    state = LinkStateFactory(url, NoOpFederationManager(), ObjectStoreFactory(url)).state()
+    assert state.get_node_info() == []
+    assert [path.name for path in (tmp_path / name).glob("*.db")] == ["state.db"]
+
+
 @pytest.mark.parametrize("nodes", [0, 17])
 def test_a_federation_on_one_machine_has_a_sensible_size(tmp_path, nodes):
     with pytest.raises(ValueError, match=f"nodes must be in 1..16 on one machine, got {nodes}"):

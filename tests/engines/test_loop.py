@@ -14,6 +14,7 @@ from flwr.supercore.run import RunNotRunningException
 from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.client_messenger import Introductions
 from fl_app.engines.loop import ATTEMPTS, RoundLoop
+from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
@@ -162,6 +163,18 @@ def test_with_fewer_it_fails_in_plain_words_and_leaves_a_checkpoint(
     assert "node 8: gone; node 9 has not answered yet" in str(raised.value)
     assert played.summary["status"] == "failed"
     assert (played.folder / "checkpoint" / "checkpoint.safetensors").exists()
+
+
+def test_nodes_that_never_connected_end_the_run_before_the_timeout(
+    play: Callable[..., Played],
+) -> None:
+    played = play(lambda look: {0, 1})
+    connections = played.loop.connections
+    connections.timeout_s = 9999
+    connections.node_wait = NodeWait("", by_flwr=True, timeout_s=0.02)
+    with pytest.raises(TooFewNodesError, match="3 clients need 3 nodes, got 2"):
+        played()
+    assert played.summary["status"] == "failed"
 
 
 @pytest.mark.parametrize(

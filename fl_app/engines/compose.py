@@ -1,0 +1,117 @@
+"""Writes what docker-compose.yml needs for a number of nodes: their services, and its settings."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fl_app.engines import commands
+from fl_app.engines.credentials import Credentials
+
+NODES = "nodes.yml"
+ENVIRONMENT = ".env"
+_MARK = "# Written by scripts/deploy keys, which replaces it\n"
+_INSIDE = Credentials(Path("/keys"))
+_KEYS = "${FL_APP_KEYS:-./deployment/keys}"
+_PORT = 9094
+_GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
+
+
+class ForeignFileError(ValueError):
+    """A file that would be replaced is somebody else's."""
+
+
+def write(repo: Path, folder: Path, *, nodes: int, gpus: bool) -> list[Path]:
+    """Write the services of `nodes` nodes into `folder` and the settings into `repo`.
+
+    With `gpus`, each node reserves a GPU. Raises ForeignFileError for settings that a user wrote.
+    """
+    services, settings = folder / NODES, repo / ENVIRONMENT
+    if settings.exists() and not settings.read_text().startswith(_MARK):
+        raise ForeignFileError(
+            f"{settings} must be absent or written by this command, got another file; rename it, "
+            f"and add its lines again"
+        )
+    services.write_text(_MARK + yaml.safe_dump(node_services(nodes, gpus=gpus), sort_keys=False))
+    inside = folder.is_relative_to(repo)  # then a checkout can be moved
+    place = f"./{folder.relative_to(repo)}" if inside else str(folder)
+    given = {
+        "COMPOSE_FILE": os.pathsep.join(["docker-compose.yml", f"{place}/{NODES}"]),
+        "COMPOSE_PATH_SEPARATOR": os.pathsep,
+        "FL_APP_USER": f"{os.getuid()}:{os.getgid()}",
+        "FL_APP_KEYS": f"{place}/keys",
+    }
+    settings.write_text(_MARK + "".join(f"{k}={shlex.quote(v)}\n" for k, v in given.items()))
+    return [services, settings]
+
+
+def node_services(nodes: int, *, gpus: bool) -> dict[str, Any]:
+    """Return the services of a compose file: the registrar and the nodes."""
+    found = {"registrar": _registrar(nodes)}
+    found |= {f"supernode-{node}": _supernode(node, nodes, gpus) for node in range(nodes)}
+    return {"services": found}
+
+
+def _registrar(nodes: int) -> dict[str, Any]:
+    public = [_INSIDE.node_public_key(node) for node in range(nodes)]
+    command = ["python", "-m", "fl_app.engines.registrar", "--address", "superlink:8000"]
+    command += ["--root-certificates", str(_INSIDE.authority), *map(str, public)]
+    return _part(
+        command,
+        files=[_INSIDE.authority, *public],
+        after={"superlink": "service_healthy"},
+        restart="on-failure",
+    ) | {"healthcheck": {"disable": True}}  # it ends; its exit status lets the nodes start
+
+
+def _supernode(node: int, nodes: int, gpus: bool) -> dict[str, Any]:
+    command = commands.supernode(
+        _INSIDE, node=node, nodes=nodes, superlink="superlink:9092", port=_PORT, data_root="/data"
+    )
+    looks = f"('localhost', {_PORT})", "('superlink', 9092)"
+    program = "; ".join(["import socket", *(f"socket.create_connection({at}, 2)" for at in looks)])
+    found = _part(
+        command,
+        files=[_INSIDE.authority, _INSIDE.node_key(node)],
+        after={"registrar": "service_completed_successfully"},
+        restart="unless-stopped",
+    )
+    found["volumes"].append(_mount("${FL_APP_DATA:-./data}", "/data"))
+    found["healthcheck"] = {
+        "test": ["CMD", "python", "-ISc", program],
+        "interval": "30s",
+        "timeout": "5s",
+        "retries": 4,
+    }
+    return found | ({"deploy": {"resources": _GPUS}} if gpus else {})
+
+
+def _part(
+    command: list[str], *, files: list[Path], after: dict[str, str], restart: str
+) -> dict[str, Any]:
+    """Return a service; only `files` of the keys are in its container."""
+    return {
+        "image": "${FL_APP_IMAGE:-fl-app:0.1.0}",
+        "user": "${FL_APP_USER:?run scripts/deploy keys first}",
+        "restart": restart,
+        "init": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "networks": ["federation"],
+        "command": command,
+        "volumes": [_mount(f"{_KEYS}/{file.name}", str(file)) for file in files],
+        "depends_on": {name: {"condition": condition} for name, condition in after.items()},
+    }
+
+
+def _mount(source: str, target: str) -> dict[str, Any]:
+    """Return a read-only mount that is an error if its source is missing."""
+    return {
+        "type": "bind",
+        "source": source,
+        "target": target,
+        "read_only": True,
+        "bind": {"create_host_path": False},
+    }

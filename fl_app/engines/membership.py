@@ -1,0 +1,122 @@
+"""Nodes that come and go while a federation runs: added, removed, given new keys.
+
+The process that keeps the federation carries out orders, one after the other; commands leave them
+as files in its folder, which only its owner can enter.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fl_app.engines import credentials, flower
+from fl_app.engines.credentials import Credentials
+from fl_app.engines.deployment import MAX_NODES, Federation, Member
+from fl_app.records.atomic import replacing
+
+ADD, REMOVE, ROTATE = "add-node", "remove-node", "rotate-keys"
+ORDERS = "orders"
+_POLL_S = 0.2
+
+
+class OrderError(ValueError):
+    """An order that cannot be carried out."""
+
+
+def ask(folder: Path, action: str, node: int | None, *, timeout_s: float) -> str:
+    """Leave an order for the keeper of a folder and return its answer.
+
+    Raises OrderError if it was refused, and TimeoutError if nobody answers.
+    """
+    orders = folder / ORDERS
+    orders.mkdir(mode=0o700, exist_ok=True)
+    order = orders / f"{time.time_ns():020d}-{uuid.uuid4().hex}.order"
+    answer = order.with_suffix(".answer")
+    with replacing(order) as temporary:
+        temporary.write_text(json.dumps({"action": action, "node": node}))
+    deadline = time.monotonic() + timeout_s
+    while not answer.exists():
+        if time.monotonic() > deadline:
+            order.unlink(missing_ok=True)
+            raise TimeoutError(
+                f"the federation must answer within {timeout_s:g} s; see {folder / 'keeper.log'}"
+            )
+        time.sleep(_POLL_S)
+    told = json.loads(answer.read_text())
+    answer.unlink()
+    if not told["done"]:
+        raise OrderError(told["text"])
+    return str(told["text"])
+
+
+def carry_out(federation: Federation) -> bool:
+    """Carry out the waiting orders; return whether there was one."""
+    found = sorted((federation.folder / ORDERS).glob("*.order"))
+    for path in found:
+        order = json.loads(path.read_text())
+        path.unlink()
+        try:
+            told = {"done": True, "text": _ACTIONS[order["action"]](federation, order["node"])}
+        except (OrderError, flower.FlowerError, OSError) as error:
+            told = {"done": False, "text": str(error)}
+        with replacing(path.with_suffix(".answer")) as temporary:
+            temporary.write_text(json.dumps(told))
+    return bool(found)
+
+
+def add(federation: Federation, node: int | None) -> str:
+    """Start a node with a new key; without a number it gets the least that is free."""
+    taken = federation.numbers
+    number = next(n for n in range(MAX_NODES + 1) if n not in taken) if node is None else node
+    if number in taken or not 0 <= number < MAX_NODES:
+        raise OrderError(
+            f"a new node must have a number in 0..{MAX_NODES - 1} that no other node has, got "
+            f"{number}; the federation has nodes {taken}"
+        )
+    credentials.make_node(federation.keys, number)
+    federation.start_node(number)
+    return f"node {number} is added as client {number}; a later run uses it"
+
+
+def remove(federation: Federation, node: int | None) -> str:
+    """Unregister a node, so that its key is refused at once, stop it and delete its key."""
+    member = _member(federation, node)
+    number = member.number
+    assert number is not None
+    federation.unregister_node(number)
+    federation.stop_member(member)
+    for path in _files(federation.keys, number):
+        path.unlink(missing_ok=True)
+    return f"node {number} is removed; its key is refused"
+
+
+def rotate(federation: Federation, node: int | None) -> str:
+    """Give a node, or all one by one, a new key; the former one is refused at once."""
+    if node is None:
+        return "\n".join(rotate(federation, each) for each in federation.numbers)
+    member = _member(federation, node)
+    federation.unregister_node(node)
+    federation.stop_member(member)
+    credentials.make_node(federation.keys, node)
+    federation.start_node(node)
+    return f"node {node} has a new key; the former one is refused"
+
+
+def _member(federation: Federation, node: int | None) -> Member:
+    found = [member for member in federation.members if member.number == node]
+    if node is None or not found:
+        raise OrderError(f"the node must be one of {federation.numbers}, got {node}")
+    return found[0]
+
+
+def _files(keys: Credentials, node: int) -> tuple[Path, Path]:
+    return keys.node_key(node), keys.node_public_key(node)
+
+
+_ACTIONS: Mapping[str, Callable[[Federation, Any], str]] = {
+    ADD: add,
+    REMOVE: remove,
+    ROTATE: rotate,
+}

@@ -1,0 +1,68 @@
+"""Ends a run early that has fewer nodes than clients, with the command that mends it."""
+
+import shlex
+import time
+from dataclasses import dataclass, field
+
+OF_LAUNCH = ("records.folder=", "records.resume=", "records.started_by=")
+"""Overrides that the command fl-app adds by itself."""
+
+
+class TooFewNodesError(TimeoutError):
+    """A run has fewer nodes than clients, and no more of them come."""
+
+
+@dataclass
+class NodeWait:
+    """Waits for nodes that have never connected, as long as new ones come.
+
+    `overrides` are those of the run, `by_flwr` says whether Flower's own command started it;
+    `timeout_s`: seconds since the last new node.
+    """
+
+    overrides: str
+    by_flwr: bool
+    timeout_s: float
+    _most: int = -1
+    _since: float = field(default_factory=time.monotonic)
+
+    def check(self, connected: int, clients: int) -> None:
+        """Raise TooFewNodesError if too few nodes have connected and the time is up."""
+        if connected > self._most:
+            self._most, self._since = connected, time.monotonic()
+        if self._most >= clients or time.monotonic() - self._since < self.timeout_s:
+            return
+        fewer = self._command(f"population.clients={self._most}")
+        remedies = [f"run with these: {fewer}"] if self._most else []
+        remedies.append(
+            f"wait longer for the others: {self._command('engine.nodes_timeout_s=300')}"
+        )
+        raise TooFewNodesError(
+            f"{clients} clients need {clients} nodes, got {self._most} and no new one in "
+            f"{self.timeout_s:g} s; {'; or '.join(remedies)}"
+        )
+
+    def _command(self, change: str) -> str:
+        key = change.partition("=")[0]
+        given = [
+            each
+            for each in shlex.split(self.overrides)
+            if not each.startswith((*OF_LAUNCH, f"{key}="))
+        ]
+        words = [*given, change]
+        return flwr_command(words) if self.by_flwr else shlex.join(["fl-app", *words])
+
+
+def too_few_simulated(overrides: str, nodes: int, clients: int) -> TooFewNodesError:
+    """Return the error of a simulation whose nodes cannot carry several clients."""
+    command = flwr_command(shlex.split(overrides))
+    return TooFewNodesError(
+        f"{clients} clients with population=own need {clients} nodes, got {nodes}, because each "
+        f"has its own data; run: {command} --federation-config 'num-supernodes={clients}'"
+    )
+
+
+def flwr_command(overrides: list[str]) -> str:
+    """Return Flower's own command for a run with these overrides on the default connection."""
+    given = shlex.quote(f'overrides="{shlex.join(overrides)}"')
+    return "flwr run . --stream" + (f" --run-config {given}" if overrides else "")

@@ -1,0 +1,135 @@
+"""The commands `fl-app watch` and `fl-app audit`: what a run does, and what it has done."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from fl_app.records import audit
+from fl_app.records.history import read_rounds
+from fl_app.records.metrics import outcomes
+from fl_app.records.names import ROUNDS
+from fl_app.records.summary import read_summary
+
+POLL_S = 1.0
+SHOWN_ROUNDS, SHOWN_EVENTS = 8, 6
+_BARS = "▁▂▃▄▅▆▇█"
+_CURVE = 60
+_CHAIN = ("line", "time", "event", "before", "hash")
+
+
+def watch(arguments: Sequence[str]) -> None:
+    """Show the page of a run until the run ends; raises ValueError for another folder."""
+    parser = argparse.ArgumentParser(prog="fl-app watch")
+    parser.add_argument("folder", type=Path, help="output folder of a run")
+    parser.add_argument("--once", action="store_true", help="print the page once and end")
+    options = parser.parse_args(arguments)
+    folder: Path = options.folder
+    if not (folder / "config.yaml").exists():
+        raise ValueError(f"{folder} must be the output folder of a run, with a config.yaml")
+    console = Console()
+    if options.once:
+        console.print(page(folder))
+        return
+    with Live(page(folder), console=console, screen=console.is_terminal) as live:
+        while read_summary(folder) is None:
+            time.sleep(POLL_S)
+            live.update(page(folder))
+    console.print(page(folder))
+
+
+def check_audit(arguments: Sequence[str]) -> None:
+    """Check the audit log of a folder; exits with 1 if its chain is broken."""
+    parser = argparse.ArgumentParser(prog="fl-app audit")
+    parser.add_argument("folder", type=Path, help="output folder of a run, or of scripts/deploy")
+    parser.add_argument("--last", help="the hash of the last line, as noted before")
+    parser.add_argument("--show", action="store_true", help="print the events")
+    options = parser.parse_args(arguments)
+    path = options.folder / audit.ROUNDS
+    if not path.exists():
+        raise ValueError(f"{options.folder} must be a folder with {audit.ROUNDS}, got none")
+    if options.show:
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            print(_event(line))
+    found = audit.check(path, last=options.last)
+    for problem in found.problems:
+        print(problem)
+    print(f"{'broken' if found.problems else 'whole'}: {found.lines} lines, last hash {found.last}")
+    if found.problems:
+        sys.exit(1)
+
+
+COMMANDS = {"watch": watch, "audit": check_audit}
+
+
+def page(folder: Path) -> RenderableType:
+    """Return what there is to see of a run: state, accuracy, last rounds and events."""
+    rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
+    summary = read_summary(folder)
+    state = "under way" if summary is None else summary["status"]
+    head = Text(f"{folder.resolve().name}: {state}, {len(rounds)} rounds")
+    measured = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
+    if measured:
+        head.append(f"\naccuracy {measured[-1]:.3f}  {curve(measured)}")
+    if rounds:
+        file = folder / ROUNDS
+        head.append(f"\nlast round {time.time() - file.stat().st_mtime:.0f} s ago")
+    return Panel(Group(head, _table(rounds), Text("\n".join(_events(rounds)))), title="fl-app")
+
+
+def curve(values: Sequence[float]) -> str:
+    """Return the last values as a line of bars, from the least to the largest."""
+    shown = values[-_CURVE:]
+    low, high = min(shown), max(shown)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in shown)
+
+
+def _table(rounds: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table("round", "phase", "loss", "accuracy", "communities", "clients", "seconds")
+    for record in rounds[-SHOWN_ROUNDS:]:
+        counts = outcomes(record)
+        communities, took = record["communities"], record["time"]
+        table.add_row(
+            str(record["round"]),
+            record["phase"],
+            _number(record["train_loss"]),
+            _number(record["accuracy"]["mean"] if record["accuracy"] else None),
+            "-" if communities is None else str(communities["count"]),
+            ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+            f"{took['total_s']:.1f}",
+        )
+    return table
+
+
+def _events(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the last events, rejections and failures, one per line."""
+    found = []
+    for record in rounds:
+        head = f"round {record['round']}: "
+        found += [f"{head}{each['kind']}, {each['detail']}" for each in record["events"]]
+        for kind in ("rejected", "failed"):
+            found += [f"{head}client {who} {kind}: {why}" for who, why in record[kind].items()]
+    return found[-SHOWN_EVENTS:]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _event(line: str) -> str:
+    try:
+        entry = json.loads(line)
+        told = {k: v for k, v in entry.items() if k not in _CHAIN}
+        return f"{entry['time']} {entry['event']} {json.dumps(told, ensure_ascii=False)}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"not an entry: {line}"

@@ -1,0 +1,161 @@
+"""An append-only log of who did what in a federation; each line is chained to the one before.
+
+A line holds the SHA-256 of the line before it and of its own content. A line that was changed,
+removed or inserted later breaks the chain at its place. The chain cannot show that lines at the end
+are missing: note the last hash elsewhere, and compare it with `check(..., last=...)`.
+"""
+
+import getpass
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+log = getLogger(__name__)
+FILE = "audit.jsonl"
+FIRST = "0" * 64
+"""Stands for the hash before the first line."""
+TORN = "torn line"
+"""Event that names a line which a crash cut short."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What `check` found: the number of lines, the last hash, and each problem as a sentence."""
+
+    lines: int
+    last: str
+    problems: tuple[str, ...]
+
+
+class AuditLog:
+    """Appends events to the audit log of a folder; each is on the disk when `append` returns.
+
+    A log that cannot be written is an error in the ordinary log, and the run continues.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        self._lines, self._last = 0, FIRST
+        text = self.path.read_bytes() if self.path.exists() else b""
+        whole, _, torn = text.rpartition(b"\n")
+        for line in whole.splitlines():
+            self._lines += 1
+            self._last = _hash_in(line)
+        if torn:
+            with self.path.open("ab") as file:
+                file.write(b"\n")
+            self._lines += 1
+            self._last = _digest(torn)
+            self.append(TORN, torn=self._lines)
+
+    def append(self, event: str, **details: Any) -> None:
+        """Add an event with its details, which are JSON values."""
+        entry = {
+            "line": self._lines + 1,
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": event,
+            **details,
+            "before": self._last,
+        }
+        entry["hash"] = _digest(_canonical(entry))
+        try:
+            _write(self.path, _canonical(entry) + b"\n")
+        except OSError as error:
+            log.error("the audit log %s could not be written (%s): %s", self.path, event, error)
+            return
+        self._lines, self._last = self._lines + 1, str(entry["hash"])
+
+
+def check(path: Path, *, last: str | None = None) -> Chain:
+    """Check the chain of an audit log; `last` is the hash that its last line must have.
+
+    Raises OSError for a file that cannot be read.
+    """
+    before, lines, problems = FIRST, 0, list[str]()
+    torn: int | None = None
+    for lines, line in enumerate(path.read_bytes().splitlines(), 1):
+        if torn is not None and not _names_torn(line, torn):
+            problems.append(f"line {torn} must be an object with a hash, got other text")
+        torn = None
+        if (entry := _entry(line)) is None:
+            torn, before = lines, _digest(line)
+            continue
+        problems += [f"line {lines} {problem}" for problem in _faults(entry, lines, before)]
+        before = str(entry["hash"])
+    if torn is not None:
+        problems.append(f"line {torn} must be an object with a hash, got other text")
+    if last is not None and before != last:
+        problems.append(f"the last hash must be {last}, got {before}: lines are missing or new")
+    return Chain(lines, before, tuple(problems))
+
+
+def actor() -> str:
+    """Return the user whose process this is."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"user id {os.getuid()}"
+
+
+def fingerprint(public_key: Path) -> str:
+    """Return the SHA-256 of the text of a public key."""
+    return f"SHA256:{_digest(public_key.read_bytes().strip())}"
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _faults(entry: Mapping[str, Any], line: int, before: str) -> list[str]:
+    found = []
+    content = {name: value for name, value in entry.items() if name != "hash"}
+    if entry["hash"] != _digest(_canonical(content)):
+        found.append("must have the hash of its content; it was changed")
+    if entry.get("before") != before:
+        found.append("must name the hash of the line before; a line was changed, removed or added")
+    if entry.get("line") != line:
+        found.append(f"must say its number {line}, got {entry.get('line')}")
+    return found
+
+
+def _names_torn(line: bytes, torn: int) -> bool:
+    entry = _entry(line) or {}
+    return entry.get("event") == TORN and entry.get("torn") == torn
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("hash"), str) else None
+
+
+def _hash_in(line: bytes) -> str:
+    entry = _entry(line)
+    return _digest(line) if entry is None else str(entry["hash"])
+
+
+def _canonical(entry: Mapping[str, Any]) -> bytes:
+    return json.dumps(entry, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(path: Path, line: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,138 @@
+"""A Prometheus endpoint of the server: the numbers of the last round, and totals of the run.
+
+It reads the records of the rounds only. Labels have few values: nothing that a client sent is one.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+log = getLogger(__name__)
+PHASES = {"training": "training_s", "aggregation": "server_s", "evaluation": "evaluation_s"}
+"""Label of a phase, and its field in `time` of a record."""
+OUTCOMES = ("asked", "answered", "failed", "rejected", "lost")
+MOST_RULES = 30
+"""Different rules of rejections; further ones count as `other`."""
+STATES = ("running", "completed", "interrupted", "failed")
+_FIELD = re.compile(r"([a-z_]{1,40}) must be ")
+
+
+class Metrics:
+    """The metrics of one run in a registry of their own."""
+
+    def __init__(self, folder: Path, identity: Mapping[str, Any], rounds: int) -> None:
+        from prometheus_client import CollectorRegistry, Counter, Gauge
+
+        self.folder = folder
+        self.registry = CollectorRegistry()
+        self._rules = set[str]()
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"fl_app_{name}", text, labels, registry=self.registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fl_app_{name}", text, labels, registry=self.registry)
+
+        named = {name: str(value) for name, value in identity.items()}
+        gauge("run", "1; the labels describe the run", *named).labels(**named).set(1)
+        gauge("rounds_planned", "Rounds of the run").set(rounds)
+        self.state = gauge("run_state", "1 for the state of the run", "state")
+        self.round_number = gauge("round", "Last completed round")
+        self.finished = gauge("round_end_timestamp_seconds", "End of the last completed round")
+        self.seconds = gauge("round_seconds", "Seconds of the last round", "phase")
+        self.total_seconds = counter("seconds", "Seconds of all rounds", "phase")
+        self.clients = gauge("clients", "Clients of the last round", "outcome")
+        self.replies = counter("replies", "Clients of all rounds", "outcome")
+        self.rejections = counter("rejections", "Rejected replies by the field at fault", "rule")
+        self.accuracy = gauge("accuracy", "Last measured accuracy over the clients", "statistic")
+        self.loss = gauge("train_loss", "Training loss of the last round")
+        self.communities = gauge("communities", "Communities")
+        self.bytes = counter("transferred_bytes", "Bytes of models", "direction")
+        self.epsilon = gauge("epsilon_spent", "Largest epsilon that a client has spent")
+        self.stored = gauge("stored_bytes", "Bytes of the output folder", "part")
+        self.set_state("running")
+
+    def set_state(self, state: str) -> None:
+        """Say how the run goes on, as in the summary."""
+        for each in STATES:
+            self.state.labels(each).set(each == state)
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """Take over the record of a round."""
+        self.round_number.set(record["round"])
+        self.finished.set(time.time())
+        for phase, field in PHASES.items():
+            self.seconds.labels(phase).set(record["time"][field])
+            self.total_seconds.labels(phase).inc(record["time"][field])
+        for outcome, count in outcomes(record).items():
+            self.clients.labels(outcome).set(count)
+            self.replies.labels(outcome).inc(count)
+        for why in record["rejected"].values():
+            self.rejections.labels(self._rule(str(why))).inc()
+        for direction, count in record["bytes"].items():
+            self.bytes.labels(direction).inc(count)
+        if record["train_loss"] is not None:
+            self.loss.set(record["train_loss"])
+        if record["accuracy"]:
+            for statistic in ("mean", "std"):
+                self.accuracy.labels(statistic).set(record["accuracy"][statistic])
+        if record["communities"]:
+            self.communities.set(record["communities"]["count"])
+        if record["privacy"]:
+            self.epsilon.set(record["privacy"]["epsilon"]["max"])
+        for part in (".", "checkpoint"):
+            self.stored.labels("all" if part == "." else part).set(size(self.folder / part))
+
+    def _rule(self, why: str) -> str:
+        found = _FIELD.search(why)
+        rule = found[1] if found else "other"
+        if rule not in self._rules and len(self._rules) >= MOST_RULES:
+            return "other"
+        self._rules.add(rule)
+        return rule
+
+
+class Endpoint:
+    """Serves the metrics of a run over HTTP until `close`."""
+
+    def __init__(self, metrics: Metrics, *, host: str, port: int) -> None:
+        from prometheus_client import start_http_server
+
+        self.metrics = metrics
+        self._server, self._thread = start_http_server(port, host, registry=metrics.registry)
+        log.info("metrics: http://%s:%d/metrics", host, self.port)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._server.server_port)
+
+    def close(self, status: str) -> None:
+        """State how the run ended, and stop."""
+        self.metrics.set_state(status)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def outcomes(record: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of clients by outcome; OUTCOMES are the names."""
+    asked = {str(client) for client in record["sampled"] or ()}
+    failed, rejected = (set(record[name] or ()) for name in ("failed", "rejected"))
+    answered = asked - failed - rejected
+    counts = map(len, (asked, answered, failed, rejected, record["lost"] or ()))
+    return dict(zip(OUTCOMES, counts, strict=True))
+
+
+def size(folder: Path) -> int:
+    """Return the bytes of all files below a folder; a file that vanishes meanwhile counts 0."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,36 @@
+"""Log lines as JSON objects, for log collectors."""
+
+import json
+import logging
+from datetime import UTC, datetime
+
+TEXT = "%(asctime)s %(name)s %(levelname)s %(message)s"
+FIELDS = "fields"
+"""Attribute of a log record with further fields of its object: `extra={FIELDS: {...}}`."""
+
+
+class JsonLines(logging.Formatter):
+    """Formats a record as one object: time, level, logger, message, fields, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the object as one line."""
+        found = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, FIELDS, {}),
+        }
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found, ensure_ascii=False, default=str)
+
+
+def structured(logger: logging.Logger) -> None:
+    """Let all handlers of a logger write JSON lines; one without handlers gets one."""
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    for handler in logger.handlers:
+        handler.setFormatter(JsonLines())

@@ -1,0 +1,149 @@
+"""Nodes are added, removed and given new keys while the federation runs."""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fl_app import deploy
+from fl_app.engines import commands, credentials, deployment, flower, membership
+from fl_app.engines.deployment import Federation
+from fl_app.engines.membership import OrderError
+from fl_app.records.audit import FILE, AuditLog, check, fingerprint
+
+
+class Calls(list[list[str]]):
+    """What Flower was told, and what a SuperNode was started with."""
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    found, ids = Calls(), itertools.count(100)
+
+    def command(connection: flower.Connection, *words: str) -> dict[str, object]:
+        found.append(list(words))
+        return {"node-id": next(ids)}
+
+    monkeypatch.setattr(flower, "command", command)
+    monkeypatch.setattr(flower, "executable", lambda name: name)
+    monkeypatch.setattr(commands, "supernode", lambda keys, **given: ["sleep", "600"])
+    return found
+
+
+@pytest.fixture
+def federation(tmp_path: Path, calls: Calls) -> Iterator[Federation]:
+    """A federation of nodes 0 and 1 whose SuperNodes only sleep."""
+    found = Federation(tmp_path, nodes=2, warm=False)
+    found.keys = credentials.ensure(tmp_path / "keys", nodes=2)
+    found.audit = AuditLog(tmp_path)
+    with found.supervisor:
+        for node in range(2):
+            found.start_node(node)
+        calls.clear()
+        yield found
+
+
+def events(folder: Path) -> list[tuple[str, int, str]]:
+    entries = map(json.loads, (folder / FILE).read_text().splitlines())
+    return [(each["event"], each["client"], each["node"]) for each in entries]
+
+
+def test_a_new_node_gets_the_least_free_number(federation: Federation, calls: Calls) -> None:
+    assert "node 2 is added as client 2" in membership.add(federation, None)
+    assert federation.numbers == [0, 1, 2]
+    assert calls[0][:2] == ["supernode", "register"]
+    assert calls[0][2].endswith("node2.pub")
+    membership.remove(federation, 1)
+    membership.add(federation, None)
+    assert federation.numbers == [0, 1, 2]
+    with pytest.raises(OrderError, match=r"no other node has, got 1; .*\[0, 1, 2\]"):
+        membership.add(federation, 1)
+    with pytest.raises(OrderError, match="got -1"):
+        membership.add(federation, -1)
+
+
+def test_a_removed_node_is_refused_before_it_is_stopped_and_its_key_is_gone(
+    federation: Federation, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = next(m for m in federation.members if m.number == 1).process
+    alive: list[bool] = []
+    former = flower.command
+
+    def command(connection: flower.Connection, *words: str) -> dict[str, object]:
+        alive.append(process.alive)
+        return former(connection, *words)
+
+    monkeypatch.setattr(flower, "command", command)
+    membership.remove(federation, 1)
+    assert calls == [["supernode", "unregister", "101", "fl-app"]]
+    assert alive == [True]
+    assert not process.alive
+    assert federation.numbers == [0]
+    assert not federation.keys.node_key(1).exists()
+    federation.check()
+    assert federation.restarts == 0
+    with pytest.raises(OrderError, match=r"must be one of \[0\], got 1"):
+        membership.remove(federation, 1)
+
+
+def test_all_nodes_get_new_keys_one_by_one(federation: Federation, calls: Calls) -> None:
+    before = [fingerprint(federation.keys.node_public_key(node)) for node in range(2)]
+    membership.rotate(federation, None)
+    after = [fingerprint(federation.keys.node_public_key(node)) for node in range(2)]
+    assert not set(before) & set(after)
+    assert [words[1] for words in calls] == ["unregister", "register"] * 2
+    folder = federation.folder
+    assert events(folder)[2:] == [
+        ("unregistered", 0, "100"), ("registered", 0, "103"),
+        ("unregistered", 1, "101"), ("registered", 1, "105"),
+    ]  # fmt: skip
+    assert check(folder / FILE).problems == ()
+    assert federation.numbers == [0, 1]
+
+
+def test_a_key_that_was_registered_before_keeps_its_id(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment, "register", lambda connection, key: None)
+    federation.stop_member(federation.members[0])
+    federation.start_node(0)
+    assert federation._registered()["0"] == "100"
+    (federation.folder / "nodes.json").unlink()
+    with pytest.raises(flower.FlowerError, match="flwr supernode list"):
+        federation.unregister_node(0)
+
+
+def test_an_order_is_carried_out_by_the_keeper_and_answered(
+    federation: Federation, calls: Calls, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(membership, "_POLL_S", 0.01)
+    monkeypatch.setattr(deploy, "keeper", lambda folder: {"pid": 1})
+    done = threading.Event()
+
+    def keep() -> None:
+        while not done.wait(0.01):
+            membership.carry_out(federation)
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    try:
+        assert deploy.change(federation.folder, "add-node", 5) == 0
+        assert deploy.change(federation.folder, "remove-node", 9) == 1
+    finally:
+        done.set()
+        keeper.join()
+    said = capsys.readouterr().out
+    assert "node 5 is added as client 5" in said
+    assert "the node must be one of [0, 1, 5], got 9" in said
+    assert list((federation.folder / membership.ORDERS).iterdir()) == []
+
+
+def test_without_a_keeper_nothing_waits(tmp_path: Path, capsys) -> None:
+    assert deploy.change(tmp_path, "add-node", None) == 1
+    assert "no federation is running" in capsys.readouterr().out
+    with pytest.raises(TimeoutError, match="must answer within 0 s"):
+        membership.ask(tmp_path, "add-node", None, timeout_s=0.0)
+    assert list((tmp_path / membership.ORDERS).iterdir()) == []

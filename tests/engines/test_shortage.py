@@ -1,0 +1,61 @@
+"""A run with fewer nodes than clients ends early, with a command that mends it."""
+
+import shlex
+
+import pytest
+from flwr.common.config import parse_config_args
+
+from fl_app.engines import shortage
+from fl_app.engines.shortage import NodeWait, TooFewNodesError, too_few_simulated
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(shortage.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_it_waits_while_nodes_come_and_not_longer(clock: list[float]) -> None:
+    wait = NodeWait("engine=deployment records.folder='/a b' rounds=4", by_flwr=False, timeout_s=10)
+    for now, nodes in ((0, 0), (9, 1), (18, 2), (27, 0)):
+        clock[0] = now
+        wait.check(nodes, 3)
+    clock[0] = 28
+    with pytest.raises(TooFewNodesError) as raised:
+        wait.check(2, 3)
+    assert str(raised.value) == (
+        "3 clients need 3 nodes, got 2 and no new one in 10 s; run with these: "
+        "fl-app engine=deployment rounds=4 population.clients=2; or wait longer for the others: "
+        "fl-app engine=deployment rounds=4 engine.nodes_timeout_s=300"
+    )
+    wait.check(2, 2)
+
+
+def test_nodes_that_were_there_and_are_gone_do_not_end_the_wait(clock: list[float]) -> None:
+    wait = NodeWait("", by_flwr=True, timeout_s=10)
+    wait.check(3, 3)
+    clock[0] = 1000
+    wait.check(0, 3)
+
+
+def test_flowers_command_is_one_that_flower_reads(clock: list[float]) -> None:
+    wait = NodeWait("population=own data.root='/a b'", by_flwr=True, timeout_s=10)
+    wait.check(0, 3)
+    clock[0] = 11
+    with pytest.raises(TooFewNodesError) as raised:
+        wait.check(0, 3)
+    words = shlex.split(str(raised.value).partition("for the others: ")[2])
+    assert words[:5] == ["flwr", "run", ".", "--stream", "--run-config"]
+    given = parse_config_args([words[5]])["overrides"]
+    expected = ["population=own", "data.root=/a b", "engine.nodes_timeout_s=300"]
+    assert shlex.split(str(given)) == expected
+
+
+def test_a_simulation_is_told_how_many_nodes_it_needs() -> None:
+    told = str(too_few_simulated("population=own", 2, 3))
+    assert "3 clients with population=own need 3 nodes, got 2" in told
+    assert told.endswith(
+        "run: flwr run . --stream --run-config 'overrides=\"population=own\"' "
+        "--federation-config 'num-supernodes=3'"
+    )

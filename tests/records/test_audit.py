@@ -1,0 +1,91 @@
+"""The audit log shows every later change of itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fl_app import oversight
+from fl_app.records.audit import FILE, FIRST, AuditLog, check, digest_of, fingerprint
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    log = AuditLog(tmp_path)
+    log.append("started", by="ada")
+    log.append("joined", clients={"0": "node 7"})
+    AuditLog(tmp_path).append("rejected", who="1", why='loss must be finite, got "é"')
+    return tmp_path / FILE
+
+
+def test_a_log_that_two_processes_wrote_is_one_chain(path: Path) -> None:
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [entry["event"] for entry in entries] == ["started", "joined", "rejected"]
+    assert [entry["before"] for entry in entries] == [FIRST, *(e["hash"] for e in entries[:-1])]
+    found = check(path)
+    assert (found.lines, found.last, found.problems) == (3, entries[-1]["hash"], ())
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: [lines[0].replace("ada", "eve"), *lines[1:]], "line 1 must have the hash"),
+        (lambda lines: [lines[0], lines[2]], "line 2 must name the hash of the line before"),
+        (lambda lines: [lines[1], lines[0], lines[2]], "line 1 must name the hash"),
+        (lambda lines: [*lines, lines[2]], "line 4 must name the hash"),
+        (lambda lines: [lines[0], "no entry", *lines[1:]], "line 2 must be an object"),
+        (lambda lines: [*lines, "[1]"], "line 4 must be an object"),
+    ],
+)
+def test_a_changed_removed_moved_or_added_line_is_named(path: Path, change, said: str) -> None:
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    assert any(problem.startswith(said) for problem in check(path).problems)
+
+
+def test_missing_last_lines_are_found_by_a_hash_that_was_noted(path: Path) -> None:
+    last = check(path).last
+    assert check(path, last=last).problems == ()
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    assert check(path).problems == ()
+    (problem,) = check(path, last=last).problems
+    assert f"the last hash must be {last}" in problem
+
+
+def test_a_line_that_a_crash_cut_is_named_and_the_chain_goes_on(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b'{"event":"join')
+    log = AuditLog(path.parent)
+    log.append("ended")
+    assert [json.loads(x).get("event") for x in path.read_text().splitlines()[4:]] == [
+        "torn line",
+        "ended",
+    ]
+    assert check(path).problems == ()
+    path.write_text(path.read_text().replace('"join\n', '"left\n'))
+    assert check(path).problems != ()
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog) -> None:
+    log = AuditLog(tmp_path)
+    log.path.mkdir()
+    log.append("started")
+    assert "audit log" in caplog.text
+
+
+def test_the_command_tells_whole_from_broken(path: Path, capsys) -> None:
+    oversight.check_audit([str(path.parent), "--show"])
+    told = capsys.readouterr().out
+    assert 'joined {"clients": {"0": "node 7"}}' in told
+    assert "whole: 3 lines, last hash " in told
+    path.write_text(path.read_text().replace("ada", "eve"))
+    with pytest.raises(SystemExit, match="1"):
+        oversight.check_audit([str(path.parent)])
+    assert "broken: 3 lines" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="must be a folder with"):
+        oversight.check_audit([str(path.parent / "elsewhere")])
+
+
+def test_files_are_named_by_their_hash(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"abc\n")
+    assert digest_of(tmp_path / "a").startswith("edeaaff3f1774ad2")
+    assert fingerprint(tmp_path / "a").startswith("SHA256:ba7816bf8f01cfea")

@@ -1,0 +1,107 @@
+"""What Prometheus reads of a run."""
+
+import json
+import logging
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from fl_app.records.metrics import MOST_RULES, Endpoint, Metrics, outcomes
+from fl_app.records.structured_logs import FIELDS, JsonLines, structured
+
+IDENTITY = {"strategy": "flic", "engine": "inprocess", "seed": 0}
+RECORD = {
+    "round": 3,
+    "phase": "clustered",
+    "sampled": [0, 1, 2, 3],
+    "failed": {"1": "gone"},
+    "rejected": {"2": "loss must be a number in 0..1, got 'x must be y'"},
+    "lost": [1],
+    "train_loss": 0.5,
+    "accuracy": {"mean": 0.75, "std": 0.1, "clients": {}},
+    "communities": {"count": 2},
+    "privacy": {"epsilon": {"max": 1.5}},
+    "bytes": {"down": 100, "up": 60},
+    "time": {"training_s": 2.0, "server_s": 0.5, "evaluation_s": 1.0},
+}
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> Metrics:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "a").write_bytes(b"12345")
+    (tmp_path / "b").write_bytes(b"678")
+    return Metrics(tmp_path, IDENTITY, 10)
+
+
+def read(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"fl_app_{name}", labels)
+
+
+def test_a_round_sets_the_last_values_and_adds_to_the_totals(metrics: Metrics) -> None:
+    metrics.round(RECORD)
+    metrics.round(RECORD | {"accuracy": None, "privacy": None, "communities": None})
+    assert read(metrics, "round") == 3
+    assert read(metrics, "rounds_planned") == 10
+    assert read(metrics, "round_seconds", phase="training") == 2.0
+    assert read(metrics, "seconds_total", phase="evaluation") == 2.0
+    assert read(metrics, "clients", outcome="answered") == 2
+    assert read(metrics, "replies_total", outcome="rejected") == 2
+    assert read(metrics, "rejections_total", rule="loss") == 2
+    assert read(metrics, "accuracy", statistic="mean") == 0.75
+    assert read(metrics, "communities") == 2
+    assert read(metrics, "epsilon_spent") == 1.5
+    assert read(metrics, "transferred_bytes_total", direction="up") == 120
+    assert read(metrics, "stored_bytes", part="all") == 8
+    assert read(metrics, "stored_bytes", part="checkpoint") == 5
+    assert read(metrics, "run_state", state="running") == 1
+    assert read(metrics, "run", strategy="flic", engine="inprocess", seed="0") == 1
+
+
+def test_what_clients_send_makes_few_labels(metrics: Metrics) -> None:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    whys = [f"{a}{b} must be a number, got 1" for a in letters[:10] for b in letters[:10]]
+    whys.append("no rule at all")
+    metrics.round(RECORD | {"rejected": {str(n): why for n, why in enumerate(whys)}})
+    family = next(f for f in metrics.registry.collect() if f.name == "fl_app_rejections")
+    rules = {sample.labels["rule"] for sample in family.samples}
+    assert len(rules) == MOST_RULES + 1
+    assert "other" in rules
+
+
+def test_outcomes_count_each_client_once() -> None:
+    found = outcomes(RECORD)
+    assert found == {"asked": 4, "answered": 2, "failed": 1, "rejected": 1, "lost": 1}
+
+
+def test_the_endpoint_is_read_over_http_until_the_run_ends(metrics: Metrics) -> None:
+    metrics.round(RECORD)
+    endpoint = Endpoint(metrics, host="127.0.0.1", port=0)
+    url = f"http://127.0.0.1:{endpoint.port}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    assert 'fl_app_clients{outcome="asked"} 4.0' in text
+    endpoint.close("completed")
+    assert read(metrics, "run_state", state="completed") == 1
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", endpoint.port)) != 0
+
+
+def test_log_lines_are_objects_with_fields_and_exceptions(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logger = logging.getLogger("fl_app_of_this_test")
+    structured(logger)
+    logger.info("round %d", 3, extra={FIELDS: {"round": 3, "folder": Path("a")}})
+    try:
+        raise ValueError("no é")
+    except ValueError:
+        logger.exception("it failed")
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (first["message"], first["round"], first["level"]) == ("round 3", 3, "info")
+    assert first["folder"] == "a"
+    assert second["exception"].endswith("ValueError: no é")
+    structured(logger)
+    assert [type(each.formatter) for each in logger.handlers] == [JsonLines]

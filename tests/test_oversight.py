@@ -1,0 +1,76 @@
+"""The page of a run under way, and what a run leaves for an audit."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from fl_app import oversight
+from fl_app.records.audit import FILE, check, digest_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run with a rejected and a removed client, in this process."""
+    from fl_app.main import run as fl_app_run
+
+    folder = tmp_path_factory.mktemp("watched") / "run"
+    wanted = ["population.clients=4", "population.groups=2", "population.train_samples=20"]
+    wanted += ["rounds=2", "strategy=fedavg", "strategy.participation=1.0", "client.epochs=1"]
+    wanted += ["records.figures=false", "records.report=false", "records.checkpoint_every=1"]
+    wanted += ["network.width=0.25", "tracking=none", "logging=json", "records.evaluate_every=1"]
+    fl_app_run(wanted, folder)
+    return folder
+
+
+def shown(folder: Path) -> str:
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(oversight.page(folder))
+    return console.export_text()
+
+
+def test_the_page_tells_state_accuracy_rounds_and_events(run: Path) -> None:
+    page = shown(run)
+    assert "run: completed, 2 rounds" in page
+    assert "accuracy 0." in page
+    last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert f"{last['train_loss']:.3f}" in page
+
+
+def test_a_run_before_its_first_round_has_a_page(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    assert "under way, 0 rounds" in shown(tmp_path)
+
+
+def test_watch_needs_the_folder_of_a_run(tmp_path: Path, run: Path, capsys) -> None:
+    with pytest.raises(ValueError, match="must be the output folder of a run"):
+        oversight.watch([str(tmp_path)])
+    oversight.watch([str(run)])  # it has ended, so the page is shown once
+    assert "completed" in capsys.readouterr().out
+
+
+def test_the_curve_goes_from_the_least_to_the_largest() -> None:
+    assert oversight.curve([0.1, 0.5, 0.9]) == "▁▅█"
+    assert oversight.curve([0.5, 0.5]) == "▁▁"
+
+
+def test_a_run_leaves_who_started_it_who_joined_and_what_was_written(run: Path) -> None:
+    assert check(run / FILE).problems == ()
+    entries = [json.loads(line) for line in (run / FILE).read_text().splitlines()]
+    events = [entry["event"] for entry in entries]
+    assert events == ["started", "joined", "checkpoint written", "checkpoint written",
+                      "models written", "ended"]  # fmt: skip
+    started, joined, *_, models, ended = entries
+    assert started["strategy"] == "fedavg"
+    assert "@" in started["by"]
+    assert joined["clients"] == {str(client): f"node {client + 1}" for client in range(4)}
+    assert models["sha256"] == digest_of(run / "models.safetensors")
+    assert ended["status"] == "completed"
+
+
+def test_the_log_of_a_run_is_json_if_asked(run: Path) -> None:
+    lines = [json.loads(line) for line in (run / "run.log").read_text().splitlines()]
+    rounds = [line for line in lines if "asked" in line]
+    assert [line["round"] for line in rounds] == [1, 2]
+    assert rounds[0]["answered"] == 4
