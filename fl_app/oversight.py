@@ -54,9 +54,9 @@ def check_audit(arguments: Sequence[str]) -> None:
     parser.add_argument("--last", help="the hash of the last line, as noted before")
     parser.add_argument("--show", action="store_true", help="print the events")
     options = parser.parse_args(arguments)
-    path = options.folder / audit.ROUNDS
+    path = options.folder / audit.FILE
     if not path.exists():
-        raise ValueError(f"{options.folder} must be a folder with {audit.ROUNDS}, got none")
+        raise ValueError(f"{options.folder} must be a folder with {audit.FILE}, got none")
     if options.show:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             print(_event(line))
