@@ -42,13 +42,11 @@ def with_all_clients(grid: Grid, context: Context) -> Grid:
 
     Raises TooFewNodesError if clients have data of their own, which no other node has.
     """
-    nodes = simulated_nodes(grid)
-    if nodes is None:
-        return grid
     overrides = str(context.run_config["overrides"])
     config = load_text(overrides)
     clients: int = config.population.options["clients"]
-    if len(nodes) >= clients:
+    nodes = simulated_nodes(grid, clients)
+    if nodes is None or len(nodes) >= clients:
         return grid
     if config.population.resolve() is own:
         raise too_few_simulated(overrides, len(nodes), clients)

@@ -134,15 +134,16 @@ class CarryingGrid(Grid):
         return next((each for each in self._grid.push_messages([sent]) if each), None)
 
 
-def simulated_nodes(grid: Grid) -> list[int] | None:
+def simulated_nodes(grid: Grid, wanted: int) -> list[int] | None:
     """Return the node ids of a simulation, None for a Grid of real nodes.
 
-    Only simulated nodes may carry clients: a real node's key stands for one client.
+    With fewer than `wanted`, it waits a second for those that Flower has yet to register. Only
+    simulated nodes may carry clients: a real node's key stands for one client.
     """
     if not isinstance(grid, InMemoryGrid):
         return None
     found, since = list(grid.get_node_ids()), time.monotonic()
-    while not found or time.monotonic() - since < _SETTLED_S:
+    while len(found) < wanted and (not found or time.monotonic() - since < _SETTLED_S):
         time.sleep(_POLL_S)
         now = list(grid.get_node_ids())
         if len(now) != len(found):

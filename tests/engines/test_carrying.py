@@ -117,7 +117,7 @@ def test_all_replies_are_waited_for_but_no_longer_than_said() -> None:
 
 
 def test_only_a_simulations_nodes_carry() -> None:
-    assert simulated_nodes(Nodes()) is None
+    assert simulated_nodes(Nodes(), 2) is None
 
 
 def context(overrides: str, nodes: int) -> Context:
