@@ -89,7 +89,8 @@ def test_a_run_leaves_what_the_design_promises(whole: Path) -> None:
     assert set(summary["communities"]) == {
         "count", "sizes", "ari", "pure_share", "silhouette", "assignment",
     }  # fmt: skip
-    assert summary["clients"] == {"total": 8, "failed": 0, "rejected": 0, "removed": []}
+    told = {"total": 8, "failed": 0, "rejected": 0, "removed": [], "names": None}
+    assert summary["clients"] == told
     assert summary["communities"]["ari"] == 1.0
     assert sorted(summary["communities"]["sizes"]) == [4, 4]
     assert summary["accuracy"]["before_clustering"] is not None
