@@ -24,6 +24,14 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests first that mostly wait for processes of Flower.
+
+    One worker then runs them one after another, while the others do what needs the cores.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """Return the folder with MNIST and Fashion-MNIST, which the repository does not contain."""

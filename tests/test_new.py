@@ -12,6 +12,8 @@ from fl_app import new
 from fl_app.config import ConfigError
 from fl_app.main import COMMANDS
 
+pytestmark = pytest.mark.waits
+
 
 def _outside(folder: Path, *words: str) -> str:
     """Run Python in a folder, as a user who has only installed the app."""

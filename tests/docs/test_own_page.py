@@ -16,6 +16,8 @@ import door
 
 from fl_app.records.models import read_models
 
+pytestmark = pytest.mark.waits
+
 PAGE = Path(__file__).parents[2] / "docs" / "own.md"
 BLOCK = re.compile(r'```(bash|python|yaml)(?: title="([^"]+)")?\n(.*?)```', re.DOTALL)
 

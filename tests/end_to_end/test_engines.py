@@ -17,6 +17,8 @@ from fl_app.records.checkpoint import read
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
 
+pytestmark = pytest.mark.waits
+
 REPO = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
 SHORT = ["rounds=3", "strategy.cluster_round=2", "records.evaluate_every=3"]

@@ -10,8 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fl_app.engines import flower, warm_clients
 from fl_app.engines.deployment import Federation, Member
+
+pytestmark = pytest.mark.waits
 
 APP = Path(__file__).parent / "small_app"
 NODES, ROUNDS = 4, 7
