@@ -48,6 +48,12 @@ def _finish(run: Recorder, models: np.ndarray) -> None:
     run.finish("completed", clients=2, assignment={}, removed=[], models=models, layout=LAYOUT)
 
 
+@pytest.fixture(autouse=True)
+def _warnings_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """Leave out what a run logs at INFO, which an earlier test may have switched on."""
+    caplog.set_level(logging.WARNING, "fl_app")
+
+
 def test_the_round_of_a_checkpoint_is_that_of_the_history(tmp_path: Path) -> None:
     run = _recorder(tmp_path)
     run.checkpoint(MODELS, {})
