@@ -1,5 +1,6 @@
 """A recorder goes on from the newest whole checkpoint, and what it cannot write costs no run."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
