@@ -55,9 +55,10 @@ def significant(cosine: Matrix, partition: Partition) -> Labels:
     while its `strength` is below SIGNIFICANT. All clients are one community if no split is
     significant. Numbered as by `canonical`.
     """
-    if len(cosine) < FEWEST:
+    similarity = contrast(cosine)
+    if len(cosine) < FEWEST or not similarity.any():  # few, or all alike
         return np.zeros(len(cosine), int)
-    labels = partition(contrast(cosine))
+    labels = partition(similarity)
     while labels.max() > 0:
         found, one, other = _weakest(cosine, labels)
         if found >= SIGNIFICANT:

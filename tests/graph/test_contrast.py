@@ -91,3 +91,8 @@ def test_zero_vectors_have_no_direction() -> None:
     labels = significant(cosines(updates @ updates.T), PARTITION)
     others = np.arange(24) != 3
     assert adjusted_rand_score(np.arange(24)[others] % 2, labels[others]) == 1.0
+
+
+def test_many_clients_that_are_all_alike_are_one_community() -> None:
+    for cosine in (np.ones((400, 400)), np.zeros((400, 400))):
+        assert significant(cosine, PARTITION).max() == 0
