@@ -1,8 +1,9 @@
 """Replies belong to the message that they answer; what is lost or broken costs its own client."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,9 +21,10 @@ from flwr.common import (
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.compat.grid_client_proxy import GridClientProxy
-from flwr.serverapp.grid import Grid
-from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stand_in_grid import StandInGrid
 
 from fl_app.engines import client_messenger as module
 from fl_app.engines import puller
@@ -55,7 +57,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return found
 
 
-class FakeGrid(Grid):
+class FakeGrid(StandInGrid):
     """Answers as each node's function says, when it is asked for; `gone` take no message.
 
     `drops` leaves the ids of those out, as Flower's simulation does, else None stands for them.
@@ -86,19 +88,6 @@ class FakeGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.answers)
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(self, *_: Any, **__: Any) -> Message:
-        raise NotImplementedError
-
-    def send_and_receive(self, *_: Any, **__: Any) -> Iterable[Message]:
-        raise NotImplementedError
 
 
 def trains(samples: int) -> Answer:
