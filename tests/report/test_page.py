@@ -20,7 +20,7 @@ from fl_app.report.page.clients import client_table, community_rows, ranges
 from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
-from fl_app.report.page.outcome import Outcome, read_outcome
+from fl_app.report.page.run_records import RunRecords, read_records
 from fl_app.report.page.seconds import time_parts
 from fl_app.report.page.write import FIGURES
 
@@ -93,14 +93,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def outcome(folder: Path) -> Outcome:
-    return read_outcome(folder)
+def records(folder: Path) -> RunRecords:
+    return read_records(folder)
 
 
-def test_communities_are_ranked_by_size_and_the_removed_stand_apart(outcome: Outcome) -> None:
-    assert outcome.members[1] == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
-    assert outcome.members[4] == {0: 1, 1: 0, 2: 0, 3: 0, 4: REMOVED}
-    rows = community_rows(outcome)
+def test_communities_are_ranked_by_size_and_the_removed_stand_apart(records: RunRecords) -> None:
+    assert records.members[1] == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
+    assert records.members[4] == {0: 1, 1: 0, 2: 0, 3: 0, 4: REMOVED}
+    rows = community_rows(records)
     assert [(row["name"], row["clients"], row["members"]) for row in rows] == [
         ("0", 3, "1\N{EN DASH}3"), ("1", 1, "0"), ("removed", 1, "4"),
     ]  # fmt: skip
@@ -110,8 +110,8 @@ def test_communities_are_ranked_by_size_and_the_removed_stand_apart(outcome: Out
     assert rows[0]["worst"] == 0.7
 
 
-def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
-    table = client_table(outcome)
+def test_a_row_tells_what_became_of_a_client(records: RunRecords) -> None:
+    table = client_table(records)
     keys = [column["key"] for column in table["columns"]]
     rows = [dict(zip(keys, row, strict=True)) for row in table["rows"]]
     assert rows[4] == {
@@ -127,9 +127,9 @@ def test_a_row_tells_what_became_of_a_client(outcome: Outcome) -> None:
     assert rows[0]["lost"] == 0  # a score is no training
 
 
-def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
-    assert answers.progress(outcome) == ("Still running, or killed: 4 of 4 rounds, in 4.0 s.")
-    found = answers.did_it_work(outcome)
+def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
+    assert answers.progress(records) == ("Still running, or killed: 4 of 4 rounds, in 4.0 s.")
+    found = answers.did_it_work(records)
     assert found[0] == (
         "The mean accuracy over the clients is 68.0% (round 4); before the first split it was "
         "44.0% (round 2). The mean accuracy of the worst tenth of the clients is 10.0%."
@@ -147,8 +147,8 @@ def test_the_answers_are_those_of_the_records(outcome: Outcome) -> None:
     )
 
 
-def test_rejected_replies_and_heavy_clients_are_marked(outcome: Outcome) -> None:
-    traces, kinds = events.strip(outcome.run.rounds, axis="y")
+def test_rejected_replies_and_heavy_clients_are_marked(records: RunRecords) -> None:
+    traces, kinds = events.strip(records.run.rounds, axis="y")
     found = {trace["name"]: dict(zip(trace["x"], trace["text"], strict=True)) for trace in traces}
     assert kinds[-2:] == ["rejected", "dominant"]
     assert found["rejected"][3].startswith("client 0: evaluation: accuracy")
@@ -156,18 +156,18 @@ def test_rejected_replies_and_heavy_clients_are_marked(outcome: Outcome) -> None
     assert found["dominant"] == {2: "client 1 has 75% of the weight of its community"}
 
 
-def test_time_is_split_by_who_worked(outcome: Outcome) -> None:
+def test_time_is_split_by_who_worked(records: RunRecords) -> None:
     # 0.9 s of clients within 0.6 s: two at a time, so 0.45 s of training and 0.15 s of engine
-    parts = {name: seconds[0] for name, seconds in time_parts(outcome).items()}
+    parts = {name: seconds[0] for name, seconds in time_parts(records).items()}
     assert parts == pytest.approx(
         {"training": 0.45, "measuring": 0.3, "server": 0.1, "engine": 0.15}
     )
 
 
-def test_plotly_accepts_every_figure(outcome: Outcome) -> None:
-    made = {name: make(outcome) for name, make in FIGURES.items()}
+def test_plotly_accepts_every_figure(records: RunRecords) -> None:
+    made = {name: make(records) for name, make in FIGURES.items()}
     assert all(made.values())
-    shown = frames(outcome)
+    shown = frames(records)
     assert [frame["round"] for frame in shown] == [1, 4]  # round 2 is like round 1
     for figure in [*made.values(), *(f[kind] for f in shown for kind in ("matrix", "graph"))]:
         assert figure is not None

@@ -8,7 +8,7 @@ import torch
 
 from fl_app.engines.round_reporter import RoundReporter
 from fl_app.report.page.clients import client_table
-from fl_app.report.page.outcome import read_outcome
+from fl_app.report.page.run_records import read_records
 from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Roster
 from fl_app.testing.toy import builder, context
@@ -72,7 +72,7 @@ def test_a_name_that_is_the_id_of_another_must_be_made_clear(table_run: Path) ->
 def test_the_report_has_a_column_of_names(
     table_run: Path, digits_run: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    tables = [client_table(read_outcome(folder)) for folder in (table_run, digits_run)]
+    tables = [client_table(read_records(folder)) for folder in (table_run, digits_run)]
     columns = [[column["key"] for column in table["columns"]] for table in tables]
     assert columns[0][:2] == ["client", "name"]
     assert "name" not in columns[1]
@@ -86,6 +86,6 @@ def test_reasons_name_the_client() -> None:
         Roster(), clients=2, benign=lambda models, sizes: set(), schedule=None, central=None,
         names={0: "A", 1: "B"},
     )  # fmt: skip
-    record = known.record(1, method.outcome(0), [ClientFailure(0, "killed")], ())
+    record = known.record(1, method.records(0), [ClientFailure(0, "killed")], ())
     assert record["rejected"] == {"1": "loss must be a number (client B)"}
     assert record["failed"] == {"0": "killed (client A)"}

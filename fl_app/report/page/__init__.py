@@ -1,4 +1,4 @@
-"""One self-contained page per run, made only from its folder: outcome, figures, template."""
+"""One self-contained page per run, made only from its folder: records, figures, template."""
 
 from fl_app.report.page.write import write_page
 

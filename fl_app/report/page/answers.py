@@ -9,23 +9,23 @@ from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.look import REMOVED
-from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.run_records import RunRecords
 from fl_app.report.page.seconds import time_parts
 from fl_app.report.run import first_right_round
 
 Facts = list[tuple[str, str]]
 
 
-def what_was_run(outcome: Outcome) -> Facts:
+def what_was_run(records: RunRecords) -> Facts:
     """Return the most important settings of the run, by name."""
-    config = outcome.run.config
+    config = records.run.config
     population, strategy = _group(config, "population"), _group(config, "strategy")
     facts = [
-        ("method", method(outcome)),
+        ("method", method(records)),
         ("data", _last(_group(config, "data").get("_target_"))),
         ("split", _last(population.get("_target_"))),
-        ("clients", population.get("clients", len(outcome.clients))),
-        ("planted groups", outcome.planted),
+        ("clients", population.get("clients", len(records.clients))),
+        ("planted groups", records.planted),
         ("network", _last(_group(config, "network").get("_target_"))),
         ("participation", strategy.get("participation")),
         ("local epochs", _group(config, "client").get("epochs")),
@@ -37,11 +37,11 @@ def what_was_run(outcome: Outcome) -> Facts:
     return [(name, str(value)) for name, value in facts if value not in (None, "")]
 
 
-def method(outcome: Outcome) -> str:
+def method(records: RunRecords) -> str:
     """Return the name of the method from the summary, else from the configuration."""
-    if outcome.summary:
-        return str(outcome.summary["strategy"])
-    return _last(_group(outcome.run.config, "strategy").get("_target_")).lower() or "a run"
+    if records.summary:
+        return str(records.summary["strategy"])
+    return _last(_group(records.run.config, "strategy").get("_target_")).lower() or "a run"
 
 
 def _group(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -68,16 +68,16 @@ def _dynamics(dynamics: Mapping[str, Any]) -> str:
     return ", ".join(parts) or "none"
 
 
-def progress(outcome: Outcome) -> str:
+def progress(records: RunRecords) -> str:
     """Return one sentence with the status, the completed rounds and the time."""
-    done, planned = len(outcome.run.rounds), outcome.run.config.get("rounds")
+    done, planned = len(records.run.rounds), records.run.config.get("rounds")
     state = {
         "completed": f"Completed: {done} rounds",
         "interrupted": f"Interrupted after {done} of {planned} rounds",
         "failed": f"Failed after {done} of {planned} rounds",
         "unfinished": f"Still running, or killed: {done} of {planned} rounds",
-    }[outcome.status]
-    total = sum(float(record["time"]["total_s"]) for record in outcome.run.rounds)
+    }[records.status]
+    total = sum(float(record["time"]["total_s"]) for record in records.run.rounds)
     return f"{state}, in {duration(total)}."
 
 
@@ -89,45 +89,45 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def did_it_work(outcome: Outcome) -> list[str]:
+def did_it_work(records: RunRecords) -> list[str]:
     """Return the results as sentences: accuracy, communities, attack, replies, odd clients."""
     found = [
-        _accuracy(outcome),
-        _metrics(outcome),
-        _communities(outcome),
-        _attacked(outcome),
-        _lost(outcome),
+        _accuracy(records),
+        _metrics(records),
+        _communities(records),
+        _attacked(records),
+        _lost(records),
     ]
-    found += [_dominated(outcome), _odd(outcome)]
+    found += [_dominated(records), _odd(records)]
     return [sentence for sentence in found if sentence]
 
 
-def _accuracy(outcome: Outcome) -> str:
-    if not outcome.after and _measured(outcome):
+def _accuracy(records: RunRecords) -> str:
+    if not records.after and _measured(records):
         return ""  # a task without accuracy
-    if not outcome.after:
+    if not records.after:
         return "Accuracy has not been measured yet."
-    now = float(np.mean(list(outcome.after.values())))
-    worst = worst_decile(outcome.after)
-    last = max(outcome.scores)
+    now = float(np.mean(list(records.after.values())))
+    worst = worst_decile(records.after)
+    last = max(records.scores)
     text = f"The mean accuracy over the clients is {now:.1%} (round {last})"
-    if outcome.compared and outcome.before:
-        then, first = float(np.mean(list(outcome.before.values()))), outcome.compared[0]
-        split = outcome.split_at
+    if records.compared and records.before:
+        then, first = float(np.mean(list(records.before.values()))), records.compared[0]
+        split = records.split_at
         when = "before the first split" if split and first <= split else "at the first measurement"
         text += f"; {when} it was {then:.1%} (round {first})"
     return f"{text}. The mean accuracy of the worst tenth of the clients is {worst:.1%}."
 
 
-def _measured(outcome: Outcome) -> Mapping[str, Any]:
+def _measured(records: RunRecords) -> Mapping[str, Any]:
     """Return the last measurement of the metrics of the task, by name."""
-    measured = (r["metrics"] for r in reversed(outcome.run.rounds) if r.get("metrics"))
+    measured = (r["metrics"] for r in reversed(records.run.rounds) if r.get("metrics"))
     return next(measured, {})
 
 
-def _metrics(outcome: Outcome) -> str:
+def _metrics(records: RunRecords) -> str:
     """Return a sentence on the metrics of the task, and what their means are means of."""
-    found = _measured(outcome)
+    found = _measured(records)
     if not found:
         return ""
     parts = [
@@ -143,24 +143,24 @@ def _metrics(outcome: Outcome) -> str:
     )
 
 
-def _communities(outcome: Outcome) -> str:
-    records = [r["communities"] for r in outcome.run.rounds if r["communities"]]
-    ranks = {rank for rank in outcome.final.values() if rank != REMOVED}
-    if not records or not ranks:
+def _communities(records: RunRecords) -> str:
+    found = [r["communities"] for r in records.run.rounds if r["communities"]]
+    ranks = {rank for rank in records.final.values() if rank != REMOVED}
+    if not found or not ranks:
         return "There are no communities in this run."
     text = f"{_counted(len(ranks), 'community', 'communities')} at the end"
-    out = len(outcome.removed)
+    out = len(records.removed)
     text += f", {_counted(out, 'client', 'clients')} removed" if out else ""
-    last, right = records[-1], first_right_round(outcome.run.rounds)
-    if outcome.planted is None or last["ari"] is None:
+    last, right = found[-1], first_right_round(records.run.rounds)
+    if records.planted is None or last["ari"] is None:
         return f"{text}; there are no planted groups to compare with."
     if right is not None:
         return f"{text}; from round {right} on they are exactly the planted groups."
-    return f"{text}; agreement with the {outcome.planted} planted groups: ARI {last['ari']:.2f}."
+    return f"{text}; agreement with the {records.planted} planted groups: ARI {last['ari']:.2f}."
 
 
-def _attacked(outcome: Outcome) -> str:
-    found = [r["attack"] for r in outcome.run.rounds if r["attack"]]
+def _attacked(records: RunRecords) -> str:
+    found = [r["attack"] for r in records.run.rounds if r["attack"]]
     if not found:
         return ""
     last = found[-1]
@@ -168,17 +168,17 @@ def _attacked(outcome: Outcome) -> str:
     text = f"Detection of malicious clients: recall {_share(last['recall'])}, "
     text += f"precision {_share(last['precision'])}."
     text += f" The accuracy of the loyal clients is {loyal:.1%}." if loyal is not None else ""
-    return f"{text} The server assumes as loyal: {benign_rule(outcome.run.config)}."
+    return f"{text} The server assumes as loyal: {benign_rule(records.run.config)}."
 
 
 def _share(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.0%}"
 
 
-def _lost(outcome: Outcome) -> str:
-    failed = sum(len(record["failed"]) for record in outcome.run.rounds)
-    rejected = sum(len(record["rejected"]) for record in outcome.run.rounds)
-    lost = outcome.run.rounds[-1].get("lost") if outcome.run.rounds else None
+def _lost(records: RunRecords) -> str:
+    failed = sum(len(record["failed"]) for record in records.run.rounds)
+    rejected = sum(len(record["rejected"]) for record in records.run.rounds)
+    lost = records.run.rounds[-1].get("lost") if records.run.rounds else None
     gone = f"Not connected at the end: clients {', '.join(map(str, lost))}." if lost else ""
     if not failed + rejected:
         return gone
@@ -187,10 +187,10 @@ def _lost(outcome: Outcome) -> str:
     return f"{text} {gone}".rstrip()
 
 
-def _dominated(outcome: Outcome) -> str:
+def _dominated(records: RunRecords) -> str:
     """Return a sentence on clients that had more than half of the weight of their community."""
     shares: dict[str, float] = {}
-    for record in outcome.run.rounds:
+    for record in records.run.rounds:
         for client, share in (record.get("dominance") or {}).items():
             shares[client] = max(share, shares.get(client, 0.0))
     if not shares:
@@ -201,9 +201,9 @@ def _dominated(outcome: Outcome) -> str:
     return f"{text}, and {others} more than half." if len(shares) > 1 else f"{text}."
 
 
-def _odd(outcome: Outcome) -> str:
+def _odd(records: RunRecords) -> str:
     """Return a sentence on clients with odd updates in at least half of their trained rounds."""
-    trained, odd = replies(outcome)[0], odd_updates(outcome.run.rounds)
+    trained, odd = replies(records)[0], odd_updates(records.run.rounds)
     clients = sorted(client for client in odd if 2 * len(odd[client]) >= trained[client])
     if not clients:
         return ""
@@ -218,9 +218,9 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-def where_time_went(outcome: Outcome) -> str:
+def where_time_went(records: RunRecords) -> str:
     """Return one sentence with the total time and the share of each part."""
-    sums = {name: sum(seconds) for name, seconds in time_parts(outcome).items()}
+    sums = {name: sum(seconds) for name, seconds in time_parts(records).items()}
     total = sum(sums.values())
     if not total:
         return "No round has ended yet."

@@ -7,7 +7,7 @@ import numpy as np
 
 from fl_app.records.snapshot import Snapshot
 from fl_app.report.page.look import REMOVED
-from fl_app.report.page.outcome import FULL_SCALE
+from fl_app.report.page.run_records import FULL_SCALE
 
 MOST_CELLS = 150
 

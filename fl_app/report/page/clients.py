@@ -6,7 +6,7 @@ from typing import Any
 
 from fl_app.records.history import EVALUATION
 from fl_app.report.page.look import REMOVED, colour
-from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.run_records import RunRecords
 
 MOST_RANGES = 12
 
@@ -18,25 +18,25 @@ def name_of(rank: int | None) -> str:
     return "removed" if rank == REMOVED else str(rank)
 
 
-def community_rows(outcome: Outcome) -> list[dict[str, Any]]:
+def community_rows(records: RunRecords) -> list[dict[str, Any]]:
     """Return a row per final community, the largest first, the removed clients last."""
     inside: dict[int, list[int]] = {}
-    for client, rank in sorted(outcome.final.items()):
+    for client, rank in sorted(records.final.items()):
         inside.setdefault(rank, []).append(client)
     order = sorted(inside, key=lambda rank: (rank == REMOVED, -len(inside[rank]), rank))
-    return [_community(outcome, rank, inside[rank]) for rank in order]
+    return [_community(records, rank, inside[rank]) for rank in order]
 
 
-def _community(outcome: Outcome, rank: int, clients: Sequence[int]) -> dict[str, Any]:
-    after = [outcome.after[c] for c in clients if c in outcome.after]
-    before = [outcome.before[c] for c in clients if c in outcome.before]
-    groups = Counter(outcome.groups[c] for c in clients if c in outcome.groups)
+def _community(records: RunRecords, rank: int, clients: Sequence[int]) -> dict[str, Any]:
+    after = [records.after[c] for c in clients if c in records.after]
+    before = [records.before[c] for c in clients if c in records.before]
+    groups = Counter(records.groups[c] for c in clients if c in records.groups)
     return {
         "name": name_of(rank),
         "colour": colour(rank),
         "clients": len(clients),
         "groups": ", ".join(f"{group}: {count}" for group, count in sorted(groups.items())),
-        "before": _mean(before) if outcome.compared else None,
+        "before": _mean(before) if records.compared else None,
         "after": _mean(after),
         "worst": min(after, default=None),
         "members": ranges(clients),
@@ -60,9 +60,9 @@ def ranges(clients: Iterable[int]) -> str:
     return ", ".join(parts[:MOST_RANGES]) + (f" and {left} more" if left else "")
 
 
-def client_table(outcome: Outcome) -> dict[str, Any]:
+def client_table(records: RunRecords) -> dict[str, Any]:
     """Return columns and rows of the table of clients, without columns that have no value."""
-    before, after = outcome.compared or (None, None)
+    before, after = records.compared or (None, None)
     columns = [
         ("client", "client", "number"),
         ("name", "name", "text"),
@@ -79,29 +79,29 @@ def client_table(outcome: Outcome) -> dict[str, Any]:
         ("why", "reason", "text"),
         ("epsilon", "epsilon spent", "epsilon"),
     ]
-    rows = _client_rows(outcome)
+    rows = _client_rows(records)
     kept = [c for c in columns if c[0] == "epsilon" or any(row[c[0]] is not None for row in rows)]
     return {
         "columns": [dict(zip(("key", "label", "kind"), column, strict=True)) for column in kept],
         "rows": [[row[column[0]] for column in kept] for row in rows],
-        "colours": {name_of(rank): colour(rank) for rank in {*outcome.final.values()}},
+        "colours": {name_of(rank): colour(rank) for rank in {*records.final.values()}},
     }
 
 
-def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    trained, lost = replies(outcome)
-    epsilon, reasons = spent(outcome.run.rounds), _reasons(outcome)
-    odd = odd_updates(outcome.run.rounds)
+def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
+    trained, lost = replies(records)
+    epsilon, reasons = spent(records.run.rounds), _reasons(records)
+    odd = odd_updates(records.run.rounds)
     rows = []
-    for client in outcome.clients:
-        before = outcome.before.get(client) if outcome.compared else None
-        after = outcome.after.get(client)
-        when, why = outcome.gone.get(client, (None, None))
+    for client in records.clients:
+        before = records.before.get(client) if records.compared else None
+        after = records.after.get(client)
+        when, why = records.gone.get(client, (None, None))
         rows.append({
             "client": client,
-            "name": outcome.names.get(client),
-            "community": name_of(outcome.final.get(client)) if outcome.final else None,
-            "group": outcome.groups.get(client),
+            "name": records.names.get(client),
+            "community": name_of(records.final.get(client)) if records.final else None,
+            "group": records.groups.get(client),
             "before": before,
             "after": after,
             "gain": None if before is None or after is None else 100 * (after - before),
@@ -116,10 +116,10 @@ def _client_rows(outcome: Outcome) -> list[dict[str, Any]]:
     return rows
 
 
-def replies(outcome: Outcome) -> tuple[Counter[int], Counter[int]]:
+def replies(records: RunRecords) -> tuple[Counter[int], Counter[int]]:
     """Return in how many rounds each client trained, and how many of its replies were lost."""
     trained, lost = Counter[int](), Counter[int]()
-    for record in outcome.run.rounds:
+    for record in records.run.rounds:
         without = {int(client) for client in _lost(record) if client.isdigit()}
         lost.update(without)
         trained.update(c for c in map(int, record["sampled"]) if c not in without)
@@ -144,9 +144,9 @@ def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
     return found
 
 
-def _reasons(outcome: Outcome) -> dict[int, str]:
+def _reasons(records: RunRecords) -> dict[int, str]:
     """Return the reason of each client's last rejected reply."""
-    found = [each for record in outcome.run.rounds for each in record["rejected"].items()]
+    found = [each for record in records.run.rounds for each in record["rejected"].items()]
     return {int(name): why for name, why in found if name.isdigit()}
 
 

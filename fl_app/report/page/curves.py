@@ -21,7 +21,7 @@ from fl_app.report.page.look import (
     line,
     share,
 )
-from fl_app.report.page.outcome import Outcome, Scores
+from fl_app.report.page.run_records import RunRecords, Scores
 from fl_app.report.run import Record, series
 
 BLUE, ORANGE, GREEN, PINK, SKY, RED, *_ = COMMUNITIES
@@ -45,19 +45,19 @@ ATTACK = (
 )
 
 
-def accuracy(outcome: Outcome) -> Figure | None:
+def accuracy(records: RunRecords) -> Figure | None:
     """Draw every client in grey, the mean, the worst decile, each community, and the events."""
-    if not outcome.scores:
+    if not records.scores:
         return None
-    clients = _bands(outcome) if outcome.aggregated else [_clients(outcome)]
-    marks, kinds = strip(outcome.run.rounds, axis="y2")
+    clients = _bands(records) if records.aggregated else [_clients(records)]
+    marks, kinds = strip(records.run.rounds, axis="y2")
     foot = min(0.07 * len(kinds) + 0.05, 0.4) if kinds else 0.0
     whole = figure(
-        [*clients, *_communities(outcome), *_overall(outcome), *marks],
+        [*clients, *_communities(records), *_overall(records), *marks],
         height=440 + 20 * len(kinds),
-        xaxis=_rounds(outcome, anchor="y2" if kinds else "y"),
+        xaxis=_rounds(records, anchor="y2" if kinds else "y"),
         yaxis=share("accuracy on the clients' test data", domain=[foot + 0.03 * bool(kinds), 1]),
-        shapes=lines(outcome.run.rounds),
+        shapes=lines(records.run.rounds),
     )
     if kinds:
         whole["layout"]["yaxis2"] = axis(
@@ -66,19 +66,19 @@ def accuracy(outcome: Outcome) -> Figure | None:
     return whole
 
 
-def _rounds(outcome: Outcome, **more: Any) -> dict[str, Any]:
+def _rounds(records: RunRecords, **more: Any) -> dict[str, Any]:
     """Return the axis of rounds, the same in all figures."""
-    last = len(outcome.run.rounds)
+    last = len(records.run.rounds)
     few = {"dtick": 1} if last <= FEW_ROUNDS else {}
     return axis("round", range=[1 - 0.02 * last, 1.02 * last + 0.2]) | few | more
 
 
-def _clients(outcome: Outcome) -> Trace:
+def _clients(records: RunRecords) -> Trace:
     """Return one line with gaps between clients, since one trace per client is slow to draw."""
     x: list[int | None] = []
     y: list[float | None] = []
-    for client in sorted({c for scores in outcome.scores.values() for c in scores}):
-        points = [(r, s[client]) for r, s in outcome.scores.items() if client in s]
+    for client in sorted({c for scores in records.scores.values() for c in scores}):
+        points = [(r, s[client]) for r, s in records.scores.items() if client in s]
         x += [*(r for r, _ in points), None]
         y += [*(round(v, 4) for _, v in points), None]
     trace = line(x, y, "every client", MUTED, opacity=0.5, hoverinfo="skip")
@@ -86,10 +86,10 @@ def _clients(outcome: Outcome) -> Trace:
     return trace
 
 
-def _bands(outcome: Outcome) -> list[Trace]:
+def _bands(records: RunRecords) -> list[Trace]:
     """Return the spread over the clients as filled bands, for many clients."""
-    rounds = list(outcome.scores)
-    values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in outcome.scores.values()]
+    rounds = list(records.scores)
+    values = [np.percentile(list(s.values()), (0, 10, 90, 100)) for s in records.scores.values()]
     low, tenth, ninetieth, high = np.round(np.array(values).T, 4).tolist()
     hidden = {"hoverinfo": "skip", "line": {"width": 0}}
     filled = hidden | {"fill": "tonexty", "fillcolor": f"{MUTED}33"}
@@ -101,16 +101,16 @@ def _bands(outcome: Outcome) -> list[Trace]:
     ]
 
 
-def _communities(outcome: Outcome) -> list[Trace]:
+def _communities(records: RunRecords) -> list[Trace]:
     """Return the mean accuracy over the rounds of the members of each final community."""
-    ranks = sorted(set(outcome.final.values()))
+    ranks = sorted(set(records.final.values()))
     shown = [*(r for r in ranks if r != REMOVED)][:MOST_COMMUNITIES]
     if len(ranks) < 2:
         return []
     traces = []
     for rank in [*shown, *({REMOVED} & set(ranks))]:
-        inside = [client for client, found in outcome.final.items() if found == rank]
-        x, y = _means(outcome.scores, inside)
+        inside = [client for client, found in records.final.items() if found == rank]
+        x, y = _means(records.scores, inside)
         name = "removed" if rank == REMOVED else f"community {name_of(rank)}"
         traces.append(line(x, y, name, colour(rank), dash="dot" if rank == REMOVED else dash(rank)))
     return traces
@@ -129,31 +129,31 @@ def worst_decile(scores: Scores) -> float:
     return float(np.mean(values[: max(1, round(len(values) / 10))]))
 
 
-def _overall(outcome: Outcome) -> list[Trace]:
-    rounds = list(outcome.scores)
-    mean = [float(np.mean(list(scores.values()))) for scores in outcome.scores.values()]
-    worst = [worst_decile(scores) for scores in outcome.scores.values()]
+def _overall(records: RunRecords) -> list[Trace]:
+    rounds = list(records.scores)
+    mean = [float(np.mean(list(scores.values()))) for scores in records.scores.values()]
+    worst = [worst_decile(scores) for scores in records.scores.values()]
     traces = [
         line(rounds, np.round(mean, 4).tolist(), "mean over clients", INK, mode="lines+markers"),
         line(rounds, np.round(worst, 4).tolist(), "worst decile", RED, dash="dash"),
     ]
     traces[0]["line"]["width"] = 3
-    x, y = series(outcome.run.rounds, "global_accuracy")
+    x, y = series(records.run.rounds, "global_accuracy")
     return [*traces, *([line(x, y, "the global model", INK, dash="dot")] if x else [])]
 
 
-def quality(outcome: Outcome) -> Figure | None:
+def quality(records: RunRecords) -> Figure | None:
     """Draw validity and number of the clusters, and their agreement with the planted groups."""
-    records = outcome.run.rounds
-    rounds, count = series(records, "communities", "count")
+    played = records.run.rounds
+    rounds, count = series(played, "communities", "count")
     if not rounds:
         return None
-    measures = MEASURES if outcome.planted else VALIDITY
-    found = [(*item[1:], series(records, "communities", item[0])) for item in measures]
+    measures = MEASURES if records.planted else VALIDITY
+    found = [(*item[1:], series(played, "communities", item[0])) for item in measures]
     upper = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     number = line(rounds, count, "communities", INK, yaxis="y2", showlegend=False)
     number["line"]["shape"] = "hv"
-    planted, marks = outcome.planted, []
+    planted, marks = records.planted, []
     if planted is not None:
         marks = [line([rounds[0], rounds[-1]], [planted] * 2, f"planted groups: {planted}", RED,
                       dash="dot", yaxis="y2")]  # fmt: skip
@@ -162,7 +162,7 @@ def quality(outcome: Outcome) -> Figure | None:
     return figure(
         [*upper, number, *marks],
         height=430 if upper else 240,
-        xaxis=_rounds(outcome, anchor="y2"),
+        xaxis=_rounds(records, anchor="y2"),
         yaxis=axis(
             "score",
             domain=[min(foot + 0.07, 1), 1],
@@ -170,13 +170,13 @@ def quality(outcome: Outcome) -> Figure | None:
             range=[min(-0.02, least - 0.02), 1.04],
         ),
         yaxis2=axis("communities", domain=[0, foot], rangemode="tozero", dtick=-(-max(count) // 4)),
-        shapes=lines(records),
+        shapes=lines(played),
     )
 
 
-def notes(outcome: Outcome) -> Figure | None:
+def notes(records: RunRecords) -> Figure | None:
     """Draw the numbers that the method recorded itself, one panel for each."""
-    found = _noted(outcome.run.rounds)
+    found = _noted(records.run.rounds)
     if not found:
         return None
     panels = len(found)
@@ -193,9 +193,9 @@ def notes(outcome: Outcome) -> Figure | None:
             for i, (part, (x, y)) in enumerate(parts.items())
         ]  # fmt: skip
     anchor = f"y{panels}" if panels > 1 else "y"
-    across = _rounds(outcome, anchor=anchor)
+    across = _rounds(records, anchor=anchor)
     return figure(
-        traces, height=90 + 150 * panels, xaxis=across, shapes=lines(outcome.run.rounds), **layout
+        traces, height=90 + 150 * panels, xaxis=across, shapes=lines(records.run.rounds), **layout
     )
 
 
@@ -213,12 +213,12 @@ def _noted(records: Sequence[Record]) -> dict[str, dict[str, tuple[list[int], li
     return found
 
 
-def attack(outcome: Outcome) -> Figure | None:
+def attack(records: RunRecords) -> Figure | None:
     """Draw the accuracy of the loyal clients and the detection of the malicious ones."""
-    found = [(*item[1:], series(outcome.run.rounds, "attack", item[0])) for item in ATTACK]
+    found = [(*item[1:], series(records.run.rounds, "attack", item[0])) for item in ATTACK]
     traces = [line(x, y, name, shade, dash=how) for name, shade, how, (x, y) in found if x]
     if not traces:
         return None
-    across = _rounds(outcome)
+    across = _rounds(records)
     upright = share("share")
-    return figure(traces, height=320, xaxis=across, yaxis=upright, shapes=lines(outcome.run.rounds))
+    return figure(traces, height=320, xaxis=across, yaxis=upright, shapes=lines(records.run.rounds))

@@ -20,7 +20,7 @@ from fl_app.report.page.look import (
     colour,
     figure,
 )
-from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.run_records import RunRecords
 
 BEND = np.linspace(0, 1, 16)
 SMOOTH = BEND * BEND * (3 - 2 * BEND)
@@ -29,9 +29,9 @@ HATCHES = ("", "/", "x", ".")
 Stage = Mapping[int, int]
 
 
-def alluvial(outcome: Outcome) -> Figure | None:
+def alluvial(records: RunRecords) -> Figure | None:
     """Draw a bar per community and round, and a band for clients with the same move."""
-    found = outcome.members
+    found = records.members
     if len(found) < 2 or not moves(found):
         return None
     rounds = chosen(found)

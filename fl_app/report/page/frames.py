@@ -24,7 +24,7 @@ from fl_app.report.page.look import (
     colour,
     figure,
 )
-from fl_app.report.page.outcome import FULL_SCALE, Outcome
+from fl_app.report.page.run_records import FULL_SCALE, RunRecords
 
 NAMED = 40
 """Up to this number of nodes, each has a label beside its dot."""
@@ -35,17 +35,17 @@ NOTHING = 255
 """Largest grade of a cell, which is stored in one byte, and the code for a missing value."""
 
 
-def frames(outcome: Outcome) -> list[dict[str, Any]]:
+def frames(records: RunRecords) -> list[dict[str, Any]]:
     """Return round, caption, matrix and graph of every snapshot that differs from the last."""
     stages = [
-        cells(snapshot, outcome.members_at(snapshot.round), until, planted=bool(outcome.planted))
-        for snapshot, until in distinct(outcome.run.snapshots)
+        cells(snapshot, records.members_at(snapshot.round), until, planted=bool(records.planted))
+        for snapshot, until in distinct(records.run.snapshots)
     ]
     if not stages:
         return []
     limits = _limits(stages)
-    places = _places(outcome)
-    shades = _shades(outcome)
+    places = _places(records)
+    shades = _shades(records)
     return [
         {
             "round": stage.round,
@@ -76,12 +76,12 @@ def _caption(stage: Cells) -> str:
     return f"{text}, {stage.clients} clients" + (f", {out} of them removed" if out else "")
 
 
-def _shades(outcome: Outcome) -> dict[int, str]:
+def _shades(records: RunRecords) -> dict[int, str]:
     """Return a colour for each planted group: that of the community with the largest overlap."""
     pairs = Counter(
-        (outcome.groups[c], rank) for c, rank in outcome.final.items() if c in outcome.groups
+        (records.groups[c], rank) for c, rank in records.final.items() if c in records.groups
     )
-    groups = sorted(set(outcome.groups.values()))
+    groups = sorted(set(records.groups.values()))
     ranks = sorted({rank for _, rank in pairs} - {REMOVED})
     overlap = np.array([[pairs[group, rank] for rank in ranks] for group in groups])
     if not overlap.size:
@@ -157,13 +157,13 @@ def _edges(ranks: list[int]) -> list[Trace]:
     return across + down
 
 
-def _places(outcome: Outcome) -> dict[int, tuple[float, float]]:
+def _places(records: RunRecords) -> dict[int, tuple[float, float]]:
     """Return one place per client for all frames, from the last known similarity of each pair.
 
     Clients of the same final community are placed together. Empty for more than FULL_SCALE
     clients.
     """
-    snapshots = outcome.run.snapshots
+    snapshots = records.run.snapshots
     ids = sorted({client for s in snapshots for client in s.ids.tolist()})
     if len(ids) > FULL_SCALE:
         return {}
@@ -171,7 +171,7 @@ def _places(outcome: Outcome) -> dict[int, tuple[float, float]]:
     for snapshot in snapshots:
         rows = np.searchsorted(ids, snapshot.ids)
         whole[np.ix_(rows, rows)] = snapshot.similarity
-    kinds = [outcome.final.get(client, REMOVED - 1) for client in ids]
+    kinds = [records.final.get(client, REMOVED - 1) for client in ids]
     found = spread_out(len(ids), strong_edges(whole), kinds).tolist()
     return {client: (x, y) for client, (x, y) in zip(ids, found, strict=True)}
 

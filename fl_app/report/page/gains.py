@@ -19,7 +19,7 @@ from fl_app.report.page.look import (
     line,
     share,
 )
-from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.run_records import RunRecords
 
 POINTS = "gain in percentage points"
 LONGEST_LEGEND = 12
@@ -28,16 +28,16 @@ WIDTH = 2.5
 """Width of a bar of the histogram, in percentage points."""
 
 
-def gains(outcome: Outcome) -> Figure | None:
+def gains(records: RunRecords) -> Figure | None:
     """Draw accuracy after against before; clients above the diagonal have gained."""
-    both = [c for c in outcome.clients if c in outcome.before and c in outcome.after]
-    if outcome.compared is None or not both:
+    both = [c for c in records.clients if c in records.before and c in records.after]
+    if records.compared is None or not both:
         return None
-    before, after = outcome.compared
-    x, y = [outcome.before[c] for c in both], [outcome.after[c] for c in both]
+    before, after = records.compared
+    x, y = [records.before[c] for c in both], [records.after[c] for c in both]
     low = max(0.0, min(*x, *y) - 0.05)
     even = line([low, 1], [low, 1], "no change", MUTED, dash="dash", hoverinfo="skip")
-    points = [_density(x, y)] if outcome.aggregated else _points(outcome, both)
+    points = [_density(x, y)] if records.aggregated else _points(records, both)
     return figure(
         [*points, even],
         height=460,
@@ -46,19 +46,19 @@ def gains(outcome: Outcome) -> Figure | None:
     )
 
 
-def gain(outcome: Outcome) -> Figure | None:
+def gain(records: RunRecords) -> Figure | None:
     """Draw the gain of each client in descending order, or a histogram for many clients."""
-    both = [c for c in outcome.clients if c in outcome.before and c in outcome.after]
-    if outcome.compared is None or not both:
+    both = [c for c in records.clients if c in records.before and c in records.after]
+    if records.compared is None or not both:
         return None
-    points = {c: round(100 * (outcome.after[c] - outcome.before[c]), 2) for c in both}
-    if outcome.aggregated:
+    points = {c: round(100 * (records.after[c] - records.before[c]), 2) for c in both}
+    if records.aggregated:
         return _histogram(list(points.values()))
     order = sorted(both, key=lambda client: (-points[client], client))
     bars = {
         "type": "bar", "x": list(range(len(order))), "y": [points[c] for c in order],
-        "marker": {"color": [_shade(outcome.final.get(c)) for c in order], "line": {"width": 0}},
-        "text": [f"client {c}, community {name_of(outcome.final.get(c))}" for c in order],
+        "marker": {"color": [_shade(records.final.get(c)) for c in order], "line": {"width": 0}},
+        "text": [f"client {c}, community {name_of(records.final.get(c))}" for c in order],
         "textposition": "none", "hovertemplate": "%{text}: %{y:+.1f} points<extra></extra>",
     }  # fmt: skip
     across = axis("clients", showticklabels=False, showgrid=False)
@@ -80,16 +80,16 @@ def _shade(rank: int | None) -> str:
     return COMMUNITIES[0] if rank is None else colour(rank)
 
 
-def _points(outcome: Outcome, clients: Sequence[int]) -> list[Trace]:
-    ranks = sorted({outcome.final.get(client, REMOVED - 1) for client in clients})
+def _points(records: RunRecords, clients: Sequence[int]) -> list[Trace]:
+    ranks = sorted({records.final.get(client, REMOVED - 1) for client in clients})
     traces = []
     for rank in ranks:
-        inside = [c for c in clients if outcome.final.get(c, REMOVED - 1) == rank]
+        inside = [c for c in clients if records.final.get(c, REMOVED - 1) == rank]
         known = rank >= REMOVED
         name = name_of(rank) if known else "clients"
         traces.append({
-            "type": "scatter", "mode": "markers", "x": [outcome.before[c] for c in inside],
-            "y": [outcome.after[c] for c in inside], "text": [str(c) for c in inside],
+            "type": "scatter", "mode": "markers", "x": [records.before[c] for c in inside],
+            "y": [records.after[c] for c in inside], "text": [str(c) for c in inside],
             "name": f"community {name}" if rank >= 0 else name,
             "showlegend": len(ranks) <= LONGEST_LEGEND,
             "hovertemplate": "client %{text}: %{x:.1%} to %{y:.1%}<extra>%{fullData.name}</extra>",

@@ -3,16 +3,16 @@
 import numpy as np
 
 from fl_app.report.page.look import COMMUNITIES, MUTED, Figure, axis, figure
-from fl_app.report.page.outcome import Outcome
+from fl_app.report.page.run_records import RunRecords
 
 MOST_BARS = 120
 SHADES = (COMMUNITIES[0], COMMUNITIES[4], COMMUNITIES[1], MUTED)
 
 
-def time(outcome: Outcome) -> Figure | None:
+def time(records: RunRecords) -> Figure | None:
     """Draw the seconds of every round by activity."""
-    parts = time_parts(outcome)
-    rounds = [int(record["round"]) for record in outcome.run.rounds]
+    parts = time_parts(records)
+    rounds = [int(record["round"]) for record in records.run.rounds]
     if not rounds:
         return None
     width = -(-len(rounds) // MOST_BARS)
@@ -31,7 +31,7 @@ def time(outcome: Outcome) -> Figure | None:
     )  # fmt: skip
 
 
-def time_parts(outcome: Outcome) -> dict[str, list[float]]:
+def time_parts(records: RunRecords) -> dict[str, list[float]]:
     """Return the seconds of every round in training, measuring, server and engine.
 
     The server waits `wait` seconds for replies, and the clients train `own` seconds in total.
@@ -39,7 +39,7 @@ def time_parts(outcome: Outcome) -> dict[str, list[float]]:
     rest of the wait: messages, encoding, idle time.
     """
     found: dict[str, list[float]] = {"training": [], "measuring": [], "server": [], "engine": []}
-    for record in outcome.run.rounds:
+    for record in records.run.rounds:
         spent = record["time"]
         wait, own = float(spent["training_s"]), float(spent["clients_s"])
         at_a_time = max(1, int(np.ceil(own / wait))) if wait > 0 else 1

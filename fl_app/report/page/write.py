@@ -1,4 +1,4 @@
-"""Writes the page: outcome, figures, template, as one file that needs no network."""
+"""Writes the page: records, figures, template, as one file that needs no network."""
 
 import gzip
 from base64 import b64encode
@@ -20,7 +20,7 @@ from fl_app.report.page.clients import client_table, community_rows
 from fl_app.report.page.flow import alluvial
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import DARK
-from fl_app.report.page.outcome import FULL_SCALE, Outcome, read_outcome
+from fl_app.report.page.run_records import FULL_SCALE, RunRecords, read_records
 
 TEMPLATE = "report.html"
 FIGURES = {
@@ -33,7 +33,7 @@ FIGURES = {
     "gain": gains.gain,
     "seconds": seconds.time,
 }
-"""Each takes an outcome and returns its figure, or None if the run has no data for it."""
+"""Each takes the records of a run and returns its figure, or None if the run has no data for it."""
 
 
 def write_page(folder: Path) -> Path:
@@ -41,15 +41,15 @@ def write_page(folder: Path) -> Path:
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
-    text = render(read_outcome(folder))
+    text = render(read_records(folder))
     with replacing(folder / REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / REPORT
 
 
-def render(outcome: Outcome) -> str:
-    """Return the page of an outcome as HTML."""
-    figures = {name: made for name, make in FIGURES.items() if (made := make(outcome))}
+def render(records: RunRecords) -> str:
+    """Return the page of the records of a run as HTML."""
+    figures = {name: made for name, make in FIGURES.items() if (made := make(records))}
     loader = PackageLoader("fl_app.report.page")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
@@ -57,20 +57,20 @@ def render(outcome: Outcome) -> str:
     )  # fmt: skip
     environment.filters["percent"] = _percent
     page: str = environment.get_template(TEMPLATE).render(
-        outcome=outcome,
-        method=answers.method(outcome),
-        facts=answers.what_was_run(outcome),
-        progress=answers.progress(outcome),
-        answers=answers.did_it_work(outcome),
-        time=answers.where_time_went(outcome),
-        communities=community_rows(outcome),
+        records=records,
+        method=answers.method(records),
+        facts=answers.what_was_run(records),
+        progress=answers.progress(records),
+        answers=answers.did_it_work(records),
+        time=answers.where_time_went(records),
+        communities=community_rows(records),
         figures=figures,
-        configuration=_yaml(outcome.run.config),
+        configuration=_yaml(records.run.config),
         full_scale=FULL_SCALE,
         neighbours=NEIGHBOURS,
-        **_made_with(outcome),
-        data=_script({"figures": figures, "frames": frames(outcome), "dark": DARK,
-                      "clients": client_table(outcome)}),
+        **_made_with(records),
+        data=_script({"figures": figures, "frames": frames(records), "dark": DARK,
+                      "clients": client_table(records)}),
         plotly=_plotly(),
     )  # fmt: skip
     return page
@@ -84,9 +84,9 @@ def _yaml(config: dict[str, Any]) -> str:
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True) if config else ""
 
 
-def _made_with(outcome: Outcome) -> dict[str, Any]:
+def _made_with(records: RunRecords) -> dict[str, Any]:
     """Return versions and commit of the run, or of this process if the run has no summary."""
-    made = outcome.summary or {"versions": versions(), "git": git_commit()}
+    made = records.summary or {"versions": versions(), "git": git_commit()}
     commit, _, dirty = made["git"].partition("-")
     short = commit[:12] + (f" ({dirty})" if dirty else "")
     return {"versions": made["versions"], "git": made["git"], "commit": short}

@@ -1,4 +1,4 @@
-"""The outcome of a run for the page: what happened to every client, from the run's folder."""
+"""The records of a run for the page: what happened to every client, from the run's folder."""
 
 import shlex
 from collections import Counter
@@ -24,7 +24,7 @@ Scores = dict[int, float]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunRecords:
     """The records of a run, its summary (None before its end), and its overrides if known."""
 
     folder: str
@@ -187,8 +187,8 @@ class Outcome:
         return len(self.clients) > FULL_SCALE
 
 
-def read_outcome(folder: Path) -> Outcome:
-    """Return the outcome of the run in a folder, from the rounds that it has completed.
+def read_records(folder: Path) -> RunRecords:
+    """Return the records of the run in a folder, from the rounds that it has completed.
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
@@ -199,4 +199,4 @@ def read_outcome(folder: Path) -> Outcome:
     saved = folder / OVERRIDES
     overrides = yaml.safe_load(saved.read_text(encoding="utf-8")) if saved.exists() else None
     project = (folder / PROJECT).is_dir()
-    return Outcome(folder.resolve().name, run, read_summary(folder), overrides, project)
+    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, project)
