@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.training import Score
 from fl_app.kmeans.kfed import local_centroids
-from fl_app.kmeans.lloyd import Centroids, Memory, Points, assign, local_update
+from fl_app.kmeans.lloyd import Centroids, LastAssignment, Points, assign, local_update
 from fl_app.kmeans.scores import contingency
 from fl_app.types import Vector
 
@@ -21,7 +21,7 @@ class Kept:
     """A client's points (p, d) and its last round, stored as long as its data are in memory."""
 
     points: Points
-    memory: Memory
+    memory: LastAssignment
     settings: tuple[int, float]
 
 
@@ -80,7 +80,7 @@ def _keep(job: TrainingJob) -> Kept:
     settings = int(job.task["steps"]), float(job.task["tolerance"])
     kept = _kept.get(job.images)
     if kept is None or kept.settings != settings:
-        kept = Kept(as_points(job.images), Memory(), settings)
+        kept = Kept(as_points(job.images), LastAssignment(), settings)
         _kept[job.images] = kept
     found: Kept = kept
     return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, local_centroids, start_seed
-from fl_app.kmeans.lloyd import Centroids, Memory, Points, local_update
+from fl_app.kmeans.lloyd import Centroids, LastAssignment, Points, local_update
 from fl_app.kmeans.weighting import Shares
 from fl_app.rng import generator, torch_seed
 
@@ -61,7 +61,7 @@ def descend(
     The first yielded round is round 2; k-FED runs in round 1.
     """
     state = Descent(first, first)
-    memories = [Memory() for _ in clients]
+    memories = [LastAssignment() for _ in clients]
     for server_round in range(2, settings.rounds + 1):
         cohort = sample(
             len(clients), settings.participation, seed=settings.seed, server_round=server_round

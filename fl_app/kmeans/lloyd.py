@@ -70,7 +70,7 @@ def _centre(points: Points) -> Float[np.ndarray, " d"]:
 
 
 @dataclass
-class Memory:
+class LastAssignment:
     """The last round of a client: the assignment of its points, and the centroids it found.
 
     `labels` (p,) are the nearest incoming centroids. None if a centroid had no points, since then
@@ -92,7 +92,7 @@ def local_update(
     steps: int,
     tolerance: float,
     labels: Assigned | None = None,
-    memory: Memory | None = None,
+    memory: LastAssignment | None = None,
 ) -> tuple[Centroids, Counts]:
     """Return centroids (k, d) after up to `steps` iterations, and their counts as weights.
 
@@ -105,7 +105,7 @@ def local_update(
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}; use 5 as in the paper")
-    memory = memory or Memory()
+    memory = memory or LastAssignment()
     k = len(centroids)
     first = labels = nearest_centroids(points, centroids) if labels is None else labels
     weights = counts = np.bincount(labels, minlength=k)

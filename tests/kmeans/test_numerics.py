@@ -8,7 +8,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import alone, initial_centroids, local_centroids, pooled
-from fl_app.kmeans.lloyd import Memory, assign, local_update, nearest_centroids, totals
+from fl_app.kmeans.lloyd import LastAssignment, assign, local_update, nearest_centroids, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
 
@@ -219,7 +219,7 @@ def test_the_table_counts_points_by_centroid_and_class() -> None:
 def test_what_a_client_remembers_changes_nothing(seed: int, k: int) -> None:
     draw = np.random.default_rng(seed)
     points, first = draw.normal(size=(25, 2)), draw.normal(size=(k, 2))
-    memory = Memory()
+    memory = LastAssignment()
     for small in (0.0, 1e-9, 0.3, 1e-9, 0.0):
         start = first + small
         plain, weights = local_update(points, start, steps=4, tolerance=0)
