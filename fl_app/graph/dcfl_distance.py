@@ -5,8 +5,8 @@ import torch
 
 from fl_app.graph.pairwise import VAGUE, Sums, refined, row_dots, shape, without_rounding
 from fl_app.graph.parallel import in_order
+from fl_app.graph.rows_in_memory import Some, blocks
 from fl_app.graph.table import Rows, Table, precision, wide
-from fl_app.graph.vector_backends import Some, blocks
 from fl_app.types import Between, Matrix, SomeVectors, Vectors
 
 

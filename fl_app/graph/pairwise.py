@@ -7,8 +7,8 @@ import torch
 from scipy import sparse
 
 from fl_app.graph.parallel import in_order
+from fl_app.graph.rows_in_memory import Some, blocks
 from fl_app.graph.table import Rows, precision, wide
-from fl_app.graph.vector_backends import Some, blocks
 
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-6}
 """Squared distances below this share of the pair's squares are zero up to rounding."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fl_app.graph.pairwise import refined, squared_distances, squared_lengths
-from fl_app.graph.vector_backends import MOST_COLUMNS as COLUMNS
+from fl_app.graph.rows_in_memory import MOST_COLUMNS as COLUMNS
 
 
 def _plain(models: np.ndarray, others: np.ndarray) -> np.ndarray:
