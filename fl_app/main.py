@@ -54,8 +54,8 @@ from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
-from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
-from fl_app.records.summary import read_summary, write_summary
+from fl_app.records.recorder import CHECKPOINTS, RESUMED
+from fl_app.records.summary import read_summary, summarise, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
