@@ -6,7 +6,6 @@ second list of settings.
 
 import inspect
 import logging
-import re
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,15 +19,15 @@ from hydra.errors import HydraException
 from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import TypeAdapter, ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError
 
 from fl_app import own
 from fl_app.cross_checks import cross_checks
+from fl_app.option_schema import messages, misfit, options_model
 from fl_app.schema import (
     FIXED,
     PARTS,
     SERVER_TARGETS,
-    STRICT,
     TARGETS,
     TOP,
     Config,
@@ -58,9 +57,6 @@ own.use(CONF.parent / own.PROJECT)  # what travels with Flower's bundle
 GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
-BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
-"""Number of positional arguments of a target: context, data set, shape and classes, run."""
-SEEDED = ("population", "data")
 _compose_lock = threading.Lock()
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # the errors here have the same text
 
@@ -212,7 +208,7 @@ def _typed(key: str, value: Any, problems: list[str]) -> Any:
     try:
         return _adapter(key).validate_python(value)
     except ValidationError as error:
-        problems += _messages(key, error)
+        problems += messages(key, error)
         return None
 
 
@@ -247,84 +243,18 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
     takes = inspect.signature(target).parameters.keys() | getattr(target, "shared", {}).keys()
     options = {k: v for k, v in options.items() if v is not None or k in takes}  # null: not given
     try:
-        model = _schema(target)(**options)
+        model = options_model(target)(**options)
         options = {name: getattr(model, name) for name in options}
     except ValidationError as error:
-        problems += _messages(key, error)
+        problems += messages(key, error)
         # the valid options are still used in the checks between groups
         bad = {item["loc"][0] for item in error.errors()}
         options = {name: value for name, value in options.items() if name not in bad}
         return Target(path=str(node["_target_"]), options=options, sound=False)
-    if misfit := _misfit(key, target, options):
+    if found := misfit(key, target, options):
         problems.append(
             f"{key}._target_ must accept the same arguments as those in conf/{key}, got "
-            f"{node['_target_']}: {misfit}; use one of these or change its arguments"
+            f"{node['_target_']}: {found}; use one of these or change its arguments"
         )
         return None
     return Target(path=str(node["_target_"]), options=options)
-
-
-def _misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
-    """Return why the wiring cannot call `target`, or None."""
-    form = inspect.signature(target)
-    untaken = getattr(target, "shared", {}).keys() - form.parameters.keys()
-    taken = {name: value for name, value in options.items() if name not in untaken}
-    seed = {"seed": 0} if key in SEEDED else {}
-    try:
-        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
-    except TypeError as error:
-        return str(error)
-    return None
-
-
-@lru_cache(maxsize=64)
-def _schema(target: Callable[..., Any]) -> Any:
-    """Return a pydantic model of the keyword-only parameters of `target`.
-
-    `seed` is excluded, because the wiring passes the run's seed. The names in `shared` of a class
-    are settings of its subclasses too, even if these have no such parameter.
-    """
-    fields: dict[str, Any] = {}
-    nothing = inspect.Parameter.empty
-    for parameter in _signature(target).parameters.values():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
-            kind = Any if parameter.annotation is nothing else parameter.annotation
-            default = ... if parameter.default is nothing else parameter.default
-            fields[parameter.name] = (kind, default)
-    for name, kind in getattr(target, "shared", {}).items():
-        fields.setdefault(name, (kind, None))
-    return create_model("Options", __config__=STRICT, **fields)
-
-
-def _signature(target: Callable[..., Any]) -> inspect.Signature:
-    """Return a signature with types, also of a module with `from __future__ import annotations`."""
-    try:
-        return inspect.signature(target, eval_str=True)
-    except (NameError, TypeError, SyntaxError):  # a type that is imported for type checkers alone
-        found = inspect.signature(target)
-        untyped = [each.replace(annotation=Any) for each in found.parameters.values()]
-        return found.replace(parameters=untyped)
-
-
-def _messages(key: str, error: ValidationError) -> list[str]:
-    """Return pydantic's errors as sentences with key, rule and value, one per setting."""
-    rules: dict[str, list[str]] = {}
-    values: dict[str, str] = {}
-    lines = []
-    for item in error.errors():
-        # all groups are flat: the rest of the location only names the member of a union
-        place = ".".join([key, *(str(part) for part in item["loc"][:1])])
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{place} is not a setting here; remove it or use another {key}")
-        elif item["type"] == "missing":
-            lines.append(f"{place} is missing; give it as {place}=<value>")
-        else:
-            rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
-            if item["type"] != "value_error":  # which has our own text
-                rule = re.split(", (unable|got) ", rule)[0]
-            rules.setdefault(place, []).append(rule)
-            values[place] = repr(item["input"])
-    return lines + [
-        f"{place} must be {' or '.join(found)}, got {values[place]}"
-        for place, found in rules.items()
-    ]

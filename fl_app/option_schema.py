@@ -1,0 +1,81 @@
+"""The options of a target: its keyword-only parameters as a pydantic model, and their errors."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError, create_model
+
+from fl_app.schema import STRICT
+
+BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
+"""Number of positional arguments of a target: context, data set, shape and classes, run."""
+SEEDED = ("population", "data")
+
+
+@lru_cache(maxsize=64)
+def options_model(target: Callable[..., Any]) -> Any:
+    """Return a pydantic model of the keyword-only parameters of `target`.
+
+    `seed` is excluded, because the wiring passes the run's seed. The names in `shared` of a class
+    are settings of its subclasses too, even if these have no such parameter.
+    """
+    fields: dict[str, Any] = {}
+    nothing = inspect.Parameter.empty
+    for parameter in _signature(target).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
+            kind = Any if parameter.annotation is nothing else parameter.annotation
+            default = ... if parameter.default is nothing else parameter.default
+            fields[parameter.name] = (kind, default)
+    for name, kind in getattr(target, "shared", {}).items():
+        fields.setdefault(name, (kind, None))
+    return create_model("Options", __config__=STRICT, **fields)
+
+
+def _signature(target: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature with types, also of a module with `from __future__ import annotations`."""
+    try:
+        return inspect.signature(target, eval_str=True)
+    except (NameError, TypeError, SyntaxError):  # a type that is imported for type checkers alone
+        found = inspect.signature(target)
+        untyped = [each.replace(annotation=Any) for each in found.parameters.values()]
+        return found.replace(parameters=untyped)
+
+
+def misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
+    """Return why the wiring cannot call `target`, or None."""
+    form = inspect.signature(target)
+    untaken = getattr(target, "shared", {}).keys() - form.parameters.keys()
+    taken = {name: value for name, value in options.items() if name not in untaken}
+    seed = {"seed": 0} if key in SEEDED else {}
+    try:
+        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def messages(key: str, error: ValidationError) -> list[str]:
+    """Return pydantic's errors as sentences with key, rule and value, one per setting."""
+    rules: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    lines = []
+    for item in error.errors():
+        # all groups are flat: the rest of the location only names the member of a union
+        place = ".".join([key, *(str(part) for part in item["loc"][:1])])
+        if item["type"] == "extra_forbidden":
+            lines.append(f"{place} is not a setting here; remove it or use another {key}")
+        elif item["type"] == "missing":
+            lines.append(f"{place} is missing; give it as {place}=<value>")
+        else:
+            rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
+            if item["type"] != "value_error":  # which has our own text
+                rule = re.split(", (unable|got) ", rule)[0]
+            rules.setdefault(place, []).append(rule)
+            values[place] = repr(item["input"])
+    return lines + [
+        f"{place} must be {' or '.join(found)}, got {values[place]}"
+        for place, found in rules.items()
+    ]
