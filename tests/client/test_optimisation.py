@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.optim import lr_scheduler
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from fl_app import client_wiring, wiring
 from fl_app.client.optimisation import Optimisation
+from fl_app.client.training import PlainSgd
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, choices, load
 from fl_app.types import Vector
@@ -54,6 +56,41 @@ def test_every_optimiser_trains_as_torch_alone_does(name: str) -> None:
     expected = torch.cat([p.detach().reshape(-1) for p in module.parameters()])
     torch.testing.assert_close(torch.from_numpy(model), expected, atol=1e-5, rtol=1e-3)
     assert np.abs(model - start).max() > 0
+
+
+@pytest.mark.parametrize(("momentum", "weight_decay"), [(0, 0), (0.9, 0), (0, 0.1), (0.9, 0.1)])
+def test_plain_sgd_takes_the_steps_of_torch(momentum: float, weight_decay: float) -> None:
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(4, 3)), torch.nn.Parameter(torch.randn(2))]
+    theirs = [torch.nn.Parameter(each.detach().clone()) for each in ours]
+    values = {"momentum": momentum, "weight_decay": weight_decay}
+    first = PlainSgd(ours, SimpleNamespace(learning_rate=0.1, **values))
+    second = torch.optim.SGD(theirs, lr=0.1, fused=True, **values)
+    for step in range(4):
+        first.zero_grad()
+        second.zero_grad()
+        for mine, its in zip(ours, theirs, strict=True):
+            if len(mine) == 4 or step != 2:
+                its.grad = torch.randn_like(its)
+                mine.grad = its.grad.clone()
+        first.step()
+        second.step()
+        for mine, its in zip(ours, theirs, strict=True):
+            assert torch.equal(mine, its)
+
+
+def test_plain_sgd_takes_a_parameter_whose_first_gradient_is_late() -> None:
+    early, late = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+    steps = PlainSgd(
+        [early, late], SimpleNamespace(learning_rate=1.0, momentum=0.5, weight_decay=0.0)
+    )
+    for gradients in [(1.0, None), (1.0, 2.0), (None, 2.0)]:
+        steps.zero_grad()
+        for parameter, value in zip((early, late), gradients, strict=True):
+            parameter.grad = None if value is None else torch.tensor([value])
+        steps.step()
+    assert early.item() == -(1 + 1.5)  # momentum 1, then 0.5 * 1 + 1
+    assert late.item() == -(2 + 3)
 
 
 def test_an_optimiser_of_torch_is_named_by_its_path() -> None:
