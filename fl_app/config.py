@@ -58,6 +58,8 @@ GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*
 NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
 _compose_lock = threading.Lock()
+_last: dict[tuple[str, ...], DictConfig] = {}
+"""What was composed last, by its overrides: composing takes half a second."""
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # the errors here have the same text
 
 
@@ -75,7 +77,10 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
     problems = own.problems(CONF) + problems
     if composed is None:
         raise ConfigError(problems)
-    return check(composed, problems, also=also, on_client=on_client)
+    found = check(composed, problems, also=also, on_client=on_client)
+    _last.clear()
+    _last[_whole(overrides)] = composed
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -84,13 +89,25 @@ def load_text(overrides: str) -> Config:
 
     Flower's run_config has only scalar values, so the overrides are sent as one string.
     """
-    return load(shlex.split(overrides))
+    return _loaded(tuple(shlex.split(overrides)), on_client=False)
 
 
 @lru_cache(maxsize=32)
 def load_text_on_client(overrides: str) -> Config:
     """Return the same for a client (cached); the server has checked the rest before."""
-    return load(shlex.split(overrides), on_client=True)
+    return _loaded(tuple(shlex.split(overrides)), on_client=True)
+
+
+def _loaded(overrides: tuple[str, ...], *, on_client: bool) -> Config:
+    """Return a configuration; the one that this process has loaded last is not composed again."""
+    if (composed := _last.get(_whole(overrides))) is not None:
+        return check(composed, on_client=on_client)
+    return load(overrides, on_client=on_client)
+
+
+def _whole(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Return the overrides with those that find the user's own options."""
+    return (*own.overrides(), *overrides)
 
 
 def choices(group: str) -> list[str]:
@@ -147,7 +164,7 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-                return hydra.compose("config", overrides=[*own.overrides(), *overrides])
+                return hydra.compose("config", overrides=[*_whole(overrides)])
         except (HydraException, OmegaConfBaseException):
             raise
         except (ValueError, TypeError, OSError, RecursionError) as error:

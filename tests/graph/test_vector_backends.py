@@ -75,7 +75,7 @@ def test_a_backend_is_restored_bit_for_bit_whatever_it_holds(name: str) -> None:
 
 
 def test_pages_of_the_disk_are_given_back_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fl_app.graph.vector_backends.MAPPED_BYTES", D)
+    monkeypatch.setattr("fl_app.graph.rows_on_disk.MAPPED_BYTES", D)
     test_rows_come_back_as_long_as_they_were("disk", 2.0**-11)
 
 
