@@ -1,5 +1,8 @@
 """DCFL's distance of update vectors: starts and ends (n, d) in, (n, n) out."""
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -69,34 +72,39 @@ def _parts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `|BD|` and `exp(2w)`, both (n, m)."""
     kind = precision(a, b, c, d)
-    same = b is d
-
-    def measure(some: Some, those: Some) -> Sums:
-        """Sum |BD|^2, the squares of B and D, w's numerator, |AB|^2 and |CD|^2."""
-        sums = torch.zeros(5, *shape(a, c, some, those), dtype=torch.float64)
-
-        def of_block(part: slice) -> torch.Tensor:
-            b_end, d_end = wide(b, some, part).to(kind), wide(d, those, part).to(kind)
-            ab, cd = wide(a, some, part).to(kind), wide(c, those, part).to(kind)
-            torch.sub(b_end, ab, out=ab)
-            torch.sub(d_end, cd, out=cd)
-            centre = b_end.mean(dim=0)
-            b_end -= centre
-            d_end -= centre
-            # one product of many rows of ends, which costs little more than of half as many
-            product, moved = torch.chunk(torch.cat([b_end, ab]) @ d_end.T, 2)
-            both = row_dots(b_end, b_end)[:, None] + row_dots(d_end, d_end)
-            inward = row_dots(ab, b_end)[:, None] + row_dots(cd, d_end) - moved - b_end @ cd.T
-            own, theirs = (row_dots(each, each) for each in (ab, cd))
-            lengths = own[:, None].expand_as(both), theirs.expand_as(both)
-            return torch.stack([both - 2.0 * product, both, inward, *lengths])
-
-        for found in in_order(of_block, blocks(a.shape[1], max(sums.shape))):
-            sums += found
-        return sums.numpy()
-
-    sums = refined(measure, len(a), len(c), same=same, own=own, vague=VAGUE[kind])
+    measure = partial(_measured, (a, b, c, d), kind)
+    sums = refined(measure, len(a), len(c), same=b is d, own=own, vague=VAGUE[kind])
     apart = np.sqrt(without_rounding(sums, kind))
     scale = apart * (np.sqrt(sums[3]) + np.sqrt(sums[4]))
     w = np.divide(sums[2], scale, out=np.zeros(scale.shape), where=scale > 0)
     return apart, np.exp(2.0 * np.clip(w, -1.0, 1.0))
+
+
+def _measured(points: Sequence[Rows], kind: torch.dtype, some: Some, those: Some) -> Sums:
+    """Sum |BD|^2, the squares of B and D, w's numerator, |AB|^2 and |CD|^2."""
+    a, _, c, _ = points
+    sums = torch.zeros(5, *shape(a, c, some, those), dtype=torch.float64)
+    of_block = partial(_measured_block, points, kind, some, those)
+    for found in in_order(of_block, blocks(a.shape[1], max(sums.shape))):
+        sums += found
+    return sums.numpy()
+
+
+def _measured_block(
+    points: Sequence[Rows], kind: torch.dtype, some: Some, those: Some, part: slice
+) -> torch.Tensor:
+    a, b, c, d = points
+    b_end, d_end = wide(b, some, part).to(kind), wide(d, those, part).to(kind)
+    ab, cd = wide(a, some, part).to(kind), wide(c, those, part).to(kind)
+    torch.sub(b_end, ab, out=ab)
+    torch.sub(d_end, cd, out=cd)
+    centre = b_end.mean(dim=0)
+    b_end -= centre
+    d_end -= centre
+    # one product of many rows of ends, which costs little more than of half as many
+    product, moved = torch.chunk(torch.cat([b_end, ab]) @ d_end.T, 2)
+    both = row_dots(b_end, b_end)[:, None] + row_dots(d_end, d_end)
+    inward = row_dots(ab, b_end)[:, None] + row_dots(cd, d_end) - moved - b_end @ cd.T
+    own, theirs = (row_dots(each, each) for each in (ab, cd))
+    lengths = own[:, None].expand_as(both), theirs.expand_as(both)
+    return torch.stack([both - 2.0 * product, both, inward, *lengths])

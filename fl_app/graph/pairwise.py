@@ -1,6 +1,7 @@
 """Squared distances of all pairs of rows from inner products, accurate for every pair."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -32,26 +33,31 @@ def squared_distances(
     away (see `refined`), or about 1e-3 for rows in half precision. Finite for finite rows.
     """
     kind = precision(models, others)
-
-    def measure(some: Some, those: Some) -> Sums:
-
-        def of_block(part: slice) -> torch.Tensor:
-            a, b = wide(models, some, part).to(kind), wide(others, those, part).to(kind)
-            centre = a.mean(dim=0)
-            a -= centre
-            b -= centre
-            both = row_dots(a, a)[:, None] + row_dots(b, b)
-            return torch.stack([both - 2.0 * (a @ b.T), both])
-
-        sums = torch.zeros(2, *shape(models, others, some, those), dtype=torch.float64)
-        for found in in_order(of_block, blocks(models.shape[1], max(sums.shape))):
-            sums += found
-        return sums.numpy()
-
     if same:
         own = np.arange(len(models))
+    measure = partial(_measured, models, others, kind)
     found = refined(measure, len(models), len(others), same=same, own=own, vague=VAGUE[kind])
     return without_rounding(found, kind)
+
+
+def _measured(models: Rows, others: Rows, kind: torch.dtype, some: Some, those: Some) -> Sums:
+    """Return the squared distances and squares (2, n, m) of some models and some others."""
+    sums = torch.zeros(2, *shape(models, others, some, those), dtype=torch.float64)
+    of_block = partial(_measured_block, models, others, kind, some, those)
+    for found in in_order(of_block, blocks(models.shape[1], max(sums.shape))):
+        sums += found
+    return sums.numpy()
+
+
+def _measured_block(
+    models: Rows, others: Rows, kind: torch.dtype, some: Some, those: Some, part: slice
+) -> torch.Tensor:
+    a, b = wide(models, some, part).to(kind), wide(others, those, part).to(kind)
+    centre = a.mean(dim=0)
+    a -= centre
+    b -= centre
+    both = row_dots(a, a)[:, None] + row_dots(b, b)
+    return torch.stack([both - 2.0 * (a @ b.T), both])
 
 
 def refined(
@@ -94,15 +100,15 @@ def without_rounding(sums: Sums, kind: torch.dtype = torch.float64) -> np.ndarra
 
 def squared_lengths(rows: Rows) -> np.ndarray:
     """Return `|a|^2` (n,) of rows (n, d) in double precision; 0 only for rows of zeros."""
-
-    def of_block(part: slice) -> torch.Tensor:
-        some = wide(rows, slice(None), part)
-        return row_dots(some, some)
-
     found = torch.zeros(len(rows), dtype=torch.float64)
-    for squares in in_order(of_block, blocks(rows.shape[1], len(rows))):
+    for squares in in_order(partial(_squares, rows), blocks(rows.shape[1], len(rows))):
         found += squares
     return found.numpy()
+
+
+def _squares(rows: Rows, part: slice) -> torch.Tensor:
+    some = wide(rows, slice(None), part)
+    return row_dots(some, some)
 
 
 def row_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -112,17 +118,17 @@ def row_dots(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 def inner_products(models: Rows, others: Rows) -> np.ndarray:
     """Return `a . b` (n, m) of models (n, d) and others (m, d)."""
-    kind = precision(models, others)
-
-    def of_block(part: slice) -> torch.Tensor:
-        some, those = wide(models, slice(None), part), wide(others, slice(None), part)
-        products: torch.Tensor = some.to(kind) @ those.to(kind).T
-        return products
-
+    of_block = partial(_products, models, others, precision(models, others))
     found = torch.zeros(len(models), len(others), dtype=torch.float64)
     for products in in_order(of_block, blocks(models.shape[1], max(found.shape))):
         found += products
     return found.numpy()
+
+
+def _products(models: Rows, others: Rows, kind: torch.dtype, part: slice) -> torch.Tensor:
+    some, those = wide(models, slice(None), part), wide(others, slice(None), part)
+    products: torch.Tensor = some.to(kind) @ those.to(kind).T
+    return products
 
 
 def shape(models: Rows, others: Rows, rows: Some, columns: Some) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import mmap
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
@@ -64,17 +65,17 @@ class OnDisk:
 
     def products(self, rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the sum of the products of blocks of columns, converted to float32."""
-
-        def of_block(part: slice) -> torch.Tensor:
-            tile = torch.from_numpy(self._kept[:count, part]).to(torch.float32)
-            self._release(tile.numel() * 2)
-            return tile[rows] @ tile.T
-
+        of_block = partial(self._products, rows, count)
         found = torch.zeros(len(rows), count)
         for products in in_order(of_block, blocks(self._kept.shape[1], count)):
             found += products
         scales = self._scales[:count]
         return found.numpy() * scales[rows, None] * scales, self._lengths[:count]
+
+    def _products(self, rows: np.ndarray, count: int, part: slice) -> torch.Tensor:
+        tile = torch.from_numpy(self._kept[:count, part]).to(torch.float32)
+        self._release(tile.numel() * 2)
+        return tile[rows] @ tile.T
 
     def stored(self, count: int) -> Stored:
         """Return the scaled vectors (count, d), a view of the file, and their scales (count,)."""

@@ -1,12 +1,13 @@
 """The latest vector of each client: an update, a model, or another vector for a measure."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from fl_app.graph.pairwise import squared_lengths
 from fl_app.graph.parallel import in_order
-from fl_app.graph.table import Table, narrow
+from fl_app.graph.table import Rows, Table, narrow
 from fl_app.graph.vector_backends import InMemory, VectorBackend, blocks
 from fl_app.params import is_finite
 from fl_app.types import Labels, SomeVectors, Vector, Vectors, Weights
@@ -173,16 +174,10 @@ class ClientVectors:
         inside = np.split(places, np.cumsum([len(group) for group in groups])[:-1])
         table = self.table(rows, part)
         found = np.empty((len(groups), table.shape[1]), np.float32)
-
-        def fill(block: slice) -> None:
-            columns = narrow(table, block)
-            assert isinstance(columns, Table)
-            read = columns.backend.read(rows, columns.part).numpy()
-            for number, (mine, shares) in enumerate(zip(inside, weights, strict=True)):
-                found[number, block] = rule(read[mine], shares)
-
-        for _ in in_order(fill, blocks(table.shape[1], len(rows))):
-            pass
+        work = partial(_combined, rule, table, list(zip(inside, weights, strict=True)))
+        every = blocks(table.shape[1], len(rows))
+        for block, values in zip(every, in_order(work, every), strict=True):
+            found[:, block] = values
         return found
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -207,3 +202,13 @@ class ClientVectors:
         self.length = int(arrays["length"][0])
         names = [name for name in arrays if name.startswith(STORED)]
         self.backend.restore({name.removeprefix(STORED): arrays[name] for name in names})
+
+
+def _combined(
+    rule: Rule, table: Rows, groups: Sequence[tuple[np.ndarray, np.ndarray]], block: slice
+) -> np.ndarray:
+    """Return some columns of the combined vectors (k, c) of groups of rows and their weights."""
+    columns = narrow(table, block)
+    assert isinstance(columns, Table)
+    read = columns.backend.read(columns.chosen, columns.part).numpy()
+    return np.stack([rule(read[rows], shares) for rows, shares in groups])

@@ -109,7 +109,7 @@ def test_a_sketch_of_a_length_that_does_not_divide_keeps_every_entry() -> None:
 
 
 def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fl_app.graph.vector_backends.TILE_BYTES", 0)
+    monkeypatch.setattr("fl_app.graph.rows_in_memory.TILE_BYTES", 0)
     test_cosines_are_right_within_what_is_promised("disk")
 
 

@@ -101,8 +101,8 @@ def test_lengths_of_parts_are_those_of_the_latest_vectors() -> None:
 def test_groups_are_combined_in_one_pass_as_one_by_one(
     name: str, rule: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fl_app.graph.vector_backends.LEAST_COLUMNS", 7)
-    monkeypatch.setattr("fl_app.graph.vector_backends.MOST_COLUMNS", 7)
+    monkeypatch.setattr("fl_app.graph.rows_in_memory.LEAST_COLUMNS", 7)
+    monkeypatch.setattr("fl_app.graph.rows_in_memory.MOST_COLUMNS", 7)
     vectors = _filled(BACKENDS[name]())
     groups = [np.array([2, 0]), np.array([3]), np.arange(4)]
     weights = [np.array([1.0, 3.0]), np.ones(1), np.arange(1.0, 5.0)]
