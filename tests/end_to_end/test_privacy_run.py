@@ -1,22 +1,17 @@
 """Runs whose clients hide what they send: what is recorded, and where they end."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 
+from fl_app.main import run
+
 SMALL = [
     "rounds=6", "population.clients=6", "population.groups=2", "population.train_samples=40",
     "strategy=dcfl", "client.epochs=1", "records.evaluate_every=3", "records.checkpoint_every=2",
-    "records.figures=false",
+    "records.figures=false", "records.report=false", "network=mlp",
 ]  # fmt: skip
-
-
-def _fl_app(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fl_app.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def _rounds(folder: Path) -> list[dict]:
@@ -24,8 +19,7 @@ def _rounds(folder: Path) -> list[dict]:
 
 
 def test_every_round_tells_what_each_client_has_spent(tmp_path: Path) -> None:
-    done = _fl_app(*SMALL, "privacy=sample_dp", f"hydra.run.dir={tmp_path / 'run'}")
-    assert done.returncode == 0, done.stderr
+    run([*SMALL, "privacy=sample_dp"], tmp_path / "run")
     rounds = _rounds(tmp_path / "run")
     spent = [record["privacy"]["epsilon"]["clients"]["0"] for record in rounds]
     assert len(spent) == 6
@@ -35,17 +29,15 @@ def test_every_round_tells_what_each_client_has_spent(tmp_path: Path) -> None:
 
 def test_a_spent_budget_ends_the_run_with_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     folder, noise = tmp_path / "run", "privacy.noise_multiplier=4"
-    done = _fl_app(*SMALL, "privacy=local_dp", noise, "privacy.epsilon=5",
-                   f"hydra.run.dir={folder}")  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    hidden = [*SMALL, "privacy=local_dp", noise]
+    run([*hidden, "privacy.epsilon=5"], folder)
     rounds = _rounds(folder)
     assert len(rounds) < 6
     assert rounds[-1]["events"][-1]["kind"] == "budget spent"
     assert rounds[-1]["accuracy"] is not None
     assert rounds[-1]["privacy"]["epsilon"]["max"] <= 5
     assert (folder / "checkpoint" / "checkpoint.safetensors").exists()
-    again = _fl_app(f"resume={folder}", "privacy.epsilon=100")
-    assert again.returncode == 0, again.stderr
+    run([*hidden, "privacy.epsilon=100"], folder, resume=True)
     resumed = _rounds(folder)
     spent = [record["privacy"]["epsilon"]["clients"]["0"] for record in resumed]
     assert len(spent) == 6

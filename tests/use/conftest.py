@@ -24,7 +24,7 @@ ROTATED = [
     "strategy.participation=1.0", "population.clients=5", "population.groups=2",
     "population.dynamics.newcomers=1", "population.dynamics.join_rounds=[4]",
     "engine.place_newcomers=true", "population.train_samples=200",
-    "client.batch_size=10", "client.learning_rate=0.1", "network.width=0.5",
+    "client.batch_size=10", "client.learning_rate=0.1", "network=mlp",
 ]  # fmt: skip
 ROWS = "age,pressure,colour,ward,sick\n"
 

@@ -14,7 +14,7 @@ TINY = ["rounds=3", "population.clients=6", "population.train_samples=40",
         "population.test_samples=20", "client.batch_size=20", "client.threads=1",
         "records.figures=false", "records.report=false", "tracking=none"]  # fmt: skip
 POINTS = ["network=centroids", "population=iid"]
-GROUPS = ["population=label_swap", "population.groups=2", "network.width=0.25"]
+GROUPS = ["population=label_swap", "population.groups=2", "network=mlp"]
 ALL = "strategy.participation=1.0"
 
 

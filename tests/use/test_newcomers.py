@@ -24,7 +24,7 @@ def swapped_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("swapped") / "run"
     run(["strategy=flic", "strategy.cluster_round=6", "strategy.participation=1.0", "rounds=12",
          "population.clients=6", "population.groups=2", "client.batch_size=10",
-         "client.learning_rate=0.15", "network.width=0.5", *QUICK], folder)  # fmt: skip
+         "client.learning_rate=0.15", "network=mlp", *QUICK], folder)  # fmt: skip
     assert json.loads((folder / "summary.json").read_text())["communities"]["ari"] == 1.0
     return folder
 
@@ -151,7 +151,7 @@ def test_a_personal_model_is_a_run_of_one_model(
     found = load_run(tmp_path / "p")
     assert found.models == ("personal",)
     new, old = found.model(name="personal"), load_run(swapped_run).model(client=1)
-    weights = [each.state_dict()["0.weight"] for each in (new, old)]
+    weights = [each.state_dict()["1.weight"] for each in (new, old)]
     assert not torch.equal(*weights)
     data = _newcomer(tmp_path / "1.npz", 1)
     fine_tune([str(swapped_run), "--community", "0", "--data", str(data),
