@@ -21,8 +21,8 @@ from typing import Any
 from table import REPO, header, machine, row
 
 from fl_app.engines import flower
-from fl_app.engines.deployment import nodes_online
 from fl_app.engines.flower import COMPLETED, Connection, FlowerError
+from fl_app.engines.nodes import nodes_online
 
 TABLE = REPO / "docs" / "results" / "compose.md"
 NODES = 3

@@ -22,8 +22,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import compose, credentials, deployment, flower, membership, watchdog
-from fl_app.engines.deployment import Federation
+from fl_app.engines import compose, credentials, flower, membership, watchdog
+from fl_app.engines.federation import NAME, Federation
+from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import tail
 
 _REPO = Path(__file__).resolve().parent.parent
@@ -129,7 +130,7 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
-    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {deployment.NAME}")
+    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {NAME}")
     return 0
 
 
@@ -200,7 +201,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         return 1
     clients = max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
-    words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
+    words += ["engine=deployment", f"engine.connection={NAME}"]
     escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     words += [f"engine.folder='{escaped}'", f"population.clients={clients}"]
     if missing := sorted(set(range(clients)) - set(nodes)):
@@ -234,8 +235,8 @@ def show_status(folder: Path) -> int:
     if state is None:
         print(f"no federation is running in {folder}")
         return 3
-    connection = flower.Connection(deployment.NAME, folder / "home")
-    online = deployment.nodes_online(connection)
+    connection = flower.Connection(NAME, folder / "home")
+    online = nodes_online(connection)
     count = len(_numbers(state))
     print(f"running, keeper {state['pid']}: {online} of {count} nodes online")
     return 0 if online == count else 1

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fl_app.engines import flower, warm_clients
-from fl_app.engines.deployment import Federation, Member
+from fl_app.engines.federation import Federation, Member
 
 pytestmark = pytest.mark.waits
 
