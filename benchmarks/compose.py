@@ -94,7 +94,7 @@ class Composed:
 
         def over() -> bool:
             try:
-                status[0] = flower.status(self.connection, run_id)
+                status[0] = flower.status(self.connection, run_id).state
             except FlowerError:  # the SuperLink starts again
                 return False
             return status[0].startswith("finished")

@@ -12,6 +12,7 @@ deploy keys                 keys, nodes, settings and a Flower home for docker-c
 import argparse
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -22,7 +23,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import compose, credentials, flower, membership, watchdog
+from fl_app.config import CONF
+from fl_app.engines import compose, credentials, flower, membership, restarts, watchdog
+from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
 from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import tail
@@ -33,6 +36,8 @@ _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
 _CHANGE_TIMEOUT_S = 300.0
 _POLL_S = 0.2
+_LOOK_EVERY_S = 10
+"""Time between looks for lost runs whose `run` command was killed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,10 +150,12 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
         ) as federation:
             _publish(federation, folder)
             with contextlib.suppress(KeyboardInterrupt):
-                while True:
+                for second in itertools.count():
                     federation.check()
                     if membership.carry_out(federation):
                         _publish(federation, folder)
+                    if second % _LOOK_EVERY_S == 0:
+                        restarts.tell_all(federation.connection, [folder / RUNS], CONF)
                     time.sleep(1.0)
         held.truncate(0)
     return 0

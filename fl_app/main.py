@@ -47,10 +47,9 @@ from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
 from fl_app.launch import RunFailedError, launch
 from fl_app.progress import show_result
-from fl_app.records import structured_logs
+from fl_app.records import checkpoint, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
-from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
@@ -139,7 +138,7 @@ def _resume(folder: Path, changes: list[str]) -> None:
             [f"resume must be the output folder of a run, got {folder}; it must have {OVERRIDES}"]
         )
     own.use(folder / own.PROJECT)
-    made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
+    made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
 

@@ -140,6 +140,7 @@ def server(config: Config) -> RoundLoop:
         use=use_of(config),
         monitor=None if config.metrics.port is None else partial(endpoint, config),
         started_by=config.records.started_by,
+        restarts=config.records.restarts,
     )
     method = strategy(config)
     if method.clusters_points:

@@ -29,6 +29,7 @@ def build_summary(
     engine: str,
     seed: int,
     rounds: int,
+    restarts: int = 0,
     clients: Section,
     accuracy: Section | None,
     metrics: Mapping[str, Section] | None = None,
@@ -37,9 +38,10 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the summary of a run, including the versions and the commit of the code.
 
-    `metrics` has the mean and the deviation over the clients of each metric of the task, by name;
-    empty if the task has none. If a section is None, all of its fields become None, so that
-    `summary["communities"]["count"]` always exists. NaN becomes None too.
+    `restarts` is how often the run was lost and submitted again. `metrics` has the mean and the
+    deviation over the clients of each metric of the task, by name; empty if the task has none.
+    If a section is None, all of its fields become None, so that `summary["communities"]["count"]`
+    always exists. NaN becomes None too.
 
     Raises ValueError for an unknown status, and for a section with missing or unknown fields.
     """
@@ -52,6 +54,7 @@ def build_summary(
         "engine": engine,
         "seed": seed,
         "rounds": rounds,
+        "restarts": restarts,
     }
     sections: dict[str, Any] = {}
     for name, section in given.items():

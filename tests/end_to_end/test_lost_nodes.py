@@ -91,7 +91,7 @@ class Run:
         ended: list[str] = []
 
         def over() -> bool:
-            ended[:] = [flower.status(self.federation.connection, self.run_id)]
+            ended[:] = [flower.status(self.federation.connection, self.run_id).state]
             return ended[0].startswith("finished")
 
         self.until("the end of its process", over)
