@@ -145,6 +145,8 @@ class RoundLoop(Server):
         self.parameters = self.method.initialize_parameters(self.roster)
         saved = self.recorder.restored()
         if saved is None:
+            if self.budget is not None:
+                self.budget.restore([])
             return 0
         load(self.method.state, saved.arrays, saved.state)
         if not all(_was_skipped(record) for record in self.recorder.history.rounds):
@@ -183,7 +185,7 @@ class RoundLoop(Server):
         instructions = self.method.configure_fit(server_round, self.parameters, self.roster)
         self.availability.show_members(server_round)
         if self.budget is not None:
-            self.budget.instruct(instructions)
+            self.budget.instruct(server_round, instructions, self.roster)
         asked = time.perf_counter()
         results, failures = self.messenger.fit(server_round, instructions)
         training_s = time.perf_counter() - asked

@@ -18,6 +18,7 @@ from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
 from fl_app.records.names import CONFIG
+from fl_app.records.releases import ReleaseLog
 from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
@@ -68,6 +69,7 @@ class Recorder:
         self.restarts = restarts
         self._checkpoints = folder / CHECKPOINTS
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
+        self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
         self._written: int | None = None
         self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None

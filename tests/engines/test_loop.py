@@ -304,7 +304,10 @@ def test_with_a_privacy_budget_no_round_is_played_again(
     play: Callable[..., Played],
 ) -> None:
     class PrivacyBudget:
-        def instruct(self, instructions: Instructions) -> None:
+        def restore(self, records: Sequence[Any]) -> None:
+            return
+
+        def instruct(self, server_round: int, instructions: Instructions, known: Roster) -> None:
             return
 
         def exhausted(self, known: Roster, least: int) -> None:
