@@ -1,5 +1,6 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +33,7 @@ class StoppableApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the app; only in the user's own process is an interrupt raised unchanged."""
+        context.run_config["overrides"] = on_engine(grid, str(context.run_config["overrides"]))
         config = load_text(str(context.run_config["overrides"]))
         if config.logging.format == "json" and not isinstance(grid, InProcessGrid):
             for name in ("flwr", "fl_app"):
@@ -69,6 +71,19 @@ def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
     run_state.finish(place, run_id)
 
 
+def on_engine(grid: Grid, overrides: str) -> str:
+    """Return the overrides with the engine that runs them, if they name none.
+
+    On real nodes it is a deployment, with its limit for a round, also when Flower's own command
+    submits the run.
+    """
+    words = shlex.split(overrides)
+    named = any(word.startswith("engine=") for word in words)
+    if named or isinstance(grid, InProcessGrid | InMemoryGrid):
+        return overrides
+    return shlex.join(["engine=deployment", *words])
+
+
 def with_all_clients(grid: Grid, context: Context) -> Grid:
     """Return a Grid with a node for each client, also in a simulation of fewer nodes.
 
@@ -95,7 +110,7 @@ def server_fn(context: Context) -> ServerAppComponents:
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
         loop.connections.node_wait = NodeWait(
             overrides,
-            by_flwr=config.engine.name != "deployment",
+            by_flwr=config.records.started_by is None,
             timeout_s=config.engine.nodes_timeout_s,
         )
     log(INFO, "results of this run: %s", loop.recorder.folder.resolve())

@@ -60,6 +60,15 @@ def test_a_process_that_was_replaced_does_not_end_the_run_of_the_other(tmp_path:
     assert run_state.read(tmp_path) == later
 
 
+def test_on_real_nodes_the_engine_is_a_deployment_unless_the_run_names_one() -> None:
+    real, simulated = cast(Grid, RealGrid()), InMemoryGrid.__new__(InMemoryGrid)
+    found = server_app.on_engine(real, "rounds=90 a='b c'")
+    assert found == "engine=deployment rounds=90 'a=b c'"
+    assert load(found.split()[:2]).engine.round_timeout_s == 3600
+    assert server_app.on_engine(real, "engine=inprocess") == "engine=inprocess"
+    assert server_app.on_engine(simulated, "rounds=3") == "rounds=3"
+
+
 def test_a_simulation_is_not_continued(tmp_path: Path) -> None:
     noted(tmp_path, InMemoryGrid.__new__(InMemoryGrid))
     assert run_state.read(tmp_path) is None
