@@ -28,7 +28,8 @@ _ONLINE_TIMEOUT_S = 120.0
 _BACK_OFF_S = 1.0
 _BACK_OFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
-_SUPERLINK, _STATE, _REGISTERED = "superlink", "state.db", "nodes.json"
+_SUPERLINK, _SUPEREXEC = "superlink", "superexec"
+_STATE, _REGISTERED = "state.db", "nodes.json"
 _FLEET_READY = "Starting Fleet API"
 
 
@@ -149,7 +150,7 @@ class Federation:
         superlink = self._add(_SUPERLINK, words)
         wait_for_line(superlink, _FLEET_READY, timeout_s=_START_TIMEOUT_S)
         wait_for_port(superlink, port, timeout_s=_START_TIMEOUT_S)
-        self._add("superexec", commands.superexec(keys, address=address))
+        self._add(_SUPEREXEC, commands.superexec(keys, address=address))
         self.connection.write(address=address, root_certificates=keys.authority)
         self._fleet = f"127.0.0.1:{fleet_port}"
         for node in range(self.nodes):
@@ -250,4 +251,6 @@ class Federation:
         home.mkdir(parents=True, exist_ok=True)
         log = self.folder / "logs" / f"{name}.log"
         own = {"FLWR_HOME": str(home)}  # two processes cannot install a bundle in one home
+        if name == _SUPEREXEC:
+            own[flower.POLL] = "1"  # it only waits for the next run, the nodes' for each message
         return self._supervisor.start(name, words, log=log, cwd=home, extra=own)

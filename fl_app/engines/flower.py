@@ -36,11 +36,13 @@ _REASON_LINES = 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_FOUND = "Run ID not found"
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
+POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+"""Seconds between looks of a SuperExec for work; each look costs processor time on two sides."""
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+    POLL: "0.5",
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONUNBUFFERED": "1",
 }

@@ -238,3 +238,13 @@ def test_a_member_that_ends_is_started_again_with_growing_waits(tmp_path, monkey
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert member.wait_s == pytest.approx(0.8)
+
+
+def test_the_serverapps_superexec_looks_for_work_less_often_than_those_of_the_nodes(tmp_path):
+    federation = federations.Federation(tmp_path, nodes=1, warm=False)
+    with federation.supervisor:
+        for name in ("superexec", "supernode-0"):
+            process = federation._launch(name, ["env"], tmp_path / name)
+            process.popen.wait(20)
+            lines = dict(line.split("=", 1) for line in process.output.splitlines() if "=" in line)
+            assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.5")
