@@ -47,7 +47,7 @@ from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
 from fl_app.launch import RunFailedError, launch
 from fl_app.progress import show_result
-from fl_app.records import checkpoint, structured_logs
+from fl_app.records import checkpoint, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
@@ -263,6 +263,7 @@ def _concluded(config: Config, folder: Path) -> Iterator[None]:
 def _end_at_once(config: Config, folder: Path) -> None:
     """Kill all processes of this run; data that the loop has not written are lost."""
     processes.kill_all()
+    run_state.finish(folder)  # stopped on purpose
     _summarise_for_the_dead(config, folder, interrupted=True)
 
 

@@ -61,7 +61,7 @@ class Supervised:
             try:
                 return self._until_ended(state)
             except KeyboardInterrupt:
-                run_state.finish(self.folder, self._last_id(state))  # stopped on purpose
+                run_state.finish(self.folder)  # stopped on purpose
                 raise
 
     def _going_on(self) -> RunState | None:
@@ -112,10 +112,6 @@ class Supervised:
         while time.monotonic() < until:
             self.on_tick()
             time.sleep(_TICK_S)
-
-    def _last_id(self, state: RunState) -> int:
-        last = run_state.read(self.folder)
-        return state.run_id if last is None else last.run_id
 
 
 def lost(status: str, why: str) -> bool:

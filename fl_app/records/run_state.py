@@ -54,10 +54,10 @@ def write(folder: Path, state: RunState) -> None:
         temporary.write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
 
 
-def finish(folder: Path, run_id: int) -> None:
-    """Note that the run has ended and must not be continued; a later submission stays."""
+def finish(folder: Path, run_id: int | None = None) -> None:
+    """Note that the run, or only its submission `run_id`, has ended and must not be continued."""
     state = read(folder)
-    if state is not None and state.run_id == run_id and state.unfinished:
+    if state is not None and run_id in (None, state.run_id) and state.unfinished:
         write(folder, replace(state, unfinished=False))
 
 

@@ -214,3 +214,7 @@ def test_a_state_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     run_state.write(tmp_path, RunState(2, "", 5))
     assert run_state.superseded(tmp_path, 1)
     assert not run_state.superseded(tmp_path, 2)
+    run_state.finish(tmp_path, 1)
+    assert run_state.unfinished([tmp_path]) == [tmp_path]
+    run_state.finish(tmp_path)
+    assert run_state.unfinished([tmp_path]) == []
