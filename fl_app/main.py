@@ -53,7 +53,8 @@ from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
-from fl_app.records.recorder import CHECKPOINTS, RESUMED, summarise
+from fl_app.records.recorder import CHECKPOINTS, RESUMED
+from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
