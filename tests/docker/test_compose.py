@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_app import deploy
-from fl_app.engines import commands, compose, registrar, resumer
+from fl_app import deploy, resumer
+from fl_app.engines import commands, compose, registrar
 from fl_app.engines.credentials import Credentials, known_as
 
 REPO = Path(__file__).resolve().parents[2]

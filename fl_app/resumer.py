@@ -1,6 +1,6 @@
 """Submits lost runs again, as a service: for docker-compose.yml and for machines of one's own.
 
-python -m fl_app.engines.resumer --address HOST:PORT --root-certificates ca.crt FOLDER ...
+python -m fl_app.resumer --address HOST:PORT --root-certificates ca.crt FOLDER ...
 """
 
 import argparse
