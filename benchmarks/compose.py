@@ -21,14 +21,14 @@ from typing import Any
 from table import REPO, header, machine, row
 
 from fl_app.engines import flower
-from fl_app.engines.deployment import nodes_online
 from fl_app.engines.flower import COMPLETED, Connection, FlowerError
+from fl_app.engines.nodes import nodes_online
+from fl_app.records import run_state
+from fl_app.records.summary import read_summary
 
 TABLE = REPO / "docs" / "results" / "compose.md"
 NODES = 3
 DEADLINE_S = 900.0
-LONG = 1000
-"""Rounds of a run that a fault must end."""
 
 
 class Composed:
@@ -94,7 +94,7 @@ class Composed:
 
         def over() -> bool:
             try:
-                status[0] = flower.status(self.connection, run_id)
+                status[0] = flower.status(self.connection, run_id).state
             except FlowerError:  # the SuperLink starts again
                 return False
             return status[0].startswith("finished")
@@ -169,30 +169,45 @@ def killed_nodes(federation: Composed) -> list[str]:
 
 
 def killed_serverapp(federation: Composed) -> list[str]:
-    """Kill the container of the ServerApp, then resume."""
-    run_id = federation.submit("serverapp", rounds=LONG)
+    """Kill the container of the ServerApp; the service `runs` submits the run again."""
+    federation.submit("serverapp", rounds=6)
     federation.after("serverapp", 2)
     federation.kill("serverapp")
-    status = federation.ended(run_id)
-    done = len(federation.rounds("serverapp"))
-    return [
-        row("kill -9 of the ServerApp's container", status, f"{done} rounds were recorded"),
-        _resumed(federation, "serverapp", done),
-    ]
+    return [_continued(federation, "serverapp", "kill -9 of the ServerApp's container")]
 
 
 def down_and_up(federation: Composed) -> list[str]:
-    """Take all down in mid-run and up again, then resume."""
-    run_id = federation.submit("down", rounds=LONG)
+    """Take all down in mid-run and up again; the service `runs` submits the run again."""
+    federation.submit("down", rounds=6)
     federation.after("down", 2)
     federation.compose("down")
     federation.up()
-    status = federation.ended(run_id)
-    done = len(federation.rounds("down"))
-    return [
-        row("`docker compose down` and `up` in mid-run", status, f"{done} rounds were recorded"),
-        _resumed(federation, "down", done),
-    ]
+    return [_continued(federation, "down", "`docker compose down` and `up` in mid-run")]
+
+
+def _continued(federation: Composed, name: str, what: str) -> str:
+    """Wait until a run has ended by itself; return its row."""
+    folder = federation.checkout / "outputs" / name
+
+    def over() -> bool:
+        state = run_state.read(folder)
+        return state is not None and not state.unfinished
+
+    federation.until(f"the end of {name}", over)
+    state, summary = run_state.read(folder), read_summary(folder)
+    assert state is not None
+    assert summary is not None
+    models = (folder / "models.safetensors").read_bytes()
+    usual = (federation.checkout / "outputs" / "usual" / "models.safetensors").read_bytes()
+    same = f"the same models as undisturbed: {models == usual}"
+    seen = f"{summary['rounds']} rounds, submitted again {state.restarts} times; {same}"
+    return row(what, summary["status"], seen)
+
+
+def usual(federation: Composed) -> list[str]:
+    """Run without a fault what others run with one."""
+    status = federation.ended(federation.submit("usual", rounds=6))
+    return [row("a longer run", status, f"{len(federation.rounds('usual'))} rounds")]
 
 
 def lost_node(federation: Composed) -> list[str]:
@@ -206,18 +221,11 @@ def lost_node(federation: Composed) -> list[str]:
     return [row("a SuperNode removed for good", status, what)]
 
 
-def _resumed(federation: Composed, name: str, done: int) -> str:
-    run_id = federation.submit(name, "records.resume=true", rounds=done + 2)
-    status = federation.ended(run_id)
-    what = f"{len(federation.rounds(name))} rounds"
-    return row("the same run with `records.resume=true` and two more rounds", status, what)
-
-
 def _short(text: str) -> str:
     return text.replace("|", "/")[:160]
 
 
-SCENARIOS = (plain, killed_nodes, killed_serverapp, down_and_up, lost_node)
+SCENARIOS = (plain, usual, killed_nodes, killed_serverapp, down_and_up, lost_node)
 
 
 def image_of(federation: Composed) -> str:

@@ -155,7 +155,7 @@ def played(top: Path, name: str) -> list[str]:
     credentials.ensure(keys, nodes=nodes, addresses=("127.0.0.1", f"{NETWORK}.1"))
     with (
         cables(nodes),
-        Wired(folder / "federation", nodes=nodes) as federation,
+        Wired(folder / "federation", nodes=nodes, warm=False) as federation,
         running(folder / "run", federation, given) as run,
     ):
         return play(run)

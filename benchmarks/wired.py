@@ -14,8 +14,8 @@ from typing import Any
 
 from table import REPO
 
-from fl_app.engines import deployment, flower
-from fl_app.engines.deployment import Federation
+from fl_app.engines import flower
+from fl_app.engines.federation import Federation, Member
 from fl_app.engines.processes import Process
 
 SMALL_APP = REPO / "tests" / "end_to_end" / "small_app"
@@ -66,7 +66,7 @@ class Wired(Federation):
             words = ["ip", "netns", "exec", space, *words]
         return super()._launch(name, words, home)
 
-    def node(self, number: int) -> deployment.Member:
+    def node(self, number: int) -> Member:
         """Return a SuperNode."""
         return next(each for each in self.members if each.name == f"supernode-{number}")
 

@@ -12,6 +12,7 @@ deploy keys                 keys, nodes, settings and a Flower home for docker-c
 import argparse
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -22,8 +23,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines import compose, credentials, deployment, flower, membership, watchdog
-from fl_app.engines.deployment import Federation
+from fl_app.config import CONF
+from fl_app.engines import compose, credentials, flower, membership, restarts, watchdog
+from fl_app.engines.deployment import RUNS
+from fl_app.engines.federation import NAME, Federation
+from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import tail
 
 _REPO = Path(__file__).resolve().parent.parent
@@ -32,6 +36,8 @@ _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
 _CHANGE_TIMEOUT_S = 300.0
 _POLL_S = 0.2
+_LOOK_EVERY_S = 10
+"""Time between looks for lost runs whose `run` command was killed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,7 +135,7 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
-    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {deployment.NAME}")
+    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {NAME}")
     return 0
 
 
@@ -144,10 +150,12 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
         ) as federation:
             _publish(federation, folder)
             with contextlib.suppress(KeyboardInterrupt):
-                while True:
+                for second in itertools.count():
                     federation.check()
                     if membership.carry_out(federation):
                         _publish(federation, folder)
+                    if second % _LOOK_EVERY_S == 0:
+                        restarts.tell_all(federation.connection, [folder / RUNS], CONF)
                     time.sleep(1.0)
         held.truncate(0)
     return 0
@@ -200,7 +208,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         return 1
     clients = max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
-    words += ["engine=deployment", f"engine.connection={deployment.NAME}"]
+    words += ["engine=deployment", f"engine.connection={NAME}"]
     escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
     words += [f"engine.folder='{escaped}'", f"population.clients={clients}"]
     if missing := sorted(set(range(clients)) - set(nodes)):
@@ -234,8 +242,8 @@ def show_status(folder: Path) -> int:
     if state is None:
         print(f"no federation is running in {folder}")
         return 3
-    connection = flower.Connection(deployment.NAME, folder / "home")
-    online = deployment.nodes_online(connection)
+    connection = flower.Connection(NAME, folder / "home")
+    online = nodes_online(connection)
     count = len(_numbers(state))
     print(f"running, keeper {state['pid']}: {online} of {count} nodes online")
     return 0 if online == count else 1

@@ -75,20 +75,28 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
 
 def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
     from fl_app.engines.bundle import app_folder
-    from fl_app.engines.deployment import run_deployment
+    from fl_app.engines.deployment import Order, run_deployment
+    from fl_app.engines.flower import FlowerError
 
     with app_folder(CONF, folder / PROJECT) as app:
-        outcome = run_deployment(
-            app,
+        order = Order(
+            app=app,
             overrides=overrides,
-            nodes=config.population.options["clients"],
-            warm=config.engine.warm,
-            folder=Path(config.engine.folder or folder / "federation"),
-            connection=config.engine.connection,
-            data_root=None,
+            folder=folder,
+            restarts=config.engine.restarts,
             log=folder / "flower.log",
             on_tick=partial(_tick, folder, view),
         )
+        try:
+            outcome = run_deployment(
+                order,
+                nodes=config.population.options["clients"],
+                warm=config.engine.warm,
+                folder=Path(config.engine.folder or folder / "federation"),
+                connection=config.engine.connection,
+            )
+        except FlowerError as error:
+            raise RunFailedError(str(error)) from error
     _must_be_ok(outcome, folder)
 
 

@@ -47,15 +47,15 @@ from fl_app.config import CONF, Config, ConfigError, load
 from fl_app.engines import processes, stop_request
 from fl_app.launch import RunFailedError, launch
 from fl_app.progress import show_result
-from fl_app.records import structured_logs
+from fl_app.records import checkpoint, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
-from fl_app.records.checkpoint import FILE, PREVIOUS
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
-from fl_app.records.summary import read_summary, summarise, write_summary
+from fl_app.records.results import summarise
+from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import identity
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
@@ -139,7 +139,7 @@ def _resume(folder: Path, changes: list[str]) -> None:
             [f"resume must be the output folder of a run, got {folder}; it must have {OVERRIDES}"]
         )
     own.use(folder / own.PROJECT)
-    made = any((folder / CHECKPOINTS / name).exists() for name in (FILE, PREVIOUS))
+    made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
 
@@ -264,6 +264,7 @@ def _concluded(config: Config, folder: Path) -> Iterator[None]:
 def _end_at_once(config: Config, folder: Path) -> None:
     """Kill all processes of this run; data that the loop has not written are lost."""
     processes.kill_all()
+    run_state.finish(folder)  # stopped on purpose
     _summarise_for_the_dead(config, folder, interrupted=True)
 
 

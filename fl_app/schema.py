@@ -144,6 +144,7 @@ class EngineConfig:
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
     warm: bool
+    restarts: NonNegativeInt
     connection: Text | None
     folder: Text | None
 
@@ -181,6 +182,7 @@ class RecordsConfig:
     figures: bool
     report: bool
     resume: bool
+    restarts: NonNegativeInt
     started_by: Text | None
 
 

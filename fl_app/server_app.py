@@ -1,18 +1,26 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from logging import INFO, getLogger
+from pathlib import Path
 
 from flwr.app import Context
 from flwr.common.logger import log
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
+from flwr.superlink.grid import InMemoryGrid
 
 from fl_app import server_wiring
-from fl_app.config import load_text
+from fl_app.config import Config, load_text
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.shortage import NodeWait, too_few_simulated
+from fl_app.records import run_state
+from fl_app.records.run_state import RunState
 from fl_app.records.structured_logs import structured
 
 
@@ -25,16 +33,55 @@ class StoppableApp(ServerApp):
 
     def __call__(self, grid: Grid, context: Context) -> None:
         """Run the app; only in the user's own process is an interrupt raised unchanged."""
+        context.run_config["overrides"] = on_engine(grid, str(context.run_config["overrides"]))
         config = load_text(str(context.run_config["overrides"]))
         if config.logging.format == "json" and not isinstance(grid, InProcessGrid):
             for name in ("flwr", "fl_app"):
                 structured(getLogger(name))
+        if isinstance(grid, InProcessGrid):
+            super().__call__(grid, context)
+            return
         try:
-            super().__call__(with_all_clients(grid, context), context)
+            with _noted(config, grid, context):
+                super().__call__(with_all_clients(grid, context), context)
         except KeyboardInterrupt as stop:
-            if isinstance(grid, InProcessGrid):
-                raise
             raise RunStoppedError("stopped on request") from stop
+
+
+@contextmanager
+def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
+    """Note in the folder of a run on real nodes which run it is, and that it has ended by itself.
+
+    A killed process leaves the run unfinished, and so does one that its SuperLink has given up.
+    """
+    folder = config.records.folder
+    if folder is None or isinstance(grid, InMemoryGrid):
+        yield
+        return
+    place, run_id = Path(folder), context.run_id
+    former = run_state.read(place)
+    if former is None or former.run_id != run_id:  # Flower's own command has submitted it
+        overrides, limit = str(context.run_config["overrides"]), config.engine.restarts
+        run_state.write(place, RunState(run_id, overrides, limit, restarts=config.records.restarts))
+    try:
+        yield
+    except Exception:
+        run_state.finish(place, run_id)
+        raise
+    run_state.finish(place, run_id)
+
+
+def on_engine(grid: Grid, overrides: str) -> str:
+    """Return the overrides with the engine that runs them, if they name none.
+
+    On real nodes it is a deployment, with its limit for a round, also when Flower's own command
+    submits the run.
+    """
+    words = shlex.split(overrides)
+    named = any(word.startswith("engine=") for word in words)
+    if named or isinstance(grid, InProcessGrid | InMemoryGrid):
+        return overrides
+    return shlex.join(["engine=deployment", *words])
 
 
 def with_all_clients(grid: Grid, context: Context) -> Grid:
@@ -59,10 +106,11 @@ def server_fn(context: Context) -> ServerAppComponents:
     overrides = str(context.run_config["overrides"])
     config = load_text(overrides)
     loop = server_wiring.server(config)
-    if not config.records.resume:  # a resumed run goes on without nodes that it has lost
+    loop.superseded = partial(run_state.superseded, loop.recorder.folder, context.run_id)
+    if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
         loop.connections.node_wait = NodeWait(
             overrides,
-            by_flwr=config.engine.name != "deployment",
+            by_flwr=config.records.started_by is None,
             timeout_s=config.engine.nodes_timeout_s,
         )
     log(INFO, "results of this run: %s", loop.recorder.folder.resolve())

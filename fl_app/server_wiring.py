@@ -22,6 +22,7 @@ from fl_app.records.metrics import Endpoint, Metrics
 from fl_app.records.models import StateForm
 from fl_app.records.points import write_points
 from fl_app.records.recorder import Recorder
+from fl_app.records.releases import ReleaseLog
 from fl_app.records.snapshot import spread
 from fl_app.report_checks import check_reports
 from fl_app.rng import generator
@@ -140,6 +141,7 @@ def server(config: Config) -> RoundLoop:
         use=use_of(config),
         monitor=None if config.metrics.port is None else partial(endpoint, config),
         started_by=config.records.started_by,
+        restarts=config.records.restarts,
     )
     method = strategy(config)
     if method.clusters_points:
@@ -153,7 +155,7 @@ def server(config: Config) -> RoundLoop:
         figures=config.records.figures,
         central=central_test(config),
         schedule=schedule(config),
-        budget=privacy_budget(config),
+        budget=privacy_budget(config, recorder.releases),
         places=config.engine.place_newcomers and config.client.batch_norm == "average",
     )
 
@@ -182,10 +184,10 @@ def _describe_points(config: Config, folder: Path) -> None:
     write_points(folder, shape, points)
 
 
-def privacy_budget(config: Config) -> PrivacyBudget | None:
+def privacy_budget(config: Config, asked: ReleaseLog) -> PrivacyBudget | None:
     """Return the privacy budget of the clients, None without privacy."""
     guard = privacy(config)
-    return None if guard.kind == "none" else PrivacyBudget(guard, partial(plan_of, config))
+    return None if guard.kind == "none" else PrivacyBudget(guard, partial(plan_of, config), asked)
 
 
 def central_test(config: Config) -> CentralTest | None:

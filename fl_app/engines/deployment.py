@@ -1,311 +1,107 @@
-"""A federation over gRPC: SuperLink, SuperExec and SuperNodes as separate processes.
+"""Runs the app over gRPC: on a private federation of this machine, or on one that is running."""
 
-It uses TLS, node authentication and a database for the SuperLink; processes that end are
-restarted with back-off. Here all run on loopback; docker-compose.yml runs them in containers.
-"""
-
-import json
-import os
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from fl_app.engines import commands, credentials, flower, warm_clients
-from fl_app.engines.flower import Connection, FlowerError, RunResult
-from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
-from fl_app.engines.warm_clients import WarmClients
-from fl_app.records.atomic import replacing
-from fl_app.records.audit import AuditLog, actor, fingerprint
+from fl_app.engines import flower
+from fl_app.engines.federation import Federation
+from fl_app.engines.flower import Connection, RunResult
+from fl_app.engines.processes import Supervisor
+from fl_app.engines.restarts import Supervised
 
-NAME = "fl-app"
-"""Name of a private federation's connection in its own Flower home."""
-MAX_NODES = 16
-_START_TIMEOUT_S = 120.0
-_ONLINE_TIMEOUT_S = 120.0
-_BACK_OFF_S = 1.0
-_BACK_OFF_MAX_S = 30.0
-_SOUND_AFTER_S = 60.0
-_SUPERLINK, _STATE, _REGISTERED = "superlink", "state.db", "nodes.json"
-_FLEET_READY = "Starting Fleet API"
+RUNS = "runs"
+"""Folder of a federation with a link to the folder of each run on it that has not ended."""
 
 
-@dataclass
-class Member:
-    """A process of the federation, with everything that is needed to restart it.
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A run over gRPC: the app, its overrides, its output folder, and `engine.restarts`.
 
-    `number` is that of a SuperNode, which is its client id.
+    Flower's log is written to `log`, and `on_tick` is called several times a second.
     """
 
-    name: str
-    command: list[str]
-    home: Path
-    process: Process
-    number: int | None = None
-    started: float = field(default_factory=time.monotonic)
-    wait_s: float = _BACK_OFF_S
-    due: float | None = None
-
-
-class Federation:
-    """A context manager: the processes of the federation run only inside its block.
-
-    `folder` contains keys, database, Flower homes and logs; a later federation continues them.
-    With `warm`, clients are forks of a process with loaded libraries, if the system allows it.
-    """
-
-    def __init__(
-        self, folder: Path, *, nodes: int, warm: bool, data_root: Path | None = None
-    ) -> None:
-        if not 1 <= nodes <= MAX_NODES:
-            raise ValueError(
-                f"nodes must be in 1..{MAX_NODES} on one machine, got {nodes}; lower "
-                "population.clients, or use a larger federation with engine.connection"
-            )
-        self.folder = folder.resolve()
-        self.nodes = nodes
-        self.warm = warm and warm_clients.available()
-        self.data_root = data_root
-        self.connection = Connection(NAME, self.folder / "home")
-        self.members: list[Member] = []
-        self.restarts = 0
-        self.keys = credentials.Credentials(self.folder / "keys")
-        self.audit: AuditLog | None = None
-        self._fleet = ""
-        self._supervisor = Supervisor(self.connection.environment())
-
-    def __enter__(self) -> Self:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
-        self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
-        self.audit = AuditLog(self.folder)
-        self.audit.append("federation started", by=actor(), nodes=self.nodes)
-        if self.warm:
-            self._supervisor.scratch = warm_clients.new_folder()
-        self._supervisor.__enter__()
-        try:
-            if self._supervisor.scratch is not None:
-                self._start_warm(WarmClients(self._supervisor.scratch))
-            self._start()
-        except BaseException:
-            self._supervisor.stop()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._supervisor.stop()
-        if self.audit is not None:
-            self.audit.append("federation stopped", by=actor())
-
-    @property
-    def numbers(self) -> list[int]:
-        """The numbers of the SuperNodes, which are their client ids."""
-        return sorted(each.number for each in self.members if each.number is not None)
-
-    @property
-    def supervisor(self) -> Supervisor:
-        """The supervisor of the federation's processes."""
-        return self._supervisor
-
-    def check(self) -> None:
-        """Restart members that have ended, after 1 s, 2 s, 4 s, ... up to 30 s.
-
-        The wait grows because the SuperLink rejects a killed SuperNode (code 305) until it has
-        noticed that the node is gone, which takes about a minute.
-        """
-        now = time.monotonic()
-        for member in self.members:
-            if member.process.alive:
-                if now - member.started > _SOUND_AFTER_S:
-                    member.wait_s = _BACK_OFF_S
-            elif member.due is None:
-                member.due = now + member.wait_s
-                member.wait_s = min(2 * member.wait_s, _BACK_OFF_MAX_S)
-            elif now >= member.due:
-                member.process = self._launch(member.name, member.command, member.home)
-                member.started, member.due = now, None
-                self.restarts += 1
-
-    def _start_warm(self, warm: WarmClients) -> None:
-        """Start the warm process; its imports go on while the others start."""
-        warm.install()
-        environment = self._supervisor.environment
-        environment["PATH"] = os.pathsep.join([str(warm.commands), environment["PATH"]])
-        self._add(warm_clients.NAME, warm.command)
-
-    def _start(self) -> None:
-        keys = self.keys
-        port, fleet_port = free_ports(2)
-        address = f"127.0.0.1:{port}"
-        words = commands.superlink(
-            keys, host="127.0.0.1", port=port, fleet_port=fleet_port, state=self._state()
-        )
-        superlink = self._add(_SUPERLINK, words)
-        wait_for_line(superlink, _FLEET_READY, timeout_s=_START_TIMEOUT_S)
-        wait_for_port(superlink, port, timeout_s=_START_TIMEOUT_S)
-        self._add("superexec", commands.superexec(keys, address=address))
-        self.connection.write(address=address, root_certificates=keys.authority)
-        self._fleet = f"127.0.0.1:{fleet_port}"
-        for node in range(self.nodes):
-            self.start_node(node)
-        self._wait_until_online()
-
-    def start_node(self, number: int) -> None:
-        """Register the key of a node and start its SuperNode."""
-        (port,) = free_ports(1)
-        key = self.keys.node_public_key(number)
-        node_id = register(self.connection, key)
-        if node_id is not None:
-            self._remember(number, node_id)
-            self._note("registered", number, node_id)
-        words = commands.supernode(
-            self.keys,
-            node=number,
-            nodes=max(self.nodes, number + 1),
-            superlink=self._fleet,
-            port=port,
-            data_root=None if self.data_root is None else str(self.data_root.resolve()),
-            state_folder=self._state_folder,
-        )
-        self._add(f"supernode-{number}", words, number)
-
-    def unregister_node(self, number: int) -> None:
-        """Make the SuperLink refuse the key of a node; raises FlowerError."""
-        node_id = self._registered().get(str(number))
-        if node_id is None:
-            raise FlowerError(
-                f"the id of node {number} must be in {self.folder / _REGISTERED}; find it with "
-                f"flwr supernode list and remove it with flwr supernode unregister"
-            )
-        flower.command(self.connection, "supernode", "unregister", node_id, self.connection.name)
-        self._note("unregistered", number, node_id)
-        self._remember(number, None)
-
-    def stop_member(self, member: Member) -> None:
-        """Stop a member for good."""
-        self.members.remove(member)
-        self._supervisor.end(member.process)
-
-    def _registered(self) -> dict[str, str]:
-        """Return Flower's id of each registered node by its number."""
-        path = self.folder / _REGISTERED
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        return found
-
-    def _remember(self, number: int, node_id: str | None) -> None:
-        known = self._registered()
-        known.pop(str(number), None)
-        if node_id is not None:
-            known[str(number)] = node_id
-        with replacing(self.folder / _REGISTERED) as temporary:
-            temporary.write_text(json.dumps(known))
-
-    def _note(self, event: str, number: int, node_id: str) -> None:
-        if self.audit is not None:
-            key = fingerprint(self.keys.node_public_key(number))
-            self.audit.append(event, client=number, node=node_id, key=key, by=actor())
-
-    def _state(self) -> str:
-        """Return the URL of the SuperLink's database, relative to where the SuperLink runs.
-
-        Flower encodes a space or a percent sign of a path in one of two places only, and would
-        look for its tables in another file than the one that it made.
-        """
-        path = os.path.relpath(self.folder / _STATE, self._home(_SUPERLINK))
-        return f"sqlite:///{path}"
-
-    def _home(self, name: str) -> Path:
-        return self.folder / "homes" / name
-
-    @property
-    def _state_folder(self) -> str | None:
-        """Where that stays which never leaves the clients; None: Flower cannot read its name."""
-        folder = str(self.folder / "clients")
-        return None if any(sign in folder for sign in "'\n") else folder
-
-    def _wait_until_online(self) -> None:
-        deadline = time.monotonic() + _ONLINE_TIMEOUT_S
-        while (online := nodes_online(self.connection)) < self.nodes:
-            self.check()
-            if time.monotonic() > deadline:
-                raise FlowerError(
-                    f"{self.nodes} SuperNodes must be online within {_ONLINE_TIMEOUT_S:g} s, "
-                    f"got {online}; see {self.folder / 'logs'}"
-                )
-
-    def _add(self, name: str, words: list[str], number: int | None = None) -> Process:
-        words = [flower.executable(words[0]), *words[1:]]
-        home = self._home(name)
-        process = self._launch(name, words, home)
-        self.members.append(Member(name, words, home, process, number))
-        return process
-
-    def _launch(self, name: str, words: list[str], home: Path) -> Process:
-        home.mkdir(parents=True, exist_ok=True)
-        log = self.folder / "logs" / f"{name}.log"
-        own = {"FLWR_HOME": str(home)}  # two processes cannot install a bundle in one home
-        return self._supervisor.start(name, words, log=log, cwd=home, extra=own)
-
-
-def register(connection: Connection, public_key: Path) -> str | None:
-    """Register a public key and return the id of its node, None if it was registered before."""
-    try:
-        words = ["supernode", "register", str(public_key), connection.name]
-        return str(flower.command(connection, *words)["node-id"])
-    except FlowerError as error:
-        if "already" not in str(error):
-            raise
-        return None
-
-
-def nodes_online(connection: Connection) -> int:
-    """Return the number of registered SuperNodes that are connected."""
-    nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
-    assert isinstance(nodes, list)
-    return sum(isinstance(node, Mapping) and node["status"] == "online" for node in nodes)
+    app: Path
+    overrides: str
+    folder: Path
+    restarts: int
+    log: Path
+    on_tick: Callable[[], None]
 
 
 def run_deployment(
-    app: Path,
+    order: Order,
     *,
-    overrides: str,
     nodes: int,
     warm: bool,
     folder: Path,
     connection: str | None = None,
     data_root: Path | None = None,
-    log: Path,
-    on_tick: Callable[[], None],
 ) -> RunResult:
     """Run the app over gRPC and return its outcome.
 
     With `connection`, the app runs on a running federation: the one that `scripts/deploy up`
     started in `folder`, else a connection of the user's Flower home. Without it, the app runs on
     a private federation of `nodes` SuperNodes that ends with the run; see `Federation` for `warm`.
+    A run that is lost is submitted again: see `Supervised`.
     """
-    log = log.resolve()
-    log.parent.mkdir(parents=True, exist_ok=True)
+    order.log.parent.mkdir(parents=True, exist_ok=True)
     if connection is not None:
         home = folder.resolve() / "home"
         known = (home / "config.toml").exists()
         target = Connection(connection, home if known else None)
-        with Supervisor(target.environment()) as supervisor:
-            run_id = flower.submit(target, app, overrides=overrides, federation={})
-            return flower.follow(target, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+        link = linked(folder if known else None, order.folder)
+        with Supervisor(target.environment()) as supervisor, link:
+            return _supervised(target, order, supervisor, order.on_tick)
     with Federation(folder, nodes=nodes, warm=warm, data_root=data_root) as federation:
 
         def tick() -> None:
             federation.check()
-            on_tick()
+            order.on_tick()
 
-        target = federation.connection
-        run_id = flower.submit(target, app, overrides=overrides, federation={})
-        return flower.follow(
-            target, run_id, log=log, on_tick=tick, supervisor=federation.supervisor
-        )
+        return _supervised(federation.connection, order, federation.supervisor, tick)
+
+
+def _supervised(
+    target: Connection, order: Order, supervisor: Supervisor, on_tick: Callable[[], None]
+) -> RunResult:
+    log = order.log.resolve()
+
+    def follow(run_id: int) -> RunResult:
+        if log.exists():  # of an earlier submission; Flower sends a log from its beginning
+            log.replace(log.with_name(f"{log.stem}.former{log.suffix}"))
+        return flower.follow(target, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+
+    def submit(overrides: str) -> int:
+        return flower.submit(target, order.app, overrides=overrides, federation={})
+
+    return Supervised(
+        folder=order.folder,
+        limit=order.restarts,
+        submit=submit,
+        look=lambda run_id: flower.status(target, run_id),
+        follow=follow,
+        on_tick=on_tick,
+    ).run(order.overrides)
+
+
+@contextmanager
+def linked(federation: Path | None, run: Path) -> Iterator[None]:
+    """Link to the folder of a run from that of its federation while the run goes on.
+
+    The link stays if this process is killed; then the keeper of the federation continues the run.
+    """
+    if federation is None:
+        yield
+        return
+    name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:16]
+    link = federation.resolve() / RUNS / name
+    link.parent.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        link.symlink_to(run.resolve())
+    try:
+        yield
+    finally:
+        link.unlink(missing_ok=True)

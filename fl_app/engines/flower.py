@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fl_app.engines import signals, watchdog
 from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervisor, tail
 
-COMPLETED = "finished:completed"
+COMPLETED, FAILED, STOPPED = "finished:completed", "finished:failed", "finished:stopped"
+UNKNOWN = "finished:unknown"
+"""Of a run that the SuperLink does not know, because its database is a new one."""
 _TICK_S = 0.2
 _POLL_STREAMING_S = 30.0  # a poll starts a process for a second; the end of the log is faster
 _POLL_S = 1.0
@@ -31,12 +34,15 @@ _LOOKS_WITHOUT_STREAM = 3
 _LAST_LINES_S = 10.0
 _REASON_LINES = 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NOT_FOUND = "Run ID not found"
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
+POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+"""Seconds between looks of a SuperExec for work; each look costs processor time on two sides."""
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
+    POLL: "0.5",
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONUNBUFFERED": "1",
 }
@@ -46,13 +52,24 @@ class FlowerError(RuntimeError):
     """A Flower command failed; the message is Flower's own."""
 
 
+class RunStatus(NamedTuple):
+    """The status of a run in Flower's words: pending, starting, running or finished:*; and why."""
+
+    state: str
+    why: str
+
+
 @dataclass(frozen=True)
 class RunResult:
-    """The outcome of a run: `status` as Flower states it, such as finished:completed."""
+    """The outcome of a run: `status` as Flower states it, such as finished:completed.
+
+    `detail` is for the user, `why` what the SuperLink says of the end.
+    """
 
     status: str
     detail: str
     run_id: int | None = None
+    why: str = ""
 
     @property
     def ok(self) -> bool:
@@ -153,12 +170,17 @@ def submit(
     return int(str(answer["run-id"]))
 
 
-def status(connection: Connection, run_id: int) -> str:
-    """Return the status of a run: pending, starting, running or finished:*."""
-    answer = command(connection, "ls", connection.name, "--run-id", str(run_id))
+def status(connection: Connection, run_id: int) -> RunStatus:
+    """Return the status of a run; raises FlowerError if the SuperLink does not answer."""
+    try:
+        answer = command(connection, "ls", connection.name, "--run-id", str(run_id))
+    except FlowerError as error:
+        if _NOT_FOUND not in str(error):
+            raise
+        return RunStatus(UNKNOWN, f"the SuperLink does not know run {run_id}")
     runs = answer["runs"]
     assert isinstance(runs, list)
-    return str(runs[0]["status"])
+    return RunStatus(str(runs[0]["status"]), str(runs[0].get("status-details", "")))
 
 
 def stop(connection: Connection, run_id: int) -> None:
@@ -177,6 +199,7 @@ def follow(
     """Copy the run's log to `log` until the run ends, and return its outcome.
 
     `on_tick` is called several times a second. If it raises an exception, the run is stopped.
+    Raises ProcessError if the SuperLink does not answer for long; the run is not stopped.
     Signals raise no exception here, so `on_tick` raises KeyboardInterrupt after a Ctrl-C.
     """
     words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
@@ -187,40 +210,45 @@ def follow(
 
     with signals.deferred():
         try:
-            state = _until_finished(lambda: status(connection, run_id), stream, on_tick)
+            state, why = _until_finished(lambda: status(connection, run_id), stream, on_tick)
+        except ProcessError:  # the run may go on while its SuperLink does not answer
+            raise
         except BaseException:
             _stop_quietly(connection, run_id)
             raise
-    return RunResult(state, "" if state == COMPLETED else reason_in(log), run_id)
+    if state == COMPLETED:
+        return RunResult(state, "", run_id)
+    return RunResult(state, reason_in(log) or why, run_id, why)
 
 
 def _until_finished(
-    look: Callable[[], str], stream: Callable[[], Process], on_tick: Callable[[], None]
-) -> str:
+    look: Callable[[], RunStatus], stream: Callable[[], Process], on_tick: Callable[[], None]
+) -> RunStatus:
     """Poll the status rarely while the log streams, and often after the stream has ended.
 
     If the stream ends before the run (the SuperLink was restarted), a new stream is started.
     """
-    state, unanswered, looks = "", 0, 0
+    found, unanswered, looks = RunStatus("", ""), 0, 0
     streaming, looked = stream(), time.monotonic()
-    while not state.startswith("finished"):
+    while not found.state.startswith("finished"):
         on_tick()
         time.sleep(_TICK_S)
         if time.monotonic() - looked < (_POLL_STREAMING_S if streaming.alive else _POLL_S):
             continue
         try:
-            state, unanswered = look(), 0
+            found, unanswered = look(), 0
         except FlowerError as error:
             unanswered += 1
             if unanswered == _LOOKS_WITHOUT_ANSWER:
                 raise ProcessError(f"the SuperLink must answer, got: {error}") from error
         looks, looked = 0 if streaming.alive else looks + 1, time.monotonic()
-        if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not state.startswith("finished"):
+        over = found.state.startswith("finished")
+        if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not over:
             streaming, looks = stream(), 0
     on_tick()
     with contextlib.suppress(subprocess.TimeoutExpired):
         streaming.popen.wait(_LAST_LINES_S)
-    return state
+    return found
 
 
 def _stop_quietly(connection: Connection, run_id: int) -> None:
@@ -231,12 +259,14 @@ def _stop_quietly(connection: Connection, run_id: int) -> None:
 
 
 def reason_in(log: Path) -> str:
-    """Return the reason why a run failed: the message of the last exception in its log."""
+    """Return the reason why a run failed: the message of the last exception in its log.
+
+    Without one it is the last error, and "" if the log has none.
+    """
     lines = [_COLOUR.sub("", line).rstrip() for line in tail(log, lines=400).splitlines()]
     filled = [line for line in lines if line]
     raised = [at for at, line in enumerate(filled) if _EXCEPTION.match(line)]
     if raised:
         words = itertools.takewhile(lambda line: "ERROR" not in line, filled[raised[-1] :])
         return "\n".join(itertools.islice(words, _REASON_LINES))
-    named = [line for line in filled if line.startswith("ERROR")]
-    return (named or filled or ["the log is empty"])[-1]
+    return next((line for line in reversed(filled) if line.startswith("ERROR")), "")

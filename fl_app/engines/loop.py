@@ -5,7 +5,7 @@ fails and sends one message per thread. All engines use this loop.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import getLogger
 from typing import Any
 
@@ -89,7 +89,9 @@ class RoundLoop(Server):
         self.budget = budget
         self.availability = Availability(self.roster, self.schedule, budget)
         self.newcomers = Newcomers(strategy, self.availability, recorder.folder, places=places)
+        self.superseded: Callable[[], bool] = lambda: False
         self._outcome: Outcome | None = None
+        self._restart = recorder.restarts
         self._sound = True
         self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
 
@@ -113,10 +115,13 @@ class RoundLoop(Server):
             status = "interrupted"  # by request, by a signal to Flower's process or by `flwr stop`
             raise
         finally:
-            # After a stop during an aggregation, the previous checkpoint stays valid.
-            if self._sound:
-                self._checkpoint()
-            self._finish(status)
+            if self.superseded():  # this process was thought to be lost, and another one writes now
+                log.error("this run was submitted again meanwhile; nothing more is written")
+            else:
+                # After a stop during an aggregation, the previous checkpoint stays valid.
+                if self._sound:
+                    self._checkpoint()
+                self._finish(status)
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
         """Run rounds until the run is finished or budgets are spent; yield each round number."""
@@ -140,6 +145,8 @@ class RoundLoop(Server):
         self.parameters = self.method.initialize_parameters(self.roster)
         saved = self.recorder.restored()
         if saved is None:
+            if self.budget is not None:
+                self.budget.restore([])
             return 0
         load(self.method.state, saved.arrays, saved.state)
         if not all(_was_skipped(record) for record in self.recorder.history.rounds):
@@ -178,7 +185,7 @@ class RoundLoop(Server):
         instructions = self.method.configure_fit(server_round, self.parameters, self.roster)
         self.availability.show_members(server_round)
         if self.budget is not None:
-            self.budget.instruct(instructions)
+            self.budget.instruct(server_round, instructions, self.roster)
         asked = time.perf_counter()
         results, failures = self.messenger.fit(server_round, instructions)
         training_s = time.perf_counter() - asked
@@ -203,6 +210,7 @@ class RoundLoop(Server):
             evaluation_s = time.perf_counter() - evaluated
             outcome = self.method.outcome(now)
         events = [trained.leaving, *self.newcomers.events, *outcome.events, skipped, end]
+        events.append(self._restarted())
         record = self.reporter.record(now, outcome, failures, [each for each in events if each])
         record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": sent(trained.instructions), "up": sent(trained.results)}
@@ -259,6 +267,14 @@ class RoundLoop(Server):
         results, failures = self.messenger.evaluate(server_round, instructions)
         method.aggregate_evaluate(server_round, results, [*failures])
         return failed(server_round, failures, EVALUATION)
+
+    def _restarted(self) -> Event | None:
+        """Return the event of the first round after the run was lost and submitted again."""
+        restart, self._restart = self._restart, 0
+        if not restart:
+            return None
+        done = len(self.recorder.history.rounds)
+        return Event("restarted", f"the run was lost and goes on after round {done}")
 
     def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
         """Write a snapshot and a checkpoint if this round requires them."""

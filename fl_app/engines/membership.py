@@ -13,7 +13,7 @@ from typing import Any
 
 from fl_app.engines import credentials, flower
 from fl_app.engines.credentials import Credentials
-from fl_app.engines.deployment import MAX_NODES, Federation, Member
+from fl_app.engines.federation import MAX_NODES, Federation, Member
 from fl_app.records.atomic import replacing
 
 ADD, REMOVE, ROTATE = "add-node", "remove-node", "rotate-keys"

@@ -1,5 +1,6 @@
 """The privacy budget of every client: what each round releases, and when it is spent."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -12,6 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
 from fl_app.client.privacy import BOUND, FITTING, Budgeted, LocalDp, Privacy
+from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
 
@@ -23,13 +25,16 @@ class PrivacyBudget:
     """Records a release for every client that is asked to train, even if its reply is lost.
 
     `plan` returns the course of the run for a client with a given number of samples. A resumed run
-    restores the releases from the records of the rounds. `bound` is the clip bound of the round,
-    which may be adaptive.
+    restores the releases from the records of the rounds, and from `asked` those that a killed
+    process did not record. `bound` is the clip bound of the round, which may be adaptive.
     """
 
-    def __init__(self, guard: Privacy, plan: Callable[[int], Any]) -> None:
+    def __init__(
+        self, guard: Privacy, plan: Callable[[int], Any], asked: ReleaseLog | None = None
+    ) -> None:
         assert isinstance(guard, Budgeted)
         self.guard, self.plan = guard, plan
+        self.asked = None if guard.keyed else asked  # what is keyed is released again unchanged
         self.releases: dict[int, list[Release]] = {}
         self.bound = guard.clip
         self._left: set[int] = set()
@@ -46,11 +51,32 @@ class PrivacyBudget:
             for client, release in found["released"].items():
                 self.releases.setdefault(int(client), []).append(Release(**release))
             self.bound = found["next_clip"]
+        self._restore_lost(records)
 
-    def instruct(self, instructions: Sequence[tuple[ClientProxy, FitIns]]) -> None:
-        """Add the clip bound of the round to every instruction."""
+    def _restore_lost(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add what clients were asked to release in rounds that are not in the records."""
+        booked = Counter(
+            (record["round"], client)
+            for record in records
+            for client in record["privacy"]["released"]
+        )
+        for line in self.asked.read() if self.asked is not None else ():
+            for client, release in line["released"].items():
+                key = line["round"], client
+                booked[key] -= 1
+                if booked[key] < 0:
+                    self.releases.setdefault(int(client), []).append(Release(**release))
+
+    def instruct(
+        self, server_round: int, instructions: Sequence[tuple[ClientProxy, FitIns]], roster: Roster
+    ) -> None:
+        """Add the clip bound of the round to every instruction, and note who is asked."""
         for _, ins in instructions:
             ins.config[BOUND] = self.bound
+        if self.asked is not None:
+            clients = [roster.client_id(proxy) for proxy, _ in instructions]
+            released = {str(client): asdict(self._release(client, roster)) for client in clients}
+            self.asked.append(server_round, released)
 
     def book(self, outcome: Outcome, roster: Roster) -> dict[str, Any]:
         """Add the releases of a round; return its record with releases and spent budgets."""

@@ -8,8 +8,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fl_app.engines.deployment import NAME, register
+from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
+from fl_app.engines.nodes import register
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,7 +4,7 @@ import shlex
 import time
 from dataclasses import dataclass, field
 
-OF_LAUNCH = ("records.folder=", "records.resume=", "records.started_by=")
+OF_LAUNCH = ("records.folder=", "records.resume=", "records.restarts=", "records.started_by=")
 """Overrides that the command fl-app adds by itself."""
 
 

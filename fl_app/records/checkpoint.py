@@ -115,6 +115,11 @@ def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> 
     return path
 
 
+def exists(folder: Path) -> bool:
+    """Whether there is a checkpoint in `folder`, intact or not."""
+    return any((folder / name).exists() for name in (FILE, PREVIOUS))
+
+
 def read(folder: Path) -> Checkpoint:
     """Return the checkpoint that `find` finds."""
     return find(folder).checkpoint
@@ -126,7 +131,7 @@ def find(folder: Path) -> Found:
     Raises CheckpointError if there is none, with the fault of each file, and if the newest has
     another version.
     """
-    if not any((folder / name).exists() for name in (FILE, PREVIOUS)):
+    if not exists(folder):
         raise CheckpointError(
             f"there is no checkpoint in {folder}; give the folder of a run that wrote one"
         )

@@ -18,11 +18,12 @@ from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
 from fl_app.records.names import CONFIG
+from fl_app.records.releases import ReleaseLog
+from fl_app.records.results import summarise
 from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.structured_logs import FIELDS
-from fl_app.records.summary import summarise
 from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
 
@@ -39,7 +40,8 @@ class Recorder:
     `identity` has the strategy, engine and seed for the summary. `track` builds the tracker that
     receives the rounds too. `form` describes the state dict of a saved model, and `use` what is
     needed to use it elsewhere, as JSON values. `monitor` starts the metrics endpoint of the folder,
-    and `started_by` is who says to have started the run.
+    and `started_by` is who says to have started the run. `restarts` is how often a lost run was
+    submitted again; then it continues from its checkpoint if it has one.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Recorder:
         use: Mapping[str, Any] | None = None,
         monitor: Callable[[Path], Endpoint] | None = None,
         started_by: str | None = None,
+        restarts: int = 0,
     ) -> None:
         self.use = use or {}
         self.folder = folder
@@ -63,7 +66,10 @@ class Recorder:
         self.checkpoint_every = checkpoint_every
         self.snapshot_rounds = snapshot_rounds
         self.form = form
+        self.restarts = restarts
         self._checkpoints = folder / CHECKPOINTS
+        resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
+        self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
         self._written: int | None = None
         self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None
@@ -75,7 +81,8 @@ class Recorder:
         self.tracking = Tracking(lambda: track(run))
         self.audit = AuditLog(folder)
         event = "resumed" if resume else "started"
-        self.audit.append(event, by=started_by, process_of=actor(), round=len(done), **identity)
+        told = {"by": started_by, "process_of": actor(), "round": len(done), **identity}
+        self.audit.append(event, **told, **({"restart": restarts} if restarts else {}))
         self._endpoint = _endpoint(monitor, folder)
 
     def _resume(self) -> Checkpoint:
@@ -200,6 +207,7 @@ class Recorder:
             assignment=assignment,
             removed=removed,
             names=self.names,
+            restarts=self.restarts,
         )
         self.tracking.close(status)
         self.audit.append("ended", status=status, round=len(self.history.rounds))

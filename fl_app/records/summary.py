@@ -1,11 +1,9 @@
 """summary.json: the results of a run in a stable format."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
-
-import numpy as np
 
 from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
@@ -31,6 +29,7 @@ def build_summary(
     engine: str,
     seed: int,
     rounds: int,
+    restarts: int = 0,
     clients: Section,
     accuracy: Section | None,
     metrics: Mapping[str, Section] | None = None,
@@ -39,9 +38,10 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the summary of a run, including the versions and the commit of the code.
 
-    `metrics` has the mean and the deviation over the clients of each metric of the task, by name;
-    empty if the task has none. If a section is None, all of its fields become None, so that
-    `summary["communities"]["count"]` always exists. NaN becomes None too.
+    `restarts` is how often the run was lost and submitted again. `metrics` has the mean and the
+    deviation over the clients of each metric of the task, by name; empty if the task has none.
+    If a section is None, all of its fields become None, so that `summary["communities"]["count"]`
+    always exists. NaN becomes None too.
 
     Raises ValueError for an unknown status, and for a section with missing or unknown fields.
     """
@@ -54,6 +54,7 @@ def build_summary(
         "engine": engine,
         "seed": seed,
         "rounds": rounds,
+        "restarts": restarts,
     }
     sections: dict[str, Any] = {}
     for name, section in given.items():
@@ -95,75 +96,3 @@ def _section(name: str, section: Section | None) -> dict[str, Any]:
             "give None for a field that does not apply"
         )
     return {field: section[field] for field in fields}
-
-
-def summarise(
-    folder: Path,
-    status: str,
-    *,
-    identity: Mapping[str, Any],
-    rounds: Sequence[Mapping[str, Any]],
-    clients: int,
-    assignment: Mapping[int, int],
-    removed: Sequence[int] = (),
-    names: Mapping[int, str] | None = None,
-) -> None:
-    """Write summary.json from the records of the completed rounds."""
-    summary = build_summary(
-        status=status,
-        **identity,
-        rounds=len(rounds),
-        clients={
-            "total": clients,
-            "failed": sum(len(record["failed"]) for record in rounds),
-            "rejected": sum(len(record["rejected"]) for record in rounds),
-            "removed": list(removed),
-            "names": dict(names) if names else None,
-        },
-        accuracy=_accuracy(rounds),
-        metrics=last_metrics(rounds),
-        communities=_communities(rounds, assignment),
-        time=_time(rounds),
-    )
-    write_summary(folder, summary)
-
-
-def last_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return mean and deviation of the last measurement of each metric of the task."""
-    measured = (r["metrics"] for r in reversed(rounds) if r.get("metrics"))
-    last: Mapping[str, Any] = next(measured, {})
-    return {name: {"mean": each["mean"], "std": each["std"]} for name, each in last.items()}
-
-
-def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the last measured accuracy, and the one at the clustering round."""
-    last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
-    clustered = [r for r in rounds if any(e["kind"] == "clustered" for e in r["events"])]
-    before = clustered[0]["accuracy"] if clustered else None
-    return {
-        "mean": last["mean"] if last else None,
-        "std": last["std"] if last else None,
-        "before_clustering": before["mean"] if before else None,
-    }
-
-
-def _communities(
-    rounds: Sequence[Mapping[str, Any]], assignment: Mapping[int, int]
-) -> dict[str, Any]:
-    """Return the trained communities; all fields are null if there are none."""
-    found = next((r["communities"] for r in reversed(rounds) if r["communities"]), None)
-    if not assignment or found is None:
-        return dict.fromkeys(
-            ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"), None
-        )
-    sizes = np.bincount(list(assignment.values())).tolist()
-    measures = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
-    named = {str(client): row for client, row in sorted(assignment.items())}
-    return {"count": found["count"], "sizes": sizes} | measures | {"assignment": named}
-
-
-def _time(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    return {
-        name: float(sum(record["time"][name] for record in rounds))
-        for name in ("total_s", "training_s", "server_s")
-    }

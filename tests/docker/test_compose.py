@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_app import deploy
+from fl_app import deploy, resumer
 from fl_app.engines import commands, compose, registrar
 from fl_app.engines.credentials import Credentials, known_as
 
@@ -51,6 +51,16 @@ def test_each_node_runs_the_same_command_with_its_own_key(node):
         KEYS, node=node, nodes=NODES, superlink="superlink:9092", port=9094, data_root="/data"
     )
     assert SERVICES[f"supernode-{node}"]["command"] == expected
+
+
+def test_lost_runs_are_looked_for_where_the_serverapp_writes():
+    words = SERVICES["runs"]["command"]
+    assert words[:3] == ["python", "-m", resumer.__name__]
+    options = resumer.parser().parse_args(words[3:])
+    assert (options.address, options.once) == ("superlink:8000", False)
+    assert options.root_certificates == KEYS.authority
+    (folder,) = options.folders
+    assert mounts("runs")[str(folder)] == mounts("serverapp")[str(folder)]
 
 
 def test_the_registrar_knows_every_node():

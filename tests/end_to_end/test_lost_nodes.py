@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fl_app.engines import flower, warm_clients
-from fl_app.engines.deployment import Federation, Member
+from fl_app.engines.federation import Federation, Member
 
 pytestmark = pytest.mark.waits
 
@@ -91,7 +91,7 @@ class Run:
         ended: list[str] = []
 
         def over() -> bool:
-            ended[:] = [flower.status(self.federation.connection, self.run_id)]
+            ended[:] = [flower.status(self.federation.connection, self.run_id).state]
             return ended[0].startswith("finished")
 
         self.until("the end of its process", over)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.engines import commands, deployment, flower
+from fl_app.engines import commands, flower
+from fl_app.engines import federation as federations
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.flower import Connection, FlowerError, RunResult
 from fl_app.engines.processes import ProcessError, Supervisor
@@ -207,7 +208,7 @@ def test_the_database_is_one_file_whatever_its_folder_is_called(tmp_path, monkey
     from flwr.supercore.object_store import ObjectStoreFactory
     from flwr.superlink.federation import NoOpFederationManager
 
-    federation = deployment.Federation(tmp_path / name, nodes=1, warm=False)
+    federation = federations.Federation(tmp_path / name, nodes=1, warm=False)
     home = federation._home("superlink")
     home.mkdir(parents=True)
     monkeypatch.chdir(home)
@@ -220,16 +221,16 @@ def test_the_database_is_one_file_whatever_its_folder_is_called(tmp_path, monkey
 @pytest.mark.parametrize("nodes", [0, 17])
 def test_a_federation_on_one_machine_has_a_sensible_size(tmp_path, nodes):
     with pytest.raises(ValueError, match=f"nodes must be in 1..16 on one machine, got {nodes}"):
-        deployment.Federation(tmp_path, nodes=nodes, warm=True)
+        federations.Federation(tmp_path, nodes=nodes, warm=True)
 
 
 def test_a_member_that_ends_is_started_again_with_growing_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(deployment, "_BACK_OFF_S", 0.1)
-    federation = deployment.Federation(tmp_path, nodes=1, warm=False)
+    monkeypatch.setattr(federations, "_BACK_OFF_S", 0.1)
+    federation = federations.Federation(tmp_path, nodes=1, warm=False)
     with federation.supervisor:
         home = tmp_path / "home"
         process = federation._launch("node", ["false"], home)
-        member = deployment.Member("node", ["false"], home, process, wait_s=0.1)
+        member = federations.Member("node", ["false"], home, process, wait_s=0.1)
         federation.members.append(member)
         deadline = time.monotonic() + 20
         while federation.restarts < 3:
@@ -237,3 +238,13 @@ def test_a_member_that_ends_is_started_again_with_growing_waits(tmp_path, monkey
             assert time.monotonic() < deadline
             time.sleep(0.01)
     assert member.wait_s == pytest.approx(0.8)
+
+
+def test_the_serverapps_superexec_looks_for_work_less_often_than_those_of_the_nodes(tmp_path):
+    federation = federations.Federation(tmp_path, nodes=1, warm=False)
+    with federation.supervisor:
+        for name in ("superexec", "supernode-0"):
+            process = federation._launch(name, ["env"], tmp_path / name)
+            process.popen.wait(20)
+            lines = dict(line.split("=", 1) for line in process.output.splitlines() if "=" in line)
+            assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.5")

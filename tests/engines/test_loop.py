@@ -88,6 +88,7 @@ class Played:
         least: int,
         rounds: int = 3,
         resume: bool = False,
+        restarts: int = 0,
     ) -> None:
         self.folder, self.rounds = folder, rounds
         recorder = Recorder(
@@ -97,6 +98,7 @@ class Played:
             checkpoint_every=1,
             snapshot_rounds=(),
             resume=resume,
+            restarts=restarts,
         )
         self.loop = RoundLoop(
             strategy=made(
@@ -116,6 +118,12 @@ class Played:
     def __call__(self) -> list[dict[str, Any]]:
         self.loop.fit(self.rounds, None)
         return read_rounds(self.folder)
+
+    def summary_after(self, rounds: int) -> dict[str, Any]:
+        """Return the summary after so many rounds."""
+        self.rounds = rounds
+        self()
+        return self.summary
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -296,7 +304,10 @@ def test_with_a_privacy_budget_no_round_is_played_again(
     play: Callable[..., Played],
 ) -> None:
     class PrivacyBudget:
-        def instruct(self, instructions: Instructions) -> None:
+        def restore(self, records: Sequence[Any]) -> None:
+            return
+
+        def instruct(self, server_round: int, instructions: Instructions, known: Roster) -> None:
             return
 
         def exhausted(self, known: Roster, least: int) -> None:
@@ -389,3 +400,38 @@ def test_figures_that_take_too_long_are_left_out(
     assert len(played()) == 3
     go_on.set()
     assert played.summary["status"] == "completed"
+
+
+def test_a_run_that_is_submitted_again_goes_on_from_its_checkpoint_and_says_so(
+    play: Callable[..., Played],
+) -> None:
+    first = play()
+    assert first.summary_after(2)["restarts"] == 0
+    again = Played(first.folder, lambda look: {0, 1, 2}, 1, rounds=4, restarts=3)
+    rounds = again()
+    assert [record["round"] for record in rounds] == [1, 2, 3, 4]
+    told = [each["detail"] for record in rounds for each in record["events"] if _restarted(each)]
+    assert told == ["the run was lost and goes on after round 2"]
+    assert _restarted(rounds[2]["events"][-1])
+    assert again.summary["restarts"] == 3
+    entries = [json.loads(line) for line in (first.folder / "audit.jsonl").read_text().splitlines()]
+    resumed = next(each for each in entries if each["event"] == "resumed")
+    assert (resumed["restart"], resumed["round"]) == (3, 2)
+
+
+def test_without_a_checkpoint_it_starts_anew(tmp_path: Path) -> None:
+    rounds = Played(tmp_path, lambda look: {0, 1, 2}, 1, restarts=1)()
+    assert [record["round"] for record in rounds] == [1, 2, 3]
+    assert rounds[0]["events"][-1]["detail"] == "the run was lost and goes on after round 0"
+
+
+def test_a_process_that_was_replaced_writes_no_more(play: Callable[..., Played]) -> None:
+    played = play()
+    played.loop.superseded = lambda: True
+    played()
+    assert not (played.folder / "summary.json").exists()
+    assert not (played.folder / "models.safetensors").exists()
+
+
+def _restarted(event: dict[str, Any]) -> bool:
+    return bool(event["kind"] == "restarted")

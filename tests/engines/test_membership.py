@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fl_app import deploy
-from fl_app.engines import commands, credentials, deployment, flower, membership
-from fl_app.engines.deployment import Federation
+from fl_app.engines import commands, credentials, flower, membership
+from fl_app.engines import federation as federations
+from fl_app.engines.federation import Federation
 from fl_app.engines.membership import OrderError
 from fl_app.records.audit import FILE, AuditLog, check, fingerprint
 
@@ -107,7 +108,7 @@ def test_all_nodes_get_new_keys_one_by_one(federation: Federation, calls: Calls)
 def test_a_key_that_was_registered_before_keeps_its_id(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deployment, "register", lambda connection, key: None)
+    monkeypatch.setattr(federations, "register", lambda connection, key: None)
     federation.stop_member(federation.members[0])
     federation.start_node(0)
     assert federation._registered()["0"] == "100"

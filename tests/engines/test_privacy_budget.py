@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 from fl_app.client import accountant
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
+from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
@@ -98,6 +99,43 @@ def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
         second.restore([{"round": 3, "privacy": None}])
 
 
+def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> None:
+    known, guard = roster(3), local_dp(noise_multiplier=1.0, randomness="system")
+
+    def budget(keep: bool) -> PrivacyBudget:
+        log = ReleaseLog(tmp_path, keep=keep)
+        return PrivacyBudget(guard, lambda samples: TrainingPlan(9, 1.0, samples, 5, 1), log)
+
+    def asked(*clients: int) -> list[tuple[Proxy, FitIns]]:
+        return [(known.proxies()[client], FitIns(NOTHING, {})) for client in clients]
+
+    first = budget(keep=False)
+    first.instruct(1, asked(0, 1), known)
+    record = {"round": 1, "privacy": first.book(_outcome([0, 1], {}), known)}
+    first.instruct(2, asked(0, 2), known)  # killed before the round was recorded
+    second = budget(keep=True)
+    second.restore([record])
+    assert {client: len(each) for client, each in second.releases.items()} == {0: 2, 1: 1, 2: 1}
+    second.instruct(2, asked(0, 2), known)  # killed again, and its checkpoint is lost
+    third = budget(keep=True)
+    third.restore([])
+    assert {client: len(each) for client, each in third.releases.items()} == {0: 3, 1: 1, 2: 2}
+    fresh = budget(keep=False)
+    fresh.restore([])
+    assert fresh.releases == {}
+
+
+def test_what_is_keyed_by_the_seed_is_released_again_unchanged_and_counts_once(
+    tmp_path: Path,
+) -> None:
+    log = ReleaseLog(tmp_path, keep=False)
+    guard = local_dp(noise_multiplier=1.0, randomness="seed")
+    budget = PrivacyBudget(guard, lambda samples: TrainingPlan(9, 1.0, samples, 5, 1), log)
+    known = roster(1)
+    budget.instruct(1, [(known.proxies()[0], FitIns(NOTHING, {}))], known)
+    assert log.read() == []
+
+
 def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
     known, budget = roster(3), _budget(local_dp(quantile=0.5, clip=2.0))
     proxies = known.proxies()
@@ -106,7 +144,7 @@ def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
     assert record["fitting"] == pytest.approx(0.9)
     assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
-    budget.instruct(asked)
+    budget.instruct(2, asked, known)
     assert asked[0][1].config["clip_bound"] == budget.bound
     fixed = _budget(local_dp(clip=2.0))
     assert fixed.book(_outcome([0, 1], said), known)["next_clip"] == 2.0

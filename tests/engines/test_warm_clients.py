@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.engines import deployment, warm_clients, watchdog
+from fl_app.engines import federation as federations
+from fl_app.engines import warm_clients, watchdog
 from fl_app.engines.warm_clients import WarmClients
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -54,8 +55,8 @@ def test_nothing_is_left_behind_when_the_parent_ends(monkeypatch, number):
 
 
 def test_a_federation_starts_its_warm_process_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(deployment, "_BACK_OFF_S", 0.1)
-    federation = deployment.Federation(tmp_path, nodes=1, warm=True)
+    monkeypatch.setattr(federations, "_BACK_OFF_S", 0.1)
+    federation = federations.Federation(tmp_path, nodes=1, warm=True)
     federation.supervisor.scratch = warm_clients.new_folder()
     with federation.supervisor as supervisor:
         federation._start_warm(WarmClients(federation.supervisor.scratch))
@@ -73,7 +74,7 @@ def test_a_federation_starts_its_warm_process_again(tmp_path, monkeypatch):
 
 
 def test_without_fork_or_by_choice_clients_start_as_flower_does(tmp_path, monkeypatch):
-    assert deployment.Federation(tmp_path, nodes=1, warm=True).warm
-    assert not deployment.Federation(tmp_path, nodes=1, warm=False).warm
+    assert federations.Federation(tmp_path, nodes=1, warm=True).warm
+    assert not federations.Federation(tmp_path, nodes=1, warm=False).warm
     monkeypatch.setattr(warm_clients.sys, "platform", "darwin")
-    assert not deployment.Federation(tmp_path, nodes=1, warm=True).warm
+    assert not federations.Federation(tmp_path, nodes=1, warm=True).warm

@@ -1,0 +1,25 @@
+"""What a SuperLink knows of its nodes: registers their keys, and counts those that are online."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fl_app.engines import flower
+from fl_app.engines.flower import Connection, FlowerError
+
+
+def register(connection: Connection, public_key: Path) -> str | None:
+    """Register a public key and return the id of its node, None if it was registered before."""
+    try:
+        words = ["supernode", "register", str(public_key), connection.name]
+        return str(flower.command(connection, *words)["node-id"])
+    except FlowerError as error:
+        if "already" not in str(error):
+            raise
+        return None
+
+
+def nodes_online(connection: Connection) -> int:
+    """Return the number of registered SuperNodes that are connected."""
+    nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
+    assert isinstance(nodes, list)
+    return sum(isinstance(node, Mapping) and node["status"] == "online" for node in nodes)

@@ -1,0 +1,199 @@
+"""Submits a run again whose process, SuperLink or machine was lost, from its last checkpoint.
+
+A run that ended by itself, with or without an error, or that a person stopped, is left alone.
+"""
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from logging import getLogger
+from pathlib import Path
+
+from fl_app.engines import flower
+from fl_app.engines.bundle import app_folder
+from fl_app.engines.flower import Connection, FlowerError, RunResult, RunStatus
+from fl_app.engines.processes import ProcessError
+from fl_app.own import PROJECT
+from fl_app.records import run_state
+from fl_app.records.history import read_rounds
+from fl_app.records.names import ROUNDS, SUMMARY
+from fl_app.records.run_state import RunState
+
+log = getLogger(__name__)
+UNREACHABLE = "unreachable"
+"""Status of a run whose SuperLink does not answer."""
+RESTARTS = "records.restarts="
+_OWN_FAILURE = "ServerApp failed with exception"
+"""How Flower begins its words on a ServerApp that raised an exception."""
+_WAIT_S, _WAIT_MAX_S = 5.0, 60.0
+_TICK_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """A run that is followed until it ends by itself.
+
+    `submit` sends overrides to the SuperLink and returns the id of the run, `look` returns the
+    status of a run, and `follow` waits for its end. `on_tick` is called while nothing runs.
+    """
+
+    folder: Path
+    limit: int
+    submit: Callable[[str], int]
+    look: Callable[[int], RunStatus]
+    follow: Callable[[int], RunResult]
+    on_tick: Callable[[], None]
+
+    def run(self, overrides: str) -> RunResult:
+        """Submit the run, or take up the one that goes on; return its outcome.
+
+        Raises RuntimeError if another process follows it, and FlowerError if the first submission
+        fails.
+        """
+        with run_state.claimed(self.folder) as claimed:
+            if not claimed:
+                raise FlowerError(
+                    f"one process at a time continues the run in {self.folder}, and another one "
+                    f"does; follow it with fl-app watch {self.folder}"
+                )
+            state = self._going_on() or self._new(overrides)
+            try:
+                return self._until_ended(state)
+            except KeyboardInterrupt:
+                run_state.finish(self.folder)  # stopped on purpose
+                raise
+
+    def _going_on(self) -> RunState | None:
+        """Return the state of a run that outlived the process that followed it."""
+        state = run_state.read(self.folder)
+        if state is None or not state.unfinished:
+            return None
+        if self.look(state.run_id).state.startswith("finished"):
+            return None
+        log.warning("run %d goes on and is followed; new settings are not used", state.run_id)
+        return state
+
+    def _new(self, overrides: str) -> RunState:
+        state = RunState(self.submit(overrides), overrides, self.limit)
+        run_state.write(self.folder, state)
+        return state
+
+    def _until_ended(self, state: RunState) -> RunResult:
+        while True:
+            result = self._followed(state.run_id)
+            if not lost(result.status, result.why):
+                run_state.finish(self.folder, state.run_id)
+                return result
+            following = again(self.folder, state)
+            if following is None:
+                return result
+            self._wait(following.in_vain)
+            state = self._submitted(following, result.why or result.detail)
+
+    def _followed(self, run_id: int) -> RunResult:
+        try:
+            return self.follow(run_id)
+        except (FlowerError, ProcessError) as error:
+            return RunResult(UNREACHABLE, str(error), run_id)
+
+    def _submitted(self, state: RunState, why: str) -> RunState:
+        """Submit a run again unless it goes on; without an answer, the next attempt does it."""
+        try:
+            if self.look(state.run_id).state.startswith("finished"):
+                return submit_again(self.folder, state, why, self.submit)
+        except FlowerError as error:
+            log.warning("the SuperLink does not answer: %s", error)
+        run_state.write(self.folder, state)
+        return state
+
+    def _wait(self, attempt: int) -> None:
+        until = time.monotonic() + min(_WAIT_S * 2 ** (attempt - 1), _WAIT_MAX_S)
+        while time.monotonic() < until:
+            self.on_tick()
+            time.sleep(_TICK_S)
+
+
+def lost(status: str, why: str) -> bool:
+    """Whether a run ended because a process, a machine or a database was lost."""
+    if status in (UNREACHABLE, flower.UNKNOWN):
+        return True
+    return status == flower.FAILED and not why.startswith(_OWN_FAILURE)
+
+
+def again(folder: Path, state: RunState) -> RunState | None:
+    """Return the state of a lost run that may continue; None if it was lost too often in vain."""
+    following = state.again(recorded(folder))
+    if following is None:
+        run_state.finish(folder, state.run_id)
+    if following is None and state.limit:
+        log.error(
+            "the run is not continued: it was lost %d times without a further round "
+            "(engine.restarts=%d); continue it with fl-app resume=%s",
+            state.in_vain + 1, state.limit, folder,
+        )  # fmt: skip
+    return following
+
+
+def submit_again(folder: Path, state: RunState, why: str, submit: Callable[[str], int]) -> RunState:
+    """Submit a lost run and return its state; the server looks for the checkpoint."""
+    words = [each for each in shlex.split(state.overrides) if not each.startswith(RESTARTS)]
+    restarts = state.restarts + 1
+    overrides = shlex.join([*words, f"{RESTARTS}{restarts}"])
+    (folder / SUMMARY).unlink(missing_ok=True)  # a process that was asked to end may leave one
+    run_id = submit(overrides)
+    state = replace(state, run_id=run_id, overrides=overrides, restarts=restarts)
+    run_state.write(folder, state)
+    log.warning(
+        "the run was lost after round %d (%s); it was submitted again, restart %d",
+        recorded(folder), why, restarts,
+    )  # fmt: skip
+    return state
+
+
+def recorded(folder: Path) -> int:
+    """Return the number of recorded rounds of a run."""
+    return len(read_rounds(folder)) if (folder / ROUNDS).exists() else 0
+
+
+def continue_all(connection: Connection, roots: Sequence[Path], conf: Path) -> list[str]:
+    """Submit again each lost run in `roots` that no other process follows; say what was done.
+
+    Runs that go on are left alone. Raises FlowerError if the SuperLink does not answer.
+    """
+    told = [_continue(connection, folder, conf) for folder in run_state.unfinished(roots)]
+    return [each for each in told if each]
+
+
+def tell_all(connection: Connection, roots: Sequence[Path], conf: Path) -> None:
+    """Call `continue_all` and print what it says; a failure is printed, for the next call."""
+    try:
+        told = continue_all(connection, roots, conf)
+    except (FlowerError, OSError) as error:
+        told = [f"lost runs wait: {error}"]
+    for each in told:
+        print(each, flush=True)
+
+
+def _continue(connection: Connection, folder: Path, conf: Path) -> str:
+    with run_state.claimed(folder) as claimed:
+        state = run_state.read(folder)
+        if not claimed or state is None or not state.unfinished:
+            return ""
+        found = flower.status(connection, state.run_id)
+        if not found.state.startswith("finished"):
+            return ""
+        if not lost(*found):
+            run_state.finish(folder, state.run_id)
+            return f"{folder}: the run has ended as {found.state}"
+        following = again(folder, state)
+        if following is None:
+            return f"{folder}: the run is not continued; it was lost too often without a new round"
+        with app_folder(conf, folder / PROJECT) as app:
+            submitted = submit_again(
+                folder,
+                following,
+                found.why,
+                lambda text: flower.submit(connection, app, overrides=text, federation={}),
+            )
+    return f"{folder}: submitted again as run {submitted.run_id}, restart {submitted.restarts}"

@@ -1,0 +1,37 @@
+"""What each client is asked to release, on the disk before it is asked.
+
+A killed process forgets the rounds after its last checkpoint, but what clients released in them
+is spent.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "releases.jsonl"
+
+
+class ReleaseLog:
+    """Appends the releases of each attempt at a round; with `keep`, to those of the folder."""
+
+    def __init__(self, folder: Path, *, keep: bool) -> None:
+        self.path = folder / FILE
+        if not keep:
+            self.path.unlink(missing_ok=True)
+
+    def append(self, server_round: int, released: Mapping[str, Any]) -> None:
+        """Write the releases of clients that are about to be asked; raises OSError."""
+        line = json.dumps({"round": server_round, "released": released}) + "\n"
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return all releases; before those of a cut last line nobody was asked."""
+        if not self.path.exists():
+            return []
+        *lines, _cut = self.path.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines]

@@ -1,0 +1,74 @@
+"""What the ServerApp notes of a run on real nodes, for those that continue it."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.serverapp import Grid
+from flwr.superlink.grid import InMemoryGrid
+
+from fl_app import server_app
+from fl_app.config import load
+from fl_app.records import run_state
+from fl_app.records.run_state import RunState
+
+
+class RealGrid:
+    """Stands for the Grid of a SuperLink, which is never used."""
+
+
+def noted(folder: Path, grid: object, raised: BaseException | None = None) -> None:
+    """Run the block of a run with id 7 that ends with `raised`."""
+    words = [f"records.folder='{folder}'", "engine.restarts=3", "records.restarts=2"]
+    given: Any = {"overrides": " ".join(words)}
+    context = Context(7, 0, {}, RecordDict(), given)
+    with server_app._noted(load(words), cast(Grid, grid), context):
+        state = run_state.read(folder)
+        assert state is None or state.unfinished
+        if raised is not None:
+            raise raised
+
+
+def test_a_run_that_flower_started_is_known_until_it_ends(tmp_path: Path) -> None:
+    noted(tmp_path, RealGrid())
+    state = run_state.read(tmp_path)
+    assert state is not None
+    assert (state.run_id, state.limit, state.restarts, state.unfinished) == (7, 3, 2, False)
+    assert f"records.folder='{tmp_path}'" in state.overrides
+
+
+def test_an_error_is_an_end_and_an_interrupt_is_not(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no data"):
+        noted(tmp_path / "error", RealGrid(), ValueError("no data"))
+    with pytest.raises(KeyboardInterrupt):
+        noted(tmp_path / "interrupt", RealGrid(), KeyboardInterrupt())
+    assert run_state.unfinished([tmp_path]) == [tmp_path / "interrupt"]
+
+
+def test_a_process_that_was_replaced_does_not_end_the_run_of_the_other(tmp_path: Path) -> None:
+    later = RunState(8, "rounds=9", 5)
+
+    def replace() -> None:
+        with server_app._noted(load([f"records.folder='{tmp_path}'"]), cast(Grid, RealGrid()), ctx):
+            run_state.write(tmp_path, later)
+            raise ValueError("after the other has started")
+
+    ctx = Context(7, 0, {}, RecordDict(), {"overrides": ""})
+    with pytest.raises(ValueError, match="the other"):
+        replace()
+    assert run_state.read(tmp_path) == later
+
+
+def test_on_real_nodes_the_engine_is_a_deployment_unless_the_run_names_one() -> None:
+    real, simulated = cast(Grid, RealGrid()), InMemoryGrid.__new__(InMemoryGrid)
+    found = server_app.on_engine(real, "rounds=90 a='b c'")
+    assert found == "engine=deployment rounds=90 'a=b c'"
+    assert load(found.split()[:2]).engine.round_timeout_s == 3600
+    assert server_app.on_engine(real, "engine=inprocess") == "engine=inprocess"
+    assert server_app.on_engine(simulated, "rounds=3") == "rounds=3"
+
+
+def test_a_simulation_is_not_continued(tmp_path: Path) -> None:
+    noted(tmp_path, InMemoryGrid.__new__(InMemoryGrid))
+    assert run_state.read(tmp_path) is None
