@@ -77,17 +77,17 @@ class RoundLoop(Server):
             audit=recorder.audit,
         )
         self.figures = figures
-        self.schedule = schedule if schedule is not None and not schedule.still else None
+        schedule = schedule if schedule is not None and not schedule.still else None
         self.reporter = RoundReporter(
             self.roster,
             clients=clients,
             benign=self.context.benign,
-            schedule=self.schedule,
+            schedule=schedule,
             central=central,
             names=recorder.names,
         )
         self.budget = budget
-        self.availability = Availability(self.roster, self.schedule, budget)
+        self.availability = Availability(self.roster, schedule, budget)
         self.newcomers = Newcomers(strategy, self.availability, recorder.folder, places=places)
         self.superseded: Callable[[], bool] = lambda: False
         self._outcome: Outcome | None = None
@@ -105,7 +105,8 @@ class RoundLoop(Server):
     def _play_all(self, first: int, last: int) -> None:
         status = "failed"
         try:
-            self.connections.wait(self.clients if self.schedule is None else self.schedule.first)
+            self.availability.show_members(first)  # who joins later may have connected already
+            self.connections.wait(self.clients - len(self.roster.absent))
             self.newcomers.begin(first, self.recorder.history.rounds)
             with keep_objects():
                 for done in self._rounds(first, last):

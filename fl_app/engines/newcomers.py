@@ -6,6 +6,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from flwr.common import EvaluateIns, EvaluateRes, Scalar
 from flwr.server.client_proxy import ClientProxy
 
@@ -81,7 +82,7 @@ class Newcomers:
             return
         self.availability.show_members(server_round)
         models = self.method.state.communities.models
-        clients = self.waiting() if ended or len(models) > 1 else []
+        clients = self.waiting() if ended or _differ(models) else []
         found = self._ask(server_round, clients, models, send) if clients else {}
         done = server_round if ended else server_round - 1
         found = {client: replace(each, round=done) for client, each in found.items()}
@@ -129,6 +130,11 @@ class Newcomers:
     def _tell(self, event: Event) -> None:
         log.info("%s: %s", event.kind, event.detail)
         self.events.append(event)
+
+
+def _differ(models: Vectors) -> bool:
+    """Return whether there is a choice; after the first clustering all models may be equal."""
+    return any(not np.array_equal(each, models[0]) for each in models[1:])
 
 
 def _seen(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:

@@ -127,6 +127,8 @@ def export(arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     run = load_run(given.folder)
     if given.format == "mlflow":  # one model with all of them
+        if (given.client, given.community, given.model) != (None, None, None):
+            parser.error("--format mlflow holds all models; leave --client and the like out")
         save(run, given.to)
         print(given.to)
         return

@@ -53,7 +53,7 @@ def export(
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # exporters warn of their own future
-                answer = write(run, model, _samples(run, 3), file)
+                answer = write(run, model, samples(run, 3), file)
         except ImportError as error:
             raise ValueError(
                 f"format {form} needs a package that is missing ({error}); install the extra onnx "
@@ -83,7 +83,7 @@ def default_names(run: FinishedRun) -> list[str]:
     return [n for n in run.models if n.startswith(COMMUNITY) or (n == GLOBAL_MODEL and n in used)]
 
 
-def _samples(run: FinishedRun, count: int) -> Tensor:
+def samples(run: FinishedRun, count: int) -> Tensor:
     """Return random inputs (count, ...): numbers, or tokens that every run has."""
     draw = np.random.default_rng(count)
     shape = (count, *run.input_shape)
@@ -97,7 +97,7 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
     gaps = []
     for count in CHECKED:
-        inputs = _samples(run, count)
+        inputs = samples(run, count)
         wanted, found = model(inputs).numpy(), answer(inputs)
         if wanted.shape != found.shape:
             raise ValueError(

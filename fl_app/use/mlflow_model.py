@@ -15,25 +15,32 @@ from fl_app.own import PROJECT
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.serving import FILE
 from fl_app.use.card import write_card
-from fl_app.use.export import default_names
+from fl_app.use.export import default_names, samples
+from fl_app.use.predict import answers
 from fl_app.use.run import FinishedRun
 
 CLIENT = "client"
 """The column, or the parameter, that chooses the model."""
-NO_CLIENT = -1
 SCRIPT = """
 from mlflow.models import set_model
 from fl_app.use.mlflow_served import ServedRun
 
 set_model(ServedRun())
 """
-NEEDED = ("torch", "numpy", "safetensors", "hydra-core", "pydantic", "pillow", "mlflow")
+NEEDED = (
+    "torch", "torchvision", "numpy", "safetensors", "hydra-core", "pydantic", "pyyaml", "jaxtyping",
+    "pillow", "pandas", "mlflow",
+)  # fmt: skip
+"""Packages of the served model. Its networks may need torchvision."""
+TYPES = {str: "string", float: "double", int: "long"}
+"""MLflow's types of answers."""
 
 
 def save(run: FinishedRun, to: Path) -> None:
     """Write the model into the folder `to`, which must not exist or be empty.
 
-    Raises ValueError for another folder and without the package mlflow.
+    Raises ValueError for another folder, without the package mlflow, and for clients whose layers
+    are on their own machines.
     """
     try:
         from mlflow import pyfunc
@@ -44,6 +51,8 @@ def save(run: FinishedRun, to: Path) -> None:
         ) from error
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
+    if run.clients:
+        run.own(min(run.clients))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
         folder.mkdir()
@@ -67,28 +76,30 @@ def save(run: FinishedRun, to: Path) -> None:
     write_card(run, to, [(name, "all in one", 0.0) for name in default_names(run)])
 
 
+def features(run: FinishedRun) -> dict[str, str]:
+    """Return the type of each column of the samples; none if they are no table."""
+    described = run.serving["preprocess"]
+    if "words" in described:
+        return {described["column"]: "string"}
+    types = {each["name"]: "double" for each in described.get("numbers", ())}
+    return types | {each["name"]: "string" for each in described.get("categories", ())}
+
+
 def _signature(run: FinishedRun) -> Any:
-    """Return the inputs and parameters of the model."""
+    """Return the inputs, outputs and parameters of the model.
+
+    The client is a text if the clients have names, and otherwise its id.
+    """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
 
-    params = ParamSchema([ParamSpec(CLIENT, "long", NO_CLIENT)])
-    described = run.serving["preprocess"]
-    columns: list[Any] = []
-    if "numbers" in described:  # a table
-        columns = [
-            ColSpec("double", each["name"], required=each["fill"] is None)
-            for each in described["numbers"]
-        ]
-        columns += [
-            ColSpec("string", each["name"], required=each["usual"] is None)
-            for each in described["categories"]
-        ]
-    elif "words" in described:
-        columns = [ColSpec("string", described["column"])]
-    if columns:
-        columns.append(ColSpec("long", CLIENT, required=False))
-        return ModelSignature(inputs=Schema(columns), params=params)
+    of_client = "string" if run.client_names else "long"
+    columns = [ColSpec(kind, name) for name, kind in features(run).items()]
+    if columns and CLIENT not in features(run):
+        columns.append(ColSpec(of_client, CLIENT, required=False))
     kind = "uint8" if run.preprocess.reads == "images" else run.serving["input_type"]
-    tensor = TensorSpec(np.dtype(kind), (-1, *run.input_shape))
-    return ModelSignature(inputs=Schema([tensor]), params=params)
+    inputs = columns or [TensorSpec(np.dtype(kind), (-1, *run.input_shape))]
+    shown = answers(run, run.network().eval(), samples(run, 1))
+    outputs = [ColSpec(TYPES[type(each[0])], name) for name, each in shown.items()]
+    params = ParamSchema([ParamSpec(CLIENT, of_client, None)])
+    return ModelSignature(Schema(inputs), Schema(outputs), params)

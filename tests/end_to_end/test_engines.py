@@ -14,8 +14,11 @@ from fl_app.engines.flower import Connection
 from fl_app.engines.processes import Supervisor
 from fl_app.engines.simulation import _start_superlink
 from fl_app.records.checkpoint import read
+from fl_app.records.history import read_rounds
 from fl_app.records.models import read_models
+from fl_app.records.newcomers import read_newcomers
 from fl_app.types import ENGINES
+from fl_app.use.run import load_run
 
 pytestmark = pytest.mark.waits
 
@@ -144,27 +147,60 @@ def test_one_step_of_federated_kmeans_is_the_same_as_flower_users_type_it(
     np.testing.assert_allclose(found["flwr run"], found["inprocess"], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("engine", "number"), [("simulation", signal.SIGINT), ("deployment", signal.SIGTERM)]
+JOINED = [
+    "experiment=federation_demo", "rounds=900", "strategy.cluster_round=1", "graph.resolution=3",
+    "population.dynamics.newcomers=1", "population.dynamics.join_rounds=[3]",
+    "engine.place_newcomers=true", "records.checkpoint_every=800", "records.evaluate_every=800",
+    "records.figures=false", "records.report=false",
+]  # fmt: skip
+"""Clients 0 and 1 are of two groups. Client 2, of the group of client 0, joins in round 3."""
+
+
+@pytest.fixture(
+    scope="module", params=[("simulation", signal.SIGINT), ("deployment", signal.SIGTERM)]
 )
-def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(
-    tmp_path: Path, engine: str, number: signal.Signals
-) -> None:
-    folder = tmp_path / "run"
-    command = [sys.executable, "-m", "fl_app.main", f"engine={engine}", "rounds=900"]
-    command += ["strategy.cluster_round=800", "records.checkpoint_every=800"]
-    command += ["population.clients=2", f"hydra.run.dir={folder}"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+def interrupted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, Path]:
+    """Return the exit status and the folder of a run that a signal ended after round 3."""
+    engine, number = request.param
+    folder = tmp_path_factory.mktemp("interrupted") / "run"
+    command = [sys.executable, "-m", "fl_app.main", f"engine={engine}", *JOINED]
+    command += [f"hydra.run.dir={folder}"]
+    process = subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL)
     rounds = folder / "rounds.jsonl"
-    deadline = time.monotonic() + 180
-    while not rounds.exists() or rounds.read_text().count("\n") < 2:
+    deadline = time.monotonic() + 300
+    while not rounds.exists() or rounds.read_text().count("\n") < 3:
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.1)
     process.send_signal(number)
-    assert process.wait(60) == 130
+    return process.wait(60), folder
+
+
+def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(
+    interrupted: tuple[int, Path],
+) -> None:
+    status, folder = interrupted
+    assert status == 130
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "interrupted"
-    assert summary["rounds"] == read(folder / "checkpoint").round >= 2
+    assert summary["rounds"] == read(folder / "checkpoint").round >= 3
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(folder) not in listed.stdout
+
+
+def test_a_newcomer_gets_the_model_of_its_community_without_training(
+    interrupted: tuple[int, Path],
+) -> None:
+    folder = interrupted[1]
+    rounds = read_rounds(folder)
+    trained = {client for each in rounds[:3] for client in each["sampled"]}
+    assert trained == {0, 1}
+    placed = [e for each in rounds[:3] for e in each["events"] if e["kind"] == "placed"]
+    assert placed == [each for each in rounds[2]["events"] if each["kind"] == "placed"]
+    assert [each["clients"] for each in placed] == [[2]]
+    found, run = read_newcomers(folder)[2], load_run(folder)
+    assert found.model == run.name(client=0) != run.name(client=1)
+    assert found.values[found.model] < min(v for m, v in found.values.items() if m != found.model)
+    assert run.name(client=2) == found.model

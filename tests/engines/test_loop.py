@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from flwr.common import EvaluateIns, FitIns, FitRes
 from flwr.supercore.run import RunNotRunningException
 
+from fl_app.config import load
+from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.client_messenger import Introductions
 from fl_app.engines.loop import ATTEMPTS, RoundLoop
@@ -149,6 +152,17 @@ def test_all_are_waited_for_and_nobody_is_lost(play: Callable[..., Played]) -> N
     played = play(lambda look: set(range(min(look, CLIENTS))))
     rounds = played()
     assert [record["sampled"] for record in rounds] == [[0, 1, 2]] * 3
+    assert [record["lost"] for record in rounds] == [[]] * 3
+
+
+def test_a_node_that_joins_later_is_not_counted_for_the_first(play: Callable[..., Played]) -> None:
+    played = play(lambda look: {0, 2} if look == 1 else {0, 1, 2})
+    played.loop.connections.timeout_s = 9999
+    late = replace(load([]).dynamics, newcomers=1, join_rounds=[2])
+    played.loop.availability.schedule = Schedule(late, CLIENTS, rounds=3, seed=0)
+    played.loop.reporter.schedule = played.loop.availability.schedule
+    rounds = played()
+    assert [record["sampled"] for record in rounds] == [[0, 1], [0, 1, 2], [0, 1, 2]]
     assert [record["lost"] for record in rounds] == [[]] * 3
 
 

@@ -174,10 +174,10 @@ def test_a_resumed_run_takes_back_what_it_replays(tmp_path: Path) -> None:
 
 
 def test_mlflow_keeps_a_run_in_a_local_store(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
+    package = pytest.importorskip("mlflow", reason="the extra mlflow is not installed")
     (tmp_path / "run").mkdir()
     _tell(Tracking(lambda: mlflow(_tracked(tmp_path / "run"))))
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    client = package.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
     where = client.get_experiment_by_name("digits").experiment_id
     (run,) = client.search_runs([where])
     assert run.info.status == "FINISHED"

@@ -103,3 +103,20 @@ def test_a_resumed_run_goes_on_with_what_the_clients_had(local_run: Path, tmp_pa
     main.run([*LOCAL, "rounds=1"], tmp_path / "resumed")  # anew: nothing of the old run is left
     names = {each.name for each in (tmp_path / "resumed" / "clients").rglob("*.npz")}
     assert names == {"1.npz"}
+
+
+def test_mlflow_serves_the_clients_that_the_run_simulated(local_run: Path, tmp_path: Path) -> None:
+    pyfunc = pytest.importorskip("mlflow.pyfunc", reason="the extra mlflow is not installed")
+    export = ["--format", "mlflow", "--to", str(tmp_path / "model")]
+    COMMANDS["export"]([str(local_run), *export])
+    run, raw = load_run(local_run), np.arange(128, dtype=np.uint8).reshape(2, 1, 8, 8)
+    served = pyfunc.load_model(str(tmp_path / "model"))
+    for client in (1, 2):
+        with torch.no_grad():
+            wanted = run.model(client=client)(run.preprocess(raw)).softmax(1)[:, 0].tolist()
+        found = served.predict(raw, params={"client": client})["probability of 0"].tolist()
+        assert found == pytest.approx(wanted, abs=1e-6)
+    shutil.copytree(local_run, tmp_path / "run", ignore=shutil.ignore_patterns("clients"))
+    shutil.rmtree(tmp_path / "model")
+    with pytest.raises(ValueError, match="on its own machine; use its model there"):
+        COMMANDS["export"]([str(tmp_path / "run"), *export])

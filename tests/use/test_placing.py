@@ -103,7 +103,7 @@ class Asked:
 
     def __init__(self, folder: Path, clients: int, models: int) -> None:
         method, known = builder("flic")(context()), roster(clients)
-        first = np.zeros((models, SIZE), np.float32)
+        first = np.arange(models * SIZE, dtype=np.float32).reshape(models, SIZE)
         method.state.communities = Communities(first, {0: 0, 1: models - 1})
         self.known, self.questions = known, 0
         self.newcomers = Newcomers(method, Availability(known, None, None), folder, places=True)
@@ -154,6 +154,18 @@ def test_a_wrong_answer_is_named_and_places_nobody(told: Any, tmp_path: Path) ->
     assert event.clients == [2]
     assert "must be" in event.detail
     assert read_newcomers(tmp_path) == {}
+
+
+def test_nobody_is_asked_while_all_models_are_equal(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, clients=3, models=2)
+    asked.answers = {2: _losses(1.0, 0.5)}
+    communities = asked.newcomers.method.state.communities
+    trained, communities.models = communities.models, np.zeros_like(communities.models)
+    asked.newcomers.place(5, asked.send)
+    assert asked.questions == 0
+    communities.models = trained
+    asked.newcomers.place(6, asked.send)
+    assert asked.newcomers.method.evaluation.choices == {2: 1}
 
 
 def test_nobody_is_asked_while_there_is_one_model_or_it_is_switched_off(tmp_path: Path) -> None:
