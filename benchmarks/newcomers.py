@@ -15,8 +15,8 @@ import numpy as np
 from table import REPO, header, row
 
 from fl_app.data.shift import rotate, swap
-from fl_app.main import override
-from fl_app.main import run as run_once
+from fl_app.one_run import override
+from fl_app.one_run import run as run_once
 from fl_app.rng import generator
 from fl_app.use.assign import Assignment, by_certainty, by_loss, by_update
 from fl_app.use.run import load_run

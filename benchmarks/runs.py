@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from fl_app.client_wiring import fuses, workers
 from fl_app.config import load
 from fl_app.engines.inprocess import InProcessGrid, app_context
-from fl_app.main import override
+from fl_app.one_run import override
 from fl_app.server_app import app as server_app
 
 App = Callable[[Message, Context], Message]

@@ -13,7 +13,7 @@ from fl_app.records.audit import FILE, check, digest_of
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run with a rejected and a removed client, in this process."""
-    from fl_app.main import run as fl_app_run
+    from fl_app.one_run import run as fl_app_run
 
     folder = tmp_path_factory.mktemp("watched") / "run"
     wanted = ["population.clients=4", "population.groups=2", "population.train_samples=20"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import main, own
+from fl_app import one_run, own
 from fl_app.config import CONF, ConfigError, choices, load
 from fl_app.engines.bundle import app_folder
-from fl_app.main import run
+from fl_app.one_run import run
 
 QUICK = ["population.clients=3", "population.train_samples=40", "population.test_samples=20",
          "rounds=1", "client.epochs=1", "strategy=fedavg", "records.figures=false",
@@ -110,7 +110,7 @@ def test_a_run_keeps_a_copy_that_is_enough_to_go_on(
     monkeypatch.setattr(own, "searched", [])
     for name in ("own_network.py", "conf/network/mine.yaml"):
         (folder / name).unlink()
-    main._resume(folder / "run", ["rounds=2"])
+    one_run.resume(folder / "run", ["rounds=2"])
     assert json.loads((folder / "run" / "summary.json").read_text())["rounds"] == 2
 
 

@@ -17,7 +17,7 @@ from fl_app.compatibility import problems
 from fl_app.config import Config, load
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import ClientData, Population
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 

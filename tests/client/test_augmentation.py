@@ -13,7 +13,7 @@ from fl_app.client.augmentation import augmented
 from fl_app.client.stragglers import Epochs, most
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import read_models
 
 SMALL = ["population.clients=5", "population.groups=1", "population.train_samples=30",

@@ -17,7 +17,7 @@ from fl_app.client.normalisation import local_names
 from fl_app.client_app import ContextMemory
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import read_models
 
 NORM = ("2.weight", "2.bias", "2.running_mean", "2.running_var", "2.num_batches_tracked")

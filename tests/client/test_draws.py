@@ -13,7 +13,7 @@ import user_networks as user
 from fl_app import client_wiring, wiring
 from fl_app.client.draws import keyed_layers
 from fl_app.config import load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.params import FlatModule
 from fl_app.records.models import read_models
 from fl_app.rng import global_seeds

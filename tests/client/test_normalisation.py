@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from fl_app.client.fused_training import can_fuse
 from fl_app.client.normalisation import batches
 from fl_app.client.training import evaluate, train
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.rng import torch_generator
 
 

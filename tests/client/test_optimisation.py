@@ -137,7 +137,7 @@ def test_a_later_round_trains_with_its_rate() -> None:
 
 
 def test_a_scheduled_rate_reaches_a_fused_cohort(tmp_path: Path) -> None:
-    from fl_app.main import run
+    from fl_app.one_run import run
     from fl_app.records.models import read_models
 
     found = {}
@@ -152,7 +152,7 @@ def test_a_scheduled_rate_reaches_a_fused_cohort(tmp_path: Path) -> None:
 
 
 def test_a_cohort_with_another_optimiser_says_that_it_trains_one_by_one(tmp_path: Path) -> None:
-    from fl_app.main import run
+    from fl_app.one_run import run
 
     run([*SMALL, "client/optimizer=adam", "client.cohort=fused", "rounds=2",
          "records.figures=false", "records.report=false", "tracking=none"], tmp_path)  # fmt: skip

@@ -14,7 +14,7 @@ from fl_app import client_wiring, wiring
 from fl_app.client.pretrained import read_weights
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import read_models
 
 SMALL = ["population.clients=3", "population.groups=1", "population.train_samples=30",

@@ -15,7 +15,7 @@ from fl_app.client.scoring import build_metric, evaluate_task, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, choices, load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.report.compare.page import compare
 from fl_app.wiring import made
 

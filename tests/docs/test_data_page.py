@@ -9,7 +9,7 @@ import pytest
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.main import run
+from fl_app.one_run import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
 COMMANDS = re.findall(r"```bash\n(scripts/run .*?)```", PAGE, re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from fl_app.main import run
+from fl_app.one_run import run
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 QUICK = ["client.epochs=2", "population.train_samples=80", "population.test_samples=20",

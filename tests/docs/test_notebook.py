@@ -9,7 +9,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from fl_app.main import run
+from fl_app.one_run import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUN, USE = (DOCS / "notebooks" / f"{name}.ipynb" for name in ("a_run", "use"))

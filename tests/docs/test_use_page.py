@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import main
+from fl_app import main, one_run
 from fl_app.use.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "use.md").read_text()
@@ -26,7 +26,7 @@ def _run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if trains and not words[1].startswith("resume="):
         folder = next(each for each in given if each.startswith("hydra.run.dir="))
         given.remove(folder)
-        main.run(given, Path(folder.partition("=")[2]))
+        one_run.run(given, Path(folder.partition("=")[2]))
         return
     monkeypatch.setattr(sys, "argv", ["fl-app", *given])
     main.main()

@@ -9,7 +9,7 @@ import pytest
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.main import run
+from fl_app.one_run import run
 
 SMALL = [
     "population=by_column", "population.clients=4", "strategy=fedavg", "strategy.participation=1.0",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_app.main import run
+from fl_app.one_run import run
 
 SMALL = [
     "rounds=6", "population.clients=6", "population.groups=2", "population.train_samples=40",

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_netw
 from fl_app import client_wiring, server_wiring, wiring
 from fl_app.client.training import evaluate
 from fl_app.config import Config, load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import read_models
 
 SMALL = [

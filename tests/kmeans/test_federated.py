@@ -17,7 +17,7 @@ from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.federated import DescentSettings, descend, start
 from fl_app.kmeans.lloyd import assign, local_update
 from fl_app.kmeans.weighting import dynamic
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import read_models
 from fl_app.strategies.kmeans import KMeans
 from fl_app.strategies.replies import Replies

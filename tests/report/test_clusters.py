@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.report import read_run, write_figures
 from fl_app.report.clusters import centroids, clustering, paths
 

@@ -31,7 +31,7 @@ RUNS = {
 ALL = """
 import sys
 from pathlib import Path
-from fl_app.main import run
+from fl_app.one_run import run
 where, common, runs = Path(sys.argv[1]), eval(sys.argv[2]), eval(sys.argv[3])
 for name, overrides in runs.items():
     run([*common, *overrides], where / name)

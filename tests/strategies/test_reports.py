@@ -22,7 +22,7 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.engines import inprocess
 from fl_app.learner_reports import request
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.report_checks import check_reports
 from fl_app.strategies.server_context import ServerContext
 from fl_app.testing import MethodContract

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.main import run
+from fl_app.one_run import run
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
 DIGITS = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.config import choices, option
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.history import read_rounds
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run

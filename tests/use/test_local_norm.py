@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_app import main
+from fl_app import one_run
 from fl_app.records.models import read_models
 from fl_app.use.commands import COMMANDS
 from fl_app.use.evaluate import evaluate
@@ -24,7 +24,7 @@ LOCAL = ["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "
 @pytest.fixture(scope="module")
 def local_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("local") / "run"
-    main.run(LOCAL, folder)
+    one_run.run(LOCAL, folder)
     return folder
 
 
@@ -90,8 +90,8 @@ def test_a_copy_without_the_clients_says_where_they_are(local_run: Path, tmp_pat
 
 def test_a_resumed_run_goes_on_with_what_the_clients_had(local_run: Path, tmp_path: Path) -> None:
     shutil.copytree(local_run, tmp_path / "resumed")
-    main._resume(tmp_path / "resumed", ["rounds=4"])
-    main.run([*LOCAL, "rounds=4"], tmp_path / "at_once")
+    one_run.resume(tmp_path / "resumed", ["rounds=4"])
+    one_run.run([*LOCAL, "rounds=4"], tmp_path / "at_once")
     first, second = (read_models(tmp_path / name)[0] for name in ("resumed", "at_once"))
     for name, tensor in first.items():
         np.testing.assert_array_equal(tensor, second[name])
@@ -100,7 +100,7 @@ def test_a_resumed_run_goes_on_with_what_the_clients_had(local_run: Path, tmp_pa
         for name in ("resumed", "at_once")
     ]
     assert scores[0] == scores[1]
-    main.run([*LOCAL, "rounds=1"], tmp_path / "resumed")  # anew: nothing of the old run is left
+    one_run.run([*LOCAL, "rounds=1"], tmp_path / "resumed")  # anew: nothing of the old run is left
     names = {each.name for each in (tmp_path / "resumed" / "clients").rglob("*.npz")}
     assert names == {"1.npz"}
 

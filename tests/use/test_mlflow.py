@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from fl_app.main import run as train
+from fl_app.one_run import run as train
 from fl_app.schema import ConfigError
 from fl_app.use.commands import export as command
 from fl_app.use.mlflow_model import features

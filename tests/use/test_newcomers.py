@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fl_app.config import load
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.use.assign import by_loss
 from fl_app.use.commands import assign, fine_tune
 from fl_app.use.run import FinishedRun, load_run

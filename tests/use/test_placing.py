@@ -17,7 +17,7 @@ from flwr.compat.common import recorddict_compat as compat
 sys.path.insert(0, str(Path(__file__).parents[1] / "engines"))  # where carried is
 from carried import carried
 
-from fl_app import main
+from fl_app import one_run
 from fl_app.client_app import app
 from fl_app.engines.availability import Availability
 from fl_app.engines.newcomers import ASKED, OF_ALL, Newcomers
@@ -53,7 +53,7 @@ def test_newcomers_of_a_finished_run_are_placed_without_a_round(
     folder = tmp_path / "run"
     shutil.copytree(rotated_run, folder)
     before = (folder / "rounds.jsonl").read_bytes(), load_run(folder)
-    main._resume(folder, ["population.clients=7"])
+    one_run.resume(folder, ["population.clients=7"])
     assert (folder / "rounds.jsonl").read_bytes() == before[0]
     found, placed = load_run(folder), read_newcomers(folder)
     assert found.round == before[1].round
@@ -68,7 +68,7 @@ def test_newcomers_of_a_finished_run_are_placed_without_a_round(
     for client in (5, 6):
         row = json.loads((folder / "summary.json").read_text())["communities"]["assignment"]
         assert f"community_{row[str(client)]}" == placed[client].model
-    main._resume(folder, [])  # nobody is asked again, and nothing is forgotten
+    one_run.resume(folder, [])  # nobody is asked again, and nothing is forgotten
     assert load_run(folder).clients == found.clients
 
 

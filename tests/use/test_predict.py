@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fl_app.config import ConfigError
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.use.commands import predict as command
 from fl_app.use.run import load_run
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_app import main
+from fl_app import one_run
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 
@@ -18,14 +18,14 @@ TINY = ["rounds=2", "population.clients=4", "population.groups=2", "population.t
 @pytest.mark.parametrize("name", ["ifca", "communities_wnn"])
 def test_more_rounds_and_clients_are_served(name: str, tmp_path: Path) -> None:
     given = ["strategy.restarts=0"] if name == "ifca" else []
-    main.run([f"strategy={name}", *given, *TINY], tmp_path)
-    main._resume(tmp_path, ["rounds=4", "population.clients=6"])
+    one_run.run([f"strategy={name}", *given, *TINY], tmp_path)
+    one_run.resume(tmp_path, ["rounds=4", "population.clients=6"])
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["population"]["clients"] == 6
     found = evaluate(tmp_path, [])
     assert found["recorded"] == {"round": 4, "largest_difference": 0.0}
     clients = load_run(tmp_path).clients
     assert sorted(clients) == list(range(6))
-    main._resume(tmp_path, [])  # it has nothing to do, and forgets no choice
+    one_run.resume(tmp_path, [])  # it has nothing to do, and forgets no choice
     assert load_run(tmp_path).clients == clients
 
 
@@ -34,7 +34,7 @@ def test_a_run_that_stopped_after_its_evaluation_says_so(
 ) -> None:
     from fl_app.use.commands import evaluate as command
 
-    main.run(["strategy=fedavg", *TINY], tmp_path)
+    one_run.run(["strategy=fedavg", *TINY], tmp_path)
     serving = (tmp_path / "serving.json").read_text()
     (tmp_path / "serving.json").write_text(serving.replace('"round": 2', '"round": 3'))
     command([str(tmp_path)])

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from fl_app.config import load
 from fl_app.data.rows import frame_of
-from fl_app.main import run
+from fl_app.one_run import run
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.serving import read_serving
 from fl_app.use.run import load_run
