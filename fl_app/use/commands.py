@@ -69,7 +69,10 @@ def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
             continue
         clients = each["clients"]
         line = f"{name} {each['mean']:.4f}"
-        if clients:
+        if len(clients) == 1:
+            (only,) = clients
+            line += f" ({names.get(only, f'client {only}')})"
+        elif clients:
             low, high = min(clients, key=clients.get), max(clients, key=clients.get)
             line += (
                 f", mean of {len(clients)} clients, from {clients[low]:.4f} "

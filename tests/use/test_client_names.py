@@ -1,6 +1,7 @@
 """Clients are told by the names that the data give them, beside their ids."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,9 @@ def test_the_commands_take_names(
     assert (list(found["accuracy"]["clients"]), found["names"]["0"]) == (["0"], "A")
     COMMANDS["evaluate"]([given])
     assert "(client 0, A)" in capsys.readouterr().out
+    COMMANDS["evaluate"]([given, "--data", data, "--client", "A"])
+    told = capsys.readouterr().out
+    assert re.search(r"^accuracy [01]\.\d{4} \(client 0, A\)$", told, re.MULTILINE)
     COMMANDS["export"]([given, "--client", "B", "--format", "safetensors", "--to", str(tmp_path)])
     card = (tmp_path / "model_card.md").read_text()
     assert "(A)" in card or "(B)" in card
