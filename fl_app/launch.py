@@ -67,6 +67,7 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
             nodes=config.population.options["clients"],
             cpus_per_client=config.engine.cpus_per_client,
             gpus_per_client=config.engine.gpus_per_client,
+            ray_address=config.engine.ray_address,
             log=folder / "flower.log",
             on_tick=partial(_tick, folder, view),
         )

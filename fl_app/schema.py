@@ -70,6 +70,13 @@ class Target:
         return found
 
 
+def _ray_address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or "/" in text or not port.isdecimal() or int(port) not in range(1, 65_536):
+        raise ValueError("host:port of a Ray cluster, as `ray start --head` prints it")
+    return text
+
+
 def _learner(path: str) -> str:
     learner_at(path)
     return path
@@ -143,6 +150,7 @@ class EngineConfig:
     nodes_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat
+    ray_address: Annotated[Text, AfterValidator(_ray_address)] | None
     warm: bool
     restarts: NonNegativeInt
     connection: Text | None

@@ -1,31 +1,71 @@
-"""Replaces workers of a simulation that died, for example because the system killed them.
+"""Replaces workers of a simulation that died, and forgets those whose machine is gone.
 
-Flower's pool keeps a dead Ray actor and gives it the next messages, which all fail at once.
+Flower's pool keeps a dead Ray actor and gives it the next messages, which all fail at once. A new
+actor for which a smaller cluster has no room would never answer.
 """
 
+import time
+from logging import getLogger
 from typing import Any
 
+log = getLogger(__name__)
 REPLACES = "_replaces_dead_workers"
+READY_S = 60.0
+"""Time in which a new worker must be ready; otherwise the cluster has no room for it."""
+
+BUSY_S = 0.02
 
 
 def replace_dead_workers() -> None:
-    """Make the pool of this process replace each dead actor with a new one."""
+    """Make the pool of this process replace each dead actor with a new one if it has room."""
     import ray
     from flwr.simulation.ray_transport.ray_actor import BasicActorPool
-    from ray.exceptions import OutOfMemoryError, RayActorError
+    from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError
 
     if hasattr(BasicActorPool, REPLACES):
         return
     fetch = BasicActorPool.fetch_result_and_return_actor_to_pool
+    put_back, submit = BasicActorPool.add_actor_back_to_pool, BasicActorPool.submit
+
+    def made(pool: Any) -> Any:
+        """Return a new actor that is ready; None: there is no room. The last one may wait."""
+        actor = pool.create_actor_fn()
+        if pool.num_actors > 1:
+            try:
+                ray.get(actor.__ray_ready__.remote(), timeout=READY_S)
+            except (RayActorError, GetTimeoutError):
+                ray.kill(actor)
+                return None
+        return actor
 
     def replacing(pool: Any, future: Any) -> Any:
         try:
             return fetch(pool, future)
         except (RayActorError, OutOfMemoryError):
             ray.kill(pool._future_to_actor[future])  # frees its CPUs and memory
-            pool._future_to_actor[future] = pool.create_actor_fn()  # this one returns to the pool
+            pool._future_to_actor[future] = made(pool)
             raise
 
-    replaced = {"fetch_result_and_return_actor_to_pool": replacing, REPLACES: True}
+    def returning(pool: Any, future: Any) -> None:
+        if pool._future_to_actor[future] is not None:
+            put_back(pool, future)
+            return
+        del pool._future_to_actor[future]
+        pool.num_actors -= 1
+        log.warning("the Ray cluster has become smaller: %d workers remain", pool.num_actors)
+
+    def waiting(pool: Any, *given: Any) -> Any:
+        while True:
+            try:
+                return submit(pool, *given)
+            except IndexError:  # Flower has a thread for each worker that was there at the start
+                time.sleep(BUSY_S)
+
+    replaced = {
+        "submit": waiting,
+        "fetch_result_and_return_actor_to_pool": replacing,
+        "add_actor_back_to_pool": returning,
+        REPLACES: True,
+    }
     for name, value in replaced.items():
         setattr(BasicActorPool, name, value)

@@ -1,14 +1,16 @@
-"""Flower's simulation: a private SuperLink in a temporary folder, for one run."""
+"""Flower's simulation: a private SuperLink in a temporary folder, on Ray, for one run."""
 
+import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from fl_app.engines import flower
-from fl_app.engines.flower import Connection, RunResult
+from fl_app.engines.flower import Connection, FlowerError, RunResult
 from fl_app.engines.processes import Supervisor, free_ports, wait_for_port
 
 _START_TIMEOUT_S = 120.0
+_CLUSTER_S = 10.0
 _TEMPORARY_LENGTH = 18
 
 
@@ -19,6 +21,7 @@ def run_simulation(
     nodes: int,
     cpus_per_client: float,
     gpus_per_client: float,
+    ray_address: str | None,
     log: Path,
     on_tick: Callable[[], None],
 ) -> RunResult:
@@ -26,13 +29,19 @@ def run_simulation(
 
     The SuperLink runs in a temporary folder, so that Ray's workers import the bundle and not the
     files of the working directory. All processes end, and only `log` stays on disk.
-    `gpus_per_client` 0 hides CUDA from clients.
+    `gpus_per_client` 0 hides CUDA from clients. With `ray_address` the clients run on that Ray
+    cluster, and the temporary folder is beside `log`, where all machines must find it. Raises
+    FlowerError if the cluster does not answer.
     """
+    if ray_address is not None:
+        _must_answer(ray_address)
     log = log.resolve()
     log.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="fl-app-", dir=_short_temporary_folder()))
+    at = _short_temporary_folder() if ray_address is None else log.parent
+    folder = Path(tempfile.mkdtemp(prefix="fl-app-", dir=at))
     connection = Connection("simulation", folder / "home")
-    environment = {**connection.environment(), "RAY_TMPDIR": str(folder)}
+    ray = {"RAY_TMPDIR": str(folder)} if ray_address is None else {"RAY_ADDRESS": ray_address}
+    environment = {**connection.environment(), **ray}
     with Supervisor(environment, scratch=folder) as supervisor:
         port = _start_superlink(supervisor, folder, log.with_suffix(".superlink.log"))
         connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
@@ -43,6 +52,17 @@ def run_simulation(
         }
         run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
         return flower.follow(connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+
+
+def _must_answer(ray_address: str) -> None:
+    host, _, port = ray_address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CLUSTER_S).close()
+    except OSError as error:
+        raise FlowerError(
+            f"engine.ray_address must be that of a running Ray cluster, got {ray_address}: "
+            f"{error}; start one with ray start --head --port={port}, or remove the setting"
+        ) from error
 
 
 def _short_temporary_folder() -> str:
