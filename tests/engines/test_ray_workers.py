@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 import ray
@@ -25,7 +26,9 @@ def pool() -> Iterator[BasicActorPool]:
     ray.shutdown()
 
 
-def test_a_killed_worker_is_replaced(pool: BasicActorPool) -> None:
+def test_a_killed_worker_is_replaced_if_there_is_room(
+    pool: BasicActorPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
 
     def asked(kills: bool) -> str:
@@ -47,10 +50,25 @@ def test_a_killed_worker_is_replaced(pool: BasicActorPool) -> None:
             raise
         return str(reply.error.reason)
 
-    first = asked(kills=False)
-    assert asked(kills=False) == first
+    first = asked(False)
+    assert asked(False) == first
     with pytest.raises(ray.exceptions.RayActorError):
-        asked(kills=True)
-    second = asked(kills=False)
+        asked(True)
+    second = asked(False)
     assert second != first
-    assert asked(kills=False) == second
+    assert asked(False) == second
+    _one_machine_goes(pool, asked, monkeypatch)
+
+
+def _one_machine_goes(
+    pool: BasicActorPool, asked: Callable[[bool], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill the worker while another process waits for its CPU: there is no room for a new one."""
+    monkeypatch.setattr("fl_app.engines.ray_workers.READY_S", 2.0)
+    pool.num_actors = 2  # as if there were a second machine
+    other = ClientAppActor.options(num_cpus=1).remote()
+    with pytest.raises(ray.exceptions.RayActorError):
+        asked(True)
+    assert (pool.pool, pool.num_actors) == ([], 1)
+    threading.Timer(0.5, lambda: pool.pool.append(other)).start()
+    assert asked(False)  # waits until a worker is free
