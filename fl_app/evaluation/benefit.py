@@ -14,8 +14,10 @@ Parts = Float[np.ndarray, "n p"]
 """A value for each of p parts of the held-out samples of n clients."""
 TRIMMED = 0.2
 """Share of the clients without influence at each end, so that a few liars decide nothing."""
-HARM, BENEFIT = 0.05, 0.01
-"""Levels of the tests: that a community or a client is worse off, and that a split is of use."""
+LEVEL = 0.05
+"""Of each test."""
+WORTH = 0.01
+"""The mean gain that a split must exceed: for small gains, losses that are about 3 % lower."""
 FEWEST = 3
 """Smallest number of clients by which a community is judged."""
 
@@ -45,16 +47,16 @@ def relative_gains(own: Parts, common: Parts) -> Parts:
 def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
     """Judge a split from the mean gains (n, p) of n clients (n,) and their communities (n,).
 
-    A client is harmed if its gains over the parts are below 0 by a paired t-test at the level
-    HARM; a community of at least FEWEST clients, if their mean gains are, by a trimmed t-test. The
-    split is of use if the trimmed mean over the clients that are left is above 0 at the level
-    BENEFIT: the burden of proof is on the split.
+    A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
+    at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
+    the trimmed mean over the clients that are left is above WORTH: the burden of proof is on the
+    split, since what it divides learns more slowly later.
     """
     means = gains.mean(axis=1)
     harmed = [row for row, inside in _each(communities, means) if _harms(inside)]
     left = ~np.isin(communities, harmed)
-    alone = np.array([p_above(-each) < HARM for each in gains], bool) & left
-    keeps = p_above(means[left & ~alone], trimmed=TRIMMED) < BENEFIT
+    alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
+    keeps = p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL
     clients = frozenset(client_ids[alone].tolist())
     return Verdict(bool(keeps), frozenset(harmed), clients)
 
@@ -80,7 +82,7 @@ def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
 
 
 def _harms(means: Weights) -> bool:
-    return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < HARM
+    return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < LEVEL
 
 
 def _each(communities: Labels, means: Weights) -> Iterator[tuple[int, Weights]]:
