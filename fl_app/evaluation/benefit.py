@@ -24,9 +24,12 @@ FEWEST = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a split is of use, and the `communities` and single `clients` that it harms."""
+    """Whether a split is of use, and the `communities` and single `clients` that it harms.
 
-    keeps: bool
+    `keeps` is None if the evidence does not tell.
+    """
+
+    keeps: bool | None
     communities: frozenset[int]
     clients: frozenset[int]
 
@@ -49,16 +52,17 @@ def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above WORTH: the burden of proof is on the
-    split, since what it divides learns more slowly later.
+    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
+    them is below.
     """
     means = gains.mean(axis=1)
     harmed = [row for row, inside in _each(communities, means) if _harms(inside)]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    keeps = p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL
-    clients = frozenset(client_ids[alone].tolist())
-    return Verdict(bool(keeps), frozenset(harmed), clients)
+    keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
+    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+        keeps = False
+    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()))
 
 
 def p_above(values: Weights, *, trimmed: float = 0.0) -> float:

@@ -2,8 +2,8 @@
 
 In the first rounds after a split, every client that trains holds out some of its samples. It gets
 a common model beside its own, and reports the losses of both on these samples. The common model is
-the mean of all models that come back, as in FedAvg; clients without a community train it. At the
-end the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
+the mean of all models that come back, as in FedAvg; clients without a community train it. Then
+the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from fl_app.types import Vector, Vectors
 
 Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send."""
-ROUNDS = 5
-"""Rounds of a trial."""
+LOOKS = (5, 10, 20)
+"""Rounds after a split in which it is judged, each time by the evidence since the last one."""
 SAME = 1e-5
 """Gains up to this are those of equal models."""
 UNDONE, LEFT, KEPT = "undone", "fell back", "kept"
@@ -42,9 +42,9 @@ class JudgedState(MethodState):
     split_at: int = 0
     """The round after which the trial began."""
     gains: dict[int, list[float]] = field(default_factory=dict)
-    """The sums of each client's gains (p,), by part of its held-out samples."""
+    """The sums of each client's gains (p,) since the last look, by part of its held-out samples."""
     looks: dict[int, int] = field(default_factory=dict)
-    """In how many rounds each client has compared two models that differ for it."""
+    """In how many of these rounds each client compared two models that differ for it."""
 
 
 def begin(state: JudgedState, server_round: int) -> None:
@@ -86,13 +86,23 @@ def train(state: JudgedState, replies: Replies, rule: Rule) -> Replies:
 
 
 def decide(state: JudgedState, server_round: int, rounds: int) -> list[Event]:
-    """At the end of the trial, in a run of `rounds`, keep or undo the split, or parts of it."""
-    if state.common is None or server_round < min(state.split_at + ROUNDS, rounds):
-        return []
-    common, state.common = state.common, None
-    if not state.gains:  # the run ends before the models differ
+    """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
+
+    It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
+    end the split is then undone: the burden of proof is on it, since what it divides learns from
+    fewer clients. Without any evidence, as in a run that ends at once, it stays.
+    """
+    age = server_round - state.split_at
+    last = age >= LOOKS[-1] or server_round >= rounds
+    if state.common is None or not (last or age in LOOKS):
         return []
     before, verdict = state.communities, _verdict(state)
+    told, state.gains, state.looks = bool(state.gains), {}, {}
+    if verdict.keeps is None and not last:
+        return []
+    common, state.common = state.common, None
+    if not told:
+        return []
     count = f"{len(before.models)} communities"
     state.communities = fallen_back(before, verdict, common)
     if not verdict.keeps:

@@ -46,7 +46,8 @@ def test_a_split_that_serves_its_clients_is_kept() -> None:
 
 
 def test_a_split_without_an_effect_is_not_kept() -> None:
-    assert not _judge([0.0] * 12, [0, 1, 2] * 4).keeps
+    assert _judge([-0.05] * 12, [0, 1, 2] * 4).keeps is False
+    assert _judge([0.0, 0.4, -0.3, 0.2, -0.2, -0.1], [0, 1] * 3).keeps is None
 
 
 def test_a_harmful_community_is_left_and_the_others_stay() -> None:
@@ -68,4 +69,4 @@ def test_two_liars_of_twelve_move_neither_the_split_nor_a_community() -> None:
 
 def test_no_evidence_keeps_nothing() -> None:
     none = judge(np.array([], int), np.array([], int), np.empty((0, 4)))
-    assert none == Verdict(False, frozenset(), frozenset())
+    assert none == Verdict(None, frozenset(), frozenset())

@@ -10,14 +10,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 
 from fl_app.evaluation.benefit import Verdict
-from fl_app.learner_reports import HELD_OUT, asked
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, asked
 from fl_app.params import from_bytes
-from fl_app.strategies.fallback import ROUNDS, fallen_back
+from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE, JudgedState, begin, decide, fallen_back
 from fl_app.strategies.flic import Flic
 from fl_app.strategies.state import Communities
 from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
 
-AT, END = 3, 3 + ROUNDS
+AT, END = 3, 3 + LOOKS[0]
 NOTHING: frozenset[int] = frozenset()
 
 
@@ -106,6 +106,41 @@ def test_a_run_that_ends_before_the_models_differ_keeps_its_communities() -> Non
     play(strategy, roster(12), range(1, AT + 2))
     assert len(strategy.state.communities.models) == 3
     assert strategy.events == []
+
+
+def _on_trial(gains: list[float]) -> JudgedState:
+    """Return two communities on trial since round 0, with the mean gain of each client."""
+    models = np.zeros((2, SIZE), np.float32)
+    members = {client: client % 2 for client in range(len(gains))}
+    state = JudgedState(communities=Communities(models, members))
+    begin(state, 0)
+    return _heard(state, gains)
+
+
+def _heard(state: JudgedState, gains: list[float]) -> JudgedState:
+    parts = HELD_OUT_PARTS // 2
+    state.gains = {c: [each - 0.5, each + 0.5] * parts for c, each in enumerate(gains)}
+    state.looks = dict.fromkeys(state.gains, 1)
+    return state
+
+
+def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
+    unclear, clear = [0.5, -0.4, 0.4, -0.5], [0.5, 0.4, 0.6, 0.5]
+    state = _on_trial(unclear)
+    assert decide(state, LOOKS[0], 100) == []
+    assert state.common is not None
+    assert state.gains == {}
+    (event,) = decide(_heard(state, clear), LOOKS[1], 100)
+    assert event.kind == KEPT
+    assert state.common is None
+
+
+@pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (3, 3)])
+def test_at_its_end_an_unclear_split_is_undone(server_round: int, rounds: int) -> None:
+    state = _on_trial([0.5, 0.4, -0.4, -0.5])
+    (event,) = decide(state, server_round, rounds)
+    assert event.kind == UNDONE
+    assert len(state.communities.models) == 1
 
 
 def test_who_falls_back_forms_a_community_of_the_common_model() -> None:
