@@ -23,7 +23,7 @@ from fl_app.types import Vector, Vectors
 
 Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send."""
-LOOKS = (5, 10, 20)
+LOOKS = (5, 10)
 """Rounds after a split in which it is judged, each time by the evidence since the last one."""
 SAME = 1e-5
 """Gains up to this are those of equal models."""
