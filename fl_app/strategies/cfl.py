@@ -29,8 +29,9 @@ from fl_app.strategies.fallback import (
     JudgedState,
     begin,
     decide,
+    learn,
+    of_communities,
     offered,
-    train,
 )
 from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
@@ -134,7 +135,8 @@ class Cfl(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Bipartition every cluster, then average in each remaining cluster."""
         every = self.receive(server_round, results, failures)
-        replies = train(self.state, every, self.aggregator.rule)
+        learn(self.state, every, self.aggregator.rule)
+        replies = of_communities(self.state, every)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)
         self._remember(server_round, replies)

@@ -60,20 +60,27 @@ def begin(state: JudgedState, server_round: int) -> None:
 
 
 def offered(state: JudgedState, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int]:
-    """Return all models and the common one (k + 1, d), each client's row, and the common row."""
-    assert state.common is not None
-    members, common = state.communities.members, len(state.communities.models)
-    stock = np.concatenate([state.communities.models, state.common[None, :]])
-    return stock, [(members.get(client, common),) for client in client_ids], common
+    """Return all models and the common one (k + 1, d), each client's row, and the common row.
 
-
-def train(state: JudgedState, replies: Replies, rule: Rule) -> Replies:
-    """Train the common model with all replies, and note what they tell of it.
-
-    Returns the replies for the communities.
+    Clients without a community train the common model.
     """
+    members, common = state.communities.members, len(state.communities.models)
+    rows: list[Rows] = [(members.get(client, common),) for client in client_ids]
+    return beside(state, state.communities.models, rows)
+
+
+def beside(
+    state: JudgedState, models: Vectors, rows: list[Rows]
+) -> tuple[Vectors, list[Rows], int]:
+    """Return models (m, d) with the common one (m + 1, d), the clients' rows, and its row."""
+    assert state.common is not None
+    return np.concatenate([models, state.common[None, :]]), rows, len(models)
+
+
+def learn(state: JudgedState, replies: Replies, rule: Rule) -> None:
+    """While a split is on trial, train the common model by all replies; note what they tell."""
     if state.common is None:
-        return replies
+        return
     state.common = rule(replies.models, replies.weights)
     told = replies.reports[HELD_OUT].reshape(-1, 2, HELD_OUT_PARTS)
     gains = relative_gains(told[:, 0], told[:, 1])
@@ -82,21 +89,31 @@ def train(state: JudgedState, replies: Replies, rule: Rule) -> Replies:
             before = state.gains.get(client, [0.0] * HELD_OUT_PARTS)
             state.gains[client] = (np.array(before) + each).tolist()
             state.looks[client] = state.looks.get(client, 0) + 1
+
+
+def of_communities(state: JudgedState, replies: Replies) -> Replies:
+    """Return the replies that trained the model of a community, not the common one."""
+    if state.common is None:
+        return replies
     return replies.where(replies.starts < len(state.communities.models))
 
 
-def decide(state: JudgedState, server_round: int, rounds: int) -> list[Event]:
+def decide(
+    state: JudgedState, server_round: int, rounds: int, *, whole: bool = False
+) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
     end the split is then undone: the burden of proof is on it, since what it divides learns from
-    fewer clients. Without any evidence, as in a run that ends at once, it stays.
+    fewer clients. Without any evidence, as in a run that ends at once, it stays. With `whole` no
+    part of it is undone, because the communities change in every round.
     """
     age = server_round - state.split_at
     last = age >= LOOKS[-1] or server_round >= rounds
     if state.common is None or not (last or age in LOOKS):
         return []
     before, verdict = state.communities, _verdict(state)
+    verdict = Verdict(verdict.keeps, frozenset(), frozenset()) if whole else verdict
     told, state.gains, state.looks = bool(state.gains), {}, {}
     if verdict.keeps is None and not last:
         return []

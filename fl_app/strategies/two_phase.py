@@ -12,7 +12,14 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import JudgedState, begin, decide, offered, train
+from fl_app.strategies.fallback import (
+    JudgedState,
+    begin,
+    decide,
+    learn,
+    of_communities,
+    offered,
+)
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -79,7 +86,8 @@ class TwoPhase(CommunityStrategy):
         replies = self.receive(server_round, results, failures)
         if self.state.clustered_at is None:
             self.remember(server_round, replies)
-        mine = train(self.state, replies, self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule)
+        mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
         if self.state.clustered_at is None and self.is_due(server_round):
             self._cluster(server_round)

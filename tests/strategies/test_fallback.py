@@ -10,11 +10,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 
 from fl_app.evaluation.benefit import Verdict
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, asked
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
 from fl_app.params import from_bytes
+from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE, JudgedState, begin, decide, fallen_back
 from fl_app.strategies.flic import Flic
-from fl_app.strategies.state import Communities
+from fl_app.strategies.state import Communities, load, save
 from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
 
 AT, END = 3, 3 + LOOKS[0]
@@ -153,3 +154,32 @@ def test_who_falls_back_forms_a_community_of_the_common_model() -> None:
     one = fallen_back(now, Verdict(False, frozenset({1}), NOTHING), common)
     np.testing.assert_array_equal(one.models, common[None, :])
     assert one.members == dict.fromkeys(range(4), 0)
+
+
+@pytest.mark.parametrize("name", ["communities", "communities_wnn", "dcfl"])
+def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: Path) -> None:
+    strategy, known, kinds = builder(name, participation=1.0)(context()), roster(12), []
+    for now in range(1, 9):
+        play(strategy, known, range(now, now + 1), client=_harmed)
+        kinds += [event.kind for event in strategy.events]
+    assert kinds[-1] == UNDONE
+    models, rows = strategy.attribute([0, 5, 77])
+    assert len({models[row].tobytes() for (row,) in rows}) == 1
+    write(tmp_path, Checkpoint(8, *save(strategy.state)))
+    kept, after = read(tmp_path), builder(name, participation=1.0)(context())
+    load(after.state, kept.arrays, kept.state)
+    for each in (strategy, after):
+        play(each, known, range(9, 10), client=_harmed)
+    np.testing.assert_array_equal(after.attribute([3])[0], strategy.attribute([3])[0])
+    view = after.view(9)
+    assert view is not None
+    assert not view.labels.any()
+
+
+def _harmed(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Train as an honest client does, but say that its community's model is worse."""
+    answer = honest(client, start, server_round)
+    losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+    if 1 < server_round <= 1 + LOOKS[0]:
+        answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+    return answer
