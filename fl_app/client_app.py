@@ -30,7 +30,7 @@ from fl_app.data.population import own
 from fl_app.ingress.carried import read_address
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
-from fl_app.learner_reports import packed
+from fl_app.learner_reports import HELD_OUT, asked, packed
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
 
@@ -78,11 +78,16 @@ class FederatedClient(Client):
         return GetPropertiesRes(_OK, properties)
 
     def fit(self, ins: FitIns) -> FitRes:
-        """Train the received model, or the best of several on the client's data; return it."""
+        """Train the received model, or the best of several on the client's data; return it.
+
+        If the losses on held-out samples are asked for, the last model is only compared with.
+        """
         starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
         now = int(ins.config["round"])
+        other = starts[-1] if HELD_OUT in asked(ins.config) else None
+        starts = starts if other is None else starts[:-1] or starts
         choice = self.local.choose(starts, server_round=now)
-        done = self.local.fit(starts[choice], server_round=now, task=ins.config)
+        done = self.local.fit(starts[choice], server_round=now, task=ins.config, other=other)
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
         metrics: dict[str, Scalar] = {
             "loss": done.loss,

@@ -18,6 +18,9 @@ PREFIX = "report."
 LARGEST = 1e30
 """Larger values could overflow in squares or sums."""
 LONGEST = 2**24
+HELD_OUT, HELD_OUT_PARTS = "held_out_losses", 4
+"""The report that each client can make: the losses of the model that it trains, and of another one
+sent after it, on parts of its training samples that it does not train on in this round."""
 Told = float | Vector
 """A number, or a vector (length,)."""
 

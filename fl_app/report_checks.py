@@ -20,10 +20,16 @@ def check_reports(
             "asks of a strategy must map names to fl_app.learner_reports.Report, got "
             f"{asks!r} in {method.path}; see docs/extend/method.md"
         )
+    hidden = privacy is not None and getattr(privacy.resolve(), "kind", "") != "none"
+    if hidden and privacy and method.options.get("fallback") is True:
+        raise ValueError(
+            "strategy.fallback must be auto or false with a privacy, got true with "
+            f"{privacy.path}: no noise hides the losses that clients report for it; give auto"
+        )
     if not asks:
         return
     names = ", ".join(asks)
-    if privacy is not None and getattr(privacy.resolve(), "kind", "") != "none":
+    if hidden and privacy:
         raise ValueError(
             f"privacy must be none with {method.path}, which asks clients for {names}, got "
             f"{privacy.path}: no noise hides these; choose another strategy or remove the privacy"

@@ -71,6 +71,7 @@ def strategy(config: Config) -> CommunityStrategy:
         ),
         look_ahead_every=graph.look_ahead_every,
         contrast=graph.contrast,
+        private=privacy(config).kind != "none",
         metrics=tuple(wanted.metrics),
         classes=shared_population(config).dataset.classes,
         has_accuracy=wanted.has_accuracy,

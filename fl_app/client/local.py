@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from fl_app.client import held_out
 from fl_app.client.attacks import Attack
 from fl_app.client.draws import Draws, keyed_layers
 from fl_app.client.learner import Learner, TrainingJob
@@ -15,7 +16,7 @@ from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import LARGEST, Told
+from fl_app.learner_reports import HELD_OUT, LARGEST, Told
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -75,15 +76,27 @@ class LocalClient:
     memory: Memory | None = None
 
     def fit(
-        self, start: Vector, *, server_round: int, task: Mapping[str, Any] | None = None
+        self,
+        start: Vector,
+        *,
+        server_round: int,
+        task: Mapping[str, Any] | None = None,
+        other: Vector | None = None,
     ) -> Trained:
-        """Train from `start` (d,) on the training data; then protect the update or attack."""
+        """Train from `start` (d,) on the training data; then protect the update or attack.
+
+        With an `other` model (d,), some samples are held out, and both models' losses on them are
+        reported.
+        """
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
         if attacks:
             draw = torch_generator(self.seed, purpose="poison", **keys)
             images, labels = self.attack.poison(images, labels, draw)
+        told: dict[str, Told] = {}
+        if other is not None:
+            images, labels, told[HELD_OUT] = self._compare(start, other, images, labels, keys)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         job = TrainingJob(
             start,
@@ -109,8 +122,23 @@ class LocalClient:
             )
         elif self.plan is not None:
             model, metrics = self._protected(start, model, self.plan, task or {}, draws)
-        reports = done.reports if self.plan is None else {}  # which no noise hides
+        # which no noise hides
+        reports = {**done.reports, **told} if self.plan is None else {}
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
+
+    def _compare(
+        self, start: Vector, other: Vector, images: Tensor, labels: Tensor, keys: Mapping[str, int]
+    ) -> tuple[Tensor, Tensor, Vector]:
+        """Return the samples that are not held out, and two models' losses on those that are."""
+        now = keys["round"]
+        kept, parts = held_out.split(len(labels), seed=self.seed, client=self.client_id)
+
+        def loss(model: Vector, part: Tensor) -> float:
+            rows = part.to(labels.device)
+            return self._score(model, images[rows], labels[rows], now, until=now - 1).loss
+
+        told, rows = held_out.losses((start, other), parts, loss), kept.to(labels.device)
+        return images[rows], labels[rows], told
 
     def _protected(
         self,

@@ -8,6 +8,7 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
+from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
 from fl_app.client.private_training import hooked
 from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
@@ -85,15 +86,14 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
     draw = torch.Generator().manual_seed(0)
     batch = torch.randn((BATCH, *shape), generator=draw)
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
-    with hooked(module):
-        try:
-            torch.autograd.backward(_scores(module, batch).sum())
-        except Exception as error:  # Opacus can fail in any way
-            raise ValueError(
-                "privacy=sample_dp needs a network with gradients per sample in Opacus, got "
-                f"{type(error).__name__}: {error}; remove in-place layers, or use small_cnn"
-            ) from error
-        found = {name: getattr(p, "grad_sample", None) for name, p in parameters.items()}
+    try:
+        gradients = _of_samples(module, batch)
+    except Exception as error:  # Opacus can fail in any way
+        raise ValueError(
+            "privacy=sample_dp needs a network with gradients per sample in Opacus, got "
+            f"{type(error).__name__}: {error}; remove in-place layers, or use small_cnn"
+        ) from error
+    found = {name: gradients.get(p) for name, p in parameters.items()}
     for row in range(BATCH):
         loss = _scores(module, batch)[row].sum()
         true = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
@@ -105,6 +105,17 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
                     "layer an input with the batch as first dimension (positions expanded to the "
                     "batch), or freeze it"
                 )
+
+
+def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
+    """Return the gradients of a batch (n, ...), by the way that training takes."""
+    if not is_known(module):
+        with hooked(module):
+            torch.autograd.backward(_scores(module, batch).sum())
+            return {p: p.grad_sample for p in module.parameters() if hasattr(p, "grad_sample")}
+    with calls_of(module) as calls:
+        loss = _scores(module, batch).sum()
+    return SampleGradients(calls, loss).stacked()
 
 
 def _scores(module: nn.Module, images: Tensor) -> Tensor:

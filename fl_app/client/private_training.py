@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Self
+from typing import Any, Self
 
 import torch
 from opacus import GradSampleModule
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
+from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.sgd import SgdLearner
@@ -61,33 +62,34 @@ def train_privately(
 
     Abadi et al., CCS 2016, algorithm 1: every step draws each sample with probability `rate`,
     clips its gradient to `clip`, adds Gaussian noise of `noise_multiplier * clip` to the sum and
-    divides by the expected batch size. The noise comes from `job.noise`. The step is that of SGD
-    with momentum and weight decay. FedProx's term does not depend on samples and is added after
-    the noise.
+    divides by the expected batch size. Opacus's optimiser adds the noise, which comes from
+    `job.noise`. The step is that of SGD with momentum and weight decay. FedProx's term does not
+    depend on samples and is added after the noise.
     """
     began = perf_counter()
     flat.load(job.start)
     flat.module.train()
     total = count = 0.0
-    with _contiguous(flat.module), _per_sample(flat, settings, bounded, job) as optimiser:
+    with (
+        _contiguous(flat.module),
+        _clipping(flat.module, bounded.clip) as (backward, kind),
+    ):
+        optimiser = kind(_sgd(flat, settings), **_noise(bounded, job))
         parameters = trainable(flat.module)
         starts = [p.detach().clone() for p in parameters]
         each_epoch = bounded.release.steps // max(most(settings.epochs), 1)
         for step, batch in enumerate(_batches(len(job.labels), bounded.release, job.generator)):
             if step % max(each_epoch, 1) == 0:
                 total = count = 0.0
-            optimiser.zero_grad()
+            optimiser.zero_grad(set_to_none=True)
             chosen = batch.to(job.labels.device)
             images = job.images[chosen].clone(memory_format=torch.contiguous_format)
-            losses = functional.cross_entropy(
-                flat.module(images), job.labels[chosen], reduction="sum"
-            )
-            torch.autograd.backward(losses)
+            loss = backward(images, job.labels[chosen])
             optimiser.pre_step()
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
             optimiser.original_optimizer.step()
-            total, count = total + float(losses.detach()), count + len(batch)
+            total, count = total + loss, count + len(batch)
     return TrainingResult(flat.vector(), total / max(count, 1.0), perf_counter() - began)
 
 
@@ -115,33 +117,66 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _per_sample(
-    flat: FlatModule, settings: Settings, bounded: Bounded, job: TrainingJob
-) -> Iterator[DPOptimizer]:
-    """Yield an optimiser that clips per-sample gradients of the module and adds noise."""
-    if job.noise is None:
-        raise ValueError("job.noise must be a generator for DP-SGD, got None; use client_wiring")
-    device = job.labels.device
-    noise = torch.Generator(device).manual_seed(job.noise.initial_seed())
-    plain = torch.optim.SGD(
+def _clipping(
+    module: nn.Module, bound: float
+) -> Iterator[tuple[Callable[[Tensor, Tensor], float], type[DPOptimizer]]]:
+    """Yield a function from a batch to its summed loss, and the optimiser that takes what it sets.
+
+    For known layers it sets the sum of the clipped gradients; otherwise the gradients per sample,
+    as Opacus finds them, which its optimiser clips.
+    """
+
+    def loss_of(images: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(module(images), labels, reduction="sum")
+
+    def each(images: Tensor, labels: Tensor) -> float:
+        loss = loss_of(images, labels)
+        torch.autograd.backward(loss)
+        return float(loss.detach())
+
+    def at_once(images: Tensor, labels: Tensor) -> float:
+        if not len(labels):
+            for parameter in trainable(module):
+                parameter.grad = torch.zeros_like(parameter)
+            return 0.0
+        with calls_of(module) as calls:
+            loss = loss_of(images, labels)
+        for parameter, gradient in SampleGradients(calls, loss).clipped(bound).items():
+            parameter.grad = gradient
+        return float(loss.detach())
+
+    if is_known(module):
+        yield at_once, DPOptimizerFastGradientClipping
+        return
+    with hooked(module):
+        yield each, DPOptimizer
+
+
+def _sgd(flat: FlatModule, settings: Settings) -> torch.optim.Optimizer:
+    return torch.optim.SGD(
         trainable(flat.module),
         lr=settings.learning_rate,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
-    with hooked(flat.module):
-        yield DPOptimizer(
-            plain,
-            noise_multiplier=bounded.release.noise_multiplier,
-            max_grad_norm=bounded.clip,
-            expected_batch_size=max(1, round(bounded.release.rate * len(job.labels))),
-            generator=noise,
-        )
+
+
+def _noise(bounded: Bounded, job: TrainingJob) -> dict[str, Any]:
+    """Return the options of Opacus's optimisers."""
+    if job.noise is None:
+        raise ValueError("job.noise must be a generator for DP-SGD, got None; use client_wiring")
+    generator = torch.Generator(job.labels.device).manual_seed(job.noise.initial_seed())
+    return {
+        "noise_multiplier": bounded.release.noise_multiplier,
+        "max_grad_norm": bounded.clip,
+        "expected_batch_size": max(1, round(bounded.release.rate * len(job.labels))),
+        "generator": generator,
+    }
 
 
 @contextmanager
 def hooked(module: nn.Module) -> Iterator[None]:
-    """Let each backward pass in the block set `grad_sample` of the parameters."""
+    """Let each backward pass in the block set Opacus's `grad_sample` of the parameters."""
     hooks = GradSampleModule(module, loss_reduction="sum")
     try:
         yield

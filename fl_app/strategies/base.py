@@ -12,10 +12,11 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, Weighting, sample_weights
-from fl_app.learner_reports import Report
+from fl_app.learner_reports import HELD_OUT, Report
 from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import LOSSES, Fallback
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, ModelEvaluation
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.rejections import Rejections
@@ -59,8 +60,10 @@ class CommunityStrategy(Strategy, ABC):
         participation: float,
         rule: Rule,
         weighting: Weighting = "samples",
+        fallback: Fallback = False,
     ) -> None:
         self.context = context
+        self.judges = fallback is True or (fallback == "auto" and not context.private)
         self.weighting: Weighting = weighting
         self.state = MethodState(communities=Communities.of(context.initial))
         self.events: list[Event] = []
@@ -154,11 +157,21 @@ class CommunityStrategy(Strategy, ABC):
         self.rejections.begin(server_round)
         self.aggregator.begin()
         self.evaluation.begin()
-        models, rows = self.attribute(cohort)
+        models, rows, compared = self.offer(cohort)
         offers = list(zip(cohort, rows, strict=True))
         config = {"round": server_round, **(task or {})}
         reports = {name: each.sized(self.context.classes) for name, each in self.asks.items()}
-        return self.cohort.ask(models, offers, roster(client_manager), config, reports)
+        if compared is not None:
+            reports[HELD_OUT] = LOSSES
+        return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)
+
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return models (m, d), and the rows that each client receives for training.
+
+        Last the row of the model that each compares with its own on samples that it holds out;
+        None: they compare nothing. Their losses come back as the report HELD_OUT.
+        """
+        return *self.attribute(client_ids), None
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
         """Return the valid replies; record the others as rejected.

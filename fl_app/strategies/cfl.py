@@ -5,6 +5,7 @@ algorithm 1; the conditions on norms are those of Sattler et al., IEEE TNNLS 202
 and 18.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -20,27 +21,39 @@ from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByCut
 from fl_app.graph.measures import ShiftedCosine
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import (
+    GIVEN_UP,
+    Fallback,
+    JudgedState,
+    begin,
+    decide,
+    learn,
+    of_communities,
+    offered,
+)
 from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels, Participation, PositiveInt
+from fl_app.strategies.state import Communities
+from fl_app.types import Labels, Participation, PositiveInt, Vectors
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 
 
 @dataclass(kw_only=True)
-class CflState(MethodState):
+class CflState(JudgedState):
     """The state of CFL in a checkpoint."""
 
     graph: ClientGraph
     """The latest update of each client, and their similarities."""
     due: set[int] = field(default_factory=set)
     """The clusters whose clients must all train in the next round, since a split is due."""
+    settled: bool = False
+    """Whether a split was undone, in whole or in part; then there are no further splits."""
 
 
 class Cfl(CommunityStrategy):
@@ -53,7 +66,9 @@ class Cfl(CommunityStrategy):
     each from the mean of its own replies; `mode=byzantine` trains only the larger part and removes
     the others from training. A client without a cluster chooses the model with the least loss.
     A cluster is split only after a round in which all of its clients were asked to train: if the
-    sampled clients indicate a split, all are asked in the next round.
+    sampled clients indicate a split, all are asked in the next round. With `fallback`, the splits
+    are judged some rounds after the last one: see `fl_app.strategies.fallback`. If one is undone,
+    there are no further ones.
     `mean_below` and `norm_above`, if given, allow a split only if the norm of the cluster's mean
     update is below the first and its largest norm is above the second. `gap_above` allows it only
     if the mean similarity within the parts exceeds the mean across them by more than this value.
@@ -75,9 +90,14 @@ class Cfl(CommunityStrategy):
         norm_above: NonNegativeFloat | None,
         gap_above: NonNegativeFloat | None,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=weighted_mean, weighting=weighting
+            context,
+            participation=participation,
+            rule=weighted_mean,
+            weighting=weighting,
+            fallback=fallback,
         )
         self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
         self.keeps_all = mode == "clusters"
@@ -114,15 +134,36 @@ class Cfl(CommunityStrategy):
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Bipartition every cluster, then average in each remaining cluster."""
-        replies = self.receive(server_round, results, failures)
+        every = self.receive(server_round, results, failures)
+        learn(self.state, every, self.aggregator.rule)
+        replies = of_communities(self.state, every)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)
         self._remember(server_round, replies)
         self.alpha_cross, self.state.due = {}, set()
-        for row in range(len(self.state.communities.models)):
+        before = len(self.state.communities.models)
+        for row in range(before):
             self._split(server_round, row)
         self.aggregator.update(self.state.communities.models, self._of_members(replies))
-        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
+        if self.judges and len(self.state.communities.models) > before:
+            begin(self.state, server_round)
+        self._decide(server_round)
+        return encode(self.state.communities.models[0]), {"train_loss": every.loss}
+
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return each client's rows; while a split is on trial, also the common model.
+
+        Then the clients without a cluster train it.
+        """
+        if self.state.common is None:
+            return super().offer(client_ids)
+        return offered(self.state, client_ids)
+
+    def _decide(self, server_round: int) -> None:
+        """Judge the splits at the end of their trial; if one is undone, there are no others."""
+        found = decide(self.state, server_round, self.context.rounds)
+        self.state.settled |= any(event.kind in GIVEN_UP for event in found)
+        self.events += found
 
     def _remember(self, server_round: int, replies: Replies) -> None:
         part = self.context.layout.direction
@@ -135,7 +176,7 @@ class Cfl(CommunityStrategy):
     def _split(self, server_round: int, row: int) -> None:
         """Split a cluster if its recent updates meet the conditions."""
         among, ids = self._fresh(server_round, row)
-        if len(ids) < 2:
+        if len(ids) < 2 or self.state.settled:
             return
         labels, shifted = bipartition(self.state.graph.matrix(), among)
         self.alpha_cross[row] = shifted - 1.0
@@ -189,15 +230,7 @@ class Cfl(CommunityStrategy):
         members = self.state.communities.members
         rows = [members.get(client, -1) for client in replies.client_ids.tolist()]
         valid = np.array(rows) >= 0
-        return Replies(
-            replies.client_ids[valid],
-            replies.models[valid],
-            np.array(rows)[valid],
-            replies.samples[valid],
-            replies.losses[valid],
-            replies.weights[valid],
-            {name: told[valid] for name, told in replies.reports.items()},
-        )
+        return replace(replies, starts=np.array(rows)).where(valid)
 
     def outcome(self, server_round: int) -> Outcome:
         """Add alpha_cross of every cluster that could have been split.

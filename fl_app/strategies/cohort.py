@@ -75,10 +75,12 @@ class Cohort:
         known: Roster,
         config: Mapping[str, Scalar],
         reports: Mapping[str, Report],
+        compared: int | None = None,
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Return the messages: each client trains one of the models (m, d) in its rows.
 
-        `reports` are what it is asked to tell beside its model, by name.
+        `reports` are what it is asked to tell beside its model, by name. The model of the row
+        `compared` is sent after those of its rows, unless this is the only one.
         """
         self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
         self.odd_updates, self._received = {}, {}
@@ -87,7 +89,8 @@ class Cohort:
         for client_id, offered in offers:
             rows = tuple(offered)
             if rows not in encoded:
-                encoded[rows] = encode(*(models[row] for row in rows))
+                last = () if compared is None or rows == (compared,) else (compared,)
+                encoded[rows] = encode(*(models[row] for row in (*rows, *last)))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             samples = known.samples(client_id)
             self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, reports)

@@ -15,9 +15,10 @@ from pydantic import NonNegativeFloat
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import mixed, nearest_models, weighted_nearest
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback, learn
 from fl_app.strategies.graph_use import (
     Exponent,
     GraphUse,
@@ -33,12 +34,12 @@ from fl_app.strategies.graph_use import (
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
-from fl_app.strategies.state import Communities, MethodState
+from fl_app.strategies.state import Communities
 from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors, Weights
 
 
 @dataclass(kw_only=True)
-class DiscoveryState(MethodState):
+class DiscoveryState(ChangingState):
     """The state of community discovery in a checkpoint."""
 
     global_model: Vector
@@ -51,7 +52,7 @@ class DiscoveryState(MethodState):
     """The last round in which communities were found."""
 
 
-class CommunityDiscovery(CommunityStrategy):
+class CommunityDiscovery(ChangingCommunities):
     """Louvain on normalised similarities of the last models, after every round.
 
     A community's model is the mean of its members' last models with weights by `weighting`; the
@@ -81,9 +82,14 @@ class CommunityDiscovery(CommunityStrategy):
         scale: Scale,
         weighting: Weighting,
         max_age: PositiveInt | None,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=weighted_mean, weighting=weighting
+            context,
+            participation=participation,
+            rule=weighted_mean,
+            weighting=weighting,
+            fallback=fallback,
         )
         self.attribution = attribution
         self.neighbours, self.beta = neighbours, beta
@@ -103,7 +109,7 @@ class CommunityDiscovery(CommunityStrategy):
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models, global model and mixtures (m, d), and each client's row."""
-        if self._look() is None:
+        if self.state.one or self._look() is None:
             return self.state.global_model[None, :], [(0,)] * len(client_ids)
         models = self.state.communities.models
         given = self._known_weights(client_ids)
@@ -123,7 +129,8 @@ class CommunityDiscovery(CommunityStrategy):
 
     def mixtures(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
         """Return the weights (k,) of the clients that get more than one community's model."""
-        given = self._known_weights(client_ids) if self._look() is not None else {}
+        found = not self.state.one and self._look() is not None
+        given = self._known_weights(client_ids) if found else {}
         return {client: weights for client, weights in given.items() if weights.max() < 1.0}
 
     def _known_weights(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
@@ -152,12 +159,16 @@ class CommunityDiscovery(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the models, find the communities, and average within and over them."""
         replies = self.receive(server_round, results, failures)
+        learn(self.state, replies, self.aggregator.rule)
+        if self.state.one:
+            return self.train_one(replies)
         everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
         put_models(self.state.graph, server_round, replies, odd, everything)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         self.state.round = server_round
         self._discover()
+        self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _look(self) -> tuple[Labels, Labels] | None:
@@ -192,6 +203,8 @@ class CommunityDiscovery(CommunityStrategy):
 
     def view(self, server_round: int) -> View | None:
         """Return the communities found in this round."""
+        if self.state.one:
+            return self.one_community()
         found = self._look()
         if found is None:
             return None

@@ -19,21 +19,22 @@ from fl_app.graph.dcfl_distance import dcfl_between
 from fl_app.graph.detection import ByExemplars
 from fl_app.graph.measures import DcflDistance, DcflKind
 from fl_app.graph.validity import dunn_index
-from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback, learn
 from fl_app.strategies.graph_use import GraphUse, graph_of, groups_of, view_of
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
+from fl_app.strategies.state import Communities
 from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
 
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
 
 
 @dataclass(kw_only=True)
-class DcflState(MethodState):
+class DcflState(ChangingState):
     """The state of DCFL in a checkpoint."""
 
     global_model: Vector
@@ -47,7 +48,7 @@ class DcflState(MethodState):
     were no communities."""
 
 
-class Dcfl(CommunityStrategy):
+class Dcfl(ChangingCommunities):
     """Affinity propagation on the distances of update vectors, triggered by the Dunn index.
 
     An update vector goes from the model that a client received to the one it returned; the latest
@@ -73,8 +74,9 @@ class Dcfl(CommunityStrategy):
         preference: float | None,
         max_age: PositiveInt | None,
         rule: RuleName,
+        fallback: Fallback,
     ) -> None:
-        super().__init__(context, participation=participation, rule=RULES[rule])
+        super().__init__(context, participation=participation, rule=RULES[rule], fallback=fallback)
         self.max_age = max_age
         self.measure = DcflDistance(distance, context.layout)
         how = ByExemplars(damping=damping, preference=preference, seed=context.seed)
@@ -89,6 +91,8 @@ class Dcfl(CommunityStrategy):
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models and the global model (k + 1, d), and each client's row."""
         models, members = self.state.communities.models, self.state.communities.members
+        if self.state.one:
+            return models, [(0,)] * len(client_ids)
         stock = np.concatenate([models, self.state.global_model[None, :]])
         return stock, [(members.get(client, len(models)),) for client in client_ids]
 
@@ -101,12 +105,16 @@ class Dcfl(CommunityStrategy):
         """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results, failures)
+        learn(self.state, replies, self.aggregator.rule)
+        if self.state.one:
+            return self.train_one(replies)
         self._remember(server_round, replies, sent)
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
         ids = self.state.graph.vectors.ids_of(among)
         labels = self._labels(among, ids)
         self._average(among, ids, labels)
         self.looked = True
+        self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies, sent: Vectors) -> None:
@@ -176,6 +184,8 @@ class Dcfl(CommunityStrategy):
 
     def view(self, server_round: int) -> View | None:
         """Return the communities after this round."""
+        if self.state.one:
+            return self.one_community()
         if not self.looked:
             return None
         members = self.state.communities.members

@@ -12,6 +12,7 @@ from pydantic import Field
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
@@ -61,9 +62,14 @@ class Flic(TwoPhase):
         weighting: Weighting,
         stability_window: PositiveInt,
         stability_tolerance: Tolerance,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.cluster_round = cluster_round
         self.ignore_before = ignore_before

@@ -16,6 +16,7 @@ from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.communities import Linkage
 from fl_app.graph.detection import ByMerging
 from fl_app.graph.similarity import UpdateDistance
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_use import DottedPath, GraphUse, graph_of_models, needed, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
@@ -56,9 +57,14 @@ class Hierarchical(TwoPhase):
         linkage: Linkage,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.cluster_round = cluster_round
         self.part = needed(context.layout, distance)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_use import (
     Exponent,
     GraphUse,
@@ -59,9 +60,14 @@ class Late(TwoPhase):
         max_age: PositiveInt | None,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.cluster_round = cluster_round
         self.between, self.max_age = distance_named(similarity), max_age

@@ -1,7 +1,7 @@
 """The valid replies of a round, and its failures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -44,6 +44,12 @@ class Replies:
             weights=weights,
             reports=_stacked([each.reports for each in answers]),
         )
+
+    def where(self, wanted: np.ndarray) -> "Replies":
+        """Return the replies for which `wanted` (n,) is true."""
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
+        reports = {name: told[wanted] for name, told in arrays.pop("reports").items()}
+        return Replies(**{name: each[wanted] for name, each in arrays.items()}, reports=reports)
 
     @property
     def loss(self) -> float:

@@ -50,6 +50,8 @@ class ServerContext:
     look_ahead_every: int
     contrast: bool = False
     """Whether a graph of updates holds cumulated ones, and its communities must be significant."""
+    private: bool = False
+    """Whether a privacy hides what clients send, so that they are asked for nothing else."""
     metrics: tuple[str, ...] = ()
     """Names of the metrics of the task, which clients report with their scores."""
     classes: int | None = None

@@ -1,6 +1,7 @@
 """Methods that first train one model, cluster the clients once, and train one per community."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,17 +10,25 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import (
+    JudgedState,
+    begin,
+    decide,
+    learn,
+    of_communities,
+    offered,
+)
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels
+from fl_app.strategies.state import Communities
+from fl_app.types import Labels, Vectors
 
 
 @dataclass(kw_only=True)
-class TwoPhaseState(MethodState):
+class TwoPhaseState(JudgedState):
     """The state of such a method in a checkpoint."""
 
     clustered_at: int | None = None
@@ -32,6 +41,7 @@ class TwoPhase(CommunityStrategy):
     A method defines what it stores of the replies, when it clusters, and how it finds
     communities. Clients that were never sampled before belong to no community. In every
     evaluation they try all community models on their training data and choose the best one.
+    With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     """
 
     state: TwoPhaseState
@@ -51,9 +61,9 @@ class TwoPhase(CommunityStrategy):
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
-        """Sample from all clients, or after the clustering from each community."""
+        """Sample from all clients while there is one model, and then from each community."""
         present = list(roster(client_manager).proxies())
-        if self.state.clustered_at is None:
+        if len(self.state.communities.models) == 1:
             cohort = self.sampler.draw(server_round, present, "all")
         else:
             members = self.state.communities.members
@@ -61,6 +71,9 @@ class TwoPhase(CommunityStrategy):
             for row in range(len(self.state.communities.models)):
                 inside = [client for client in present if members.get(client) == row]
                 cohort += self.sampler.draw(server_round, inside, f"community {row}")
+            if self.state.common is not None:
+                new = [client for client in present if client not in members]
+                cohort += self.sampler.draw(server_round, new, "no community")
         return self.instruct(server_round, sorted(cohort), client_manager)
 
     def aggregate_fit(
@@ -73,9 +86,13 @@ class TwoPhase(CommunityStrategy):
         replies = self.receive(server_round, results, failures)
         if self.state.clustered_at is None:
             self.remember(server_round, replies)
-        self.aggregator.update(self.state.communities.models, replies)
+        learn(self.state, replies, self.aggregator.rule)
+        mine = of_communities(self.state, replies)
+        self.aggregator.update(self.state.communities.models, mine)
         if self.state.clustered_at is None and self.is_due(server_round):
             self._cluster(server_round)
+        else:
+            self.events += decide(self.state, server_round, self.context.rounds)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def outcome(self, server_round: int) -> Outcome:
@@ -90,8 +107,19 @@ class TwoPhase(CommunityStrategy):
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         self.state.clustered_at = server_round
+        if self.judges and len(models) > 1:
+            begin(self.state, server_round)
         sizes = np.bincount(labels).tolist()
         self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
+
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return each client's row; while the clustering is on trial, also the common model.
+
+        Then the clients without a community train it.
+        """
+        if self.state.common is None:
+            return super().offer(client_ids)
+        return offered(self.state, client_ids)
 
     def known(self) -> tuple[Labels, Labels]:
         """Return the sorted ids of the members (n,) and their communities (n,)."""

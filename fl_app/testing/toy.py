@@ -10,7 +10,7 @@ from flwr.common import Code, FitIns, FitRes, Parameters, Scalar, Status
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.config import load, option
-from fl_app.learner_reports import Report, Told, packed, request
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, Report, Told, asked, packed, request
 from fl_app.params import Layout, from_bytes, to_bytes
 from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
@@ -145,6 +145,23 @@ def _told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
     return dict(packed(request(reports), told))
 
 
+def starts(ins: FitIns) -> list[Vector]:
+    """Return the models of which a client trains one: without a last one to compare with."""
+    models = [from_bytes(tensor) for tensor in ins.parameters.tensors]
+    return models if HELD_OUT not in asked(ins.config) else models[:-1] or models
+
+
+def compared(start: Vector, target: Vector, ins: FitIns) -> dict[str, Scalar]:
+    """Return the report on the last model and that which is trained, if it is asked for.
+
+    The losses are their distances to the client's target.
+    """
+    last = from_bytes(ins.parameters.tensors[-1])
+    losses = [np.linalg.norm(model - target) for model in (start, last)]
+    told = np.repeat(np.array(losses, np.float32), HELD_OUT_PARTS)
+    return dict(packed(ins.config, {HELD_OUT: told}))
+
+
 def answer_of(
     client: Callable[[int, Vector, int], FitRes | None],
     client_id: int,
@@ -152,10 +169,10 @@ def answer_of(
     server_round: int,
 ) -> FitRes | None:
     """Train the offered model that is nearest to the client's target."""
-    starts = [from_bytes(tensor) for tensor in ins.parameters.tensors]
-    target = TARGETS[client_id % len(TARGETS)]
-    choice = int(np.argmin([np.linalg.norm(start - target) for start in starts]))
-    answer = client(client_id, starts[choice], server_round)
+    models, target = starts(ins), TARGETS[client_id % len(TARGETS)]
+    choice = int(np.argmin([np.linalg.norm(model - target) for model in models]))
+    answer = client(client_id, models[choice], server_round)
     if answer is not None:
-        answer.metrics.setdefault("choice", choice)
+        told = compared(models[choice], target, ins)
+        answer.metrics = {"choice": choice, **told, **answer.metrics}
     return answer

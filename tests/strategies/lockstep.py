@@ -22,13 +22,24 @@ import rules
 from lies import lie_of_evaluation, lie_of_fit
 
 from fl_app.graph.similarity import DISTANCES
+from fl_app.learner_reports import asked
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
-from fl_app.testing.toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
+from fl_app.testing.toy import (
+    SIZE,
+    TARGETS,
+    Proxy,
+    answer_of,
+    context,
+    fresh,
+    honest,
+    roster,
+    starts,
+)
 
 CLIENTS, LIARS = 12, (1, 4, 7)
 HONEST = "honest"
@@ -199,8 +210,12 @@ class Lockstep:
         if ins is None:
             return False
         samples = self.known.samples(self.known.client_id(proxy))
-        offers = len(ins.parameters.tensors)
-        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples)
+        reports = {
+            name: (length, -rules.LARGEST, rules.LARGEST)
+            for name, length in asked(ins.config).items()
+        }
+        offers = len(starts(ins))
+        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples, asked=reports)
         return fits and usable(self.lied, reply)
 
     def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:

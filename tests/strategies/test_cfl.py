@@ -12,7 +12,7 @@ from flwr.common import FitRes
 
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import TARGETS, context, honest, play, reply, roster
+from fl_app.testing.toy import SIZE, TARGETS, builder, context, honest, play, reply, roster
 from fl_app.wiring import made
 
 cfl = partial(made, "strategy=cfl")
@@ -157,3 +157,20 @@ def test_robust_rules_take_any_number_of_replies(rule: str) -> None:
         strategy = robust(context(), participation=1.0, rule=rule, malicious=3)
         play(strategy, roster(clients, groups=1), range(1, 3))
         assert np.isfinite(strategy.state.communities.models).all()
+
+
+def test_a_split_into_clusters_of_noise_is_undone_and_there_are_no_others() -> None:
+    def alike(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        noise = np.random.default_rng(client).normal(0, 1.0, SIZE)
+        return reply((0.5 * start + noise).astype(np.float32))
+
+    strategy = builder("cfl_clusters", participation=1.0, gap_above=None, alpha_threshold=0.9)(
+        context(rounds=20)
+    )
+    kinds = []
+    for now in range(1, 20):
+        play(strategy, roster(12), range(now, now + 1), client=alike)
+        kinds += [event.kind for event in strategy.events]
+    assert kinds.index("undone") == len(kinds) - 1
+    assert len(strategy.state.communities.models) == 1
+    assert strategy.state.settled

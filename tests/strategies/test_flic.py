@@ -105,7 +105,7 @@ def test_auto_clusters_once_the_loss_stands_still() -> None:
 
 def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
     known = roster(12)
-    strategy = _flic(participation=0.2, cluster_round=3)
+    strategy = _flic(participation=0.2, cluster_round=3, fallback=False)
     play(strategy, known, range(1, 11))
     strangers = set(range(12)) - set(strategy.state.communities.members)
     assert strangers

@@ -1,0 +1,128 @@
+"""The sum of clipped gradients per sample, from a single backward pass.
+
+Opacus has the gradients per sample of each kind of layer, but stores them for all layers and reads
+them twice, or repeats the backward pass for ghost clipping. Here one backward pass gives the
+gradients of the layers' outputs, and nothing else is computed by it. A dense layer needs no
+gradients per sample: their norms and their weighted sum follow from its inputs and these. Li et
+al., ICLR 2022, section 4 (ghost clipping); Bu et al., ICML 2023 (book-keeping: one pass).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from opacus import GradSampleModule
+from torch import Tensor, nn
+
+LAYERS = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.GroupNorm, nn.LayerNorm,
+)  # fmt: skip
+"""Layers for which Opacus has gradients per sample that depend on one call's tensors alone."""
+TINY = 1e-6
+"""Added to norms, as by Opacus."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer: its input and its output (n, ...)."""
+
+    layer: nn.Module
+    given: Tensor
+    output: Tensor
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether all trainable parameters belong to LAYERS themselves, not to their subclasses."""
+    return all(type(layer) in LAYERS for layer in _trained(module))
+
+
+@contextmanager
+def calls_of(module: nn.Module) -> Iterator[list[Call]]:
+    """Yield a list to which each call of a trained layer in the block is added, in order."""
+    calls: list[Call] = []
+
+    def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        calls.append(Call(layer, given[0].detach(), output))
+
+    hooks = [layer.register_forward_hook(note) for layer in _trained(module)]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class SampleGradients:
+    """The gradients of n samples, from the calls of a forward pass and the sum of their losses."""
+
+    def __init__(self, calls: Sequence[Call], loss: Tensor) -> None:
+        self._dense: list[tuple[nn.Module, Tensor, Tensor]] = []
+        self._stacked: dict[nn.Parameter, Tensor] = {}
+        gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
+        uses = Counter(p for each in calls for p in _parameters(each.layer).values())
+        for call, gradient in zip(calls, gradients, strict=True):
+            if gradient is not None:
+                self._add(call, gradient, uses)
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """The squared norms (n,) of the gradients over all parameters."""
+        parts = [stacked.flatten(1).square().sum(1) for stacked in self._stacked.values()]
+        for layer, given, gradient in self._dense:
+            own, square = _parameters(layer), gradient.square().sum(1)
+            if "weight" in own:
+                parts.append(square * given.square().sum(1))
+            if "bias" in own:
+                parts.append(square)
+        return torch.stack(parts).sum(0)
+
+    def stacked(self) -> dict[nn.Parameter, Tensor]:
+        """Return the gradients themselves (n, ...), by parameter."""
+        found = dict(self._stacked)
+        for layer, given, gradient in self._dense:
+            own = _parameters(layer)
+            if "weight" in own:
+                found[own["weight"]] = torch.einsum("ni,nj->nij", gradient, given)
+            if "bias" in own:
+                found[own["bias"]] = gradient
+        return found
+
+    def weighted(self, weights: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients with weights (n,), by parameter."""
+        found = {}
+        for layer, given, gradient in self._dense:
+            scaled, own = gradient * weights[:, None], _parameters(layer)
+            if "weight" in own:
+                found[own["weight"]] = scaled.T @ given
+            if "bias" in own:
+                found[own["bias"]] = scaled.sum(0)
+        for parameter, stacked in self._stacked.items():
+            found[parameter] = torch.einsum("n,n...->...", weights, stacked)
+        return found
+
+    def clipped(self, bound: float) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients, each clipped to a norm of `bound`, by parameter."""
+        return self.weighted((bound / (self.squares.sqrt() + TINY)).clamp(max=1.0))
+
+    def _add(self, call: Call, gradient: Tensor, uses: Mapping[nn.Parameter, int]) -> None:
+        own = _parameters(call.layer)
+        once = all(uses[parameter] == 1 for parameter in own.values())
+        if isinstance(call.layer, nn.Linear) and once and gradient.dim() == 2:
+            self._dense.append((call.layer, call.given, gradient))
+            return
+        sampler = GradSampleModule.GRAD_SAMPLERS[type(call.layer)]
+        for parameter, stacked in sampler(call.layer, [call.given], gradient).items():
+            before = self._stacked.get(parameter)
+            self._stacked[parameter] = stacked if before is None else before + stacked
+
+
+def _trained(module: nn.Module) -> list[nn.Module]:
+    return [layer for layer in module.modules() if _parameters(layer)]
+
+
+def _parameters(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the trainable parameters of a layer itself by name."""
+    return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}

@@ -1,0 +1,40 @@
+"""Samples that a client holds out of its training, to compare two models on them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fl_app.learner_reports import HELD_OUT_PARTS, LARGEST
+from fl_app.rng import torch_generator
+from fl_app.types import Vector
+
+SHARE = 0.2
+"""Share of a client's training samples."""
+
+
+def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the samples to train on, and HELD_OUT_PARTS parts of those that are held out.
+
+    They are the same in every round. At least one is held out and one is left; of a single sample
+    none is held out. A part may be empty.
+    """
+    draw = torch_generator(seed, purpose="held-out samples", client=client)
+    order = torch.randperm(samples, generator=draw)
+    count = min(max(1, round(SHARE * samples)), samples - 1)
+    out = order[:count]
+    return order[count:].sort().values, [out[k::HELD_OUT_PARTS] for k in range(HELD_OUT_PARTS)]
+
+
+def losses(
+    models: Sequence[Vector], parts: Sequence[Tensor], loss: Callable[[Vector, Tensor], float]
+) -> Vector:
+    """Return the losses of each model (d,) on each part, one model after another.
+
+    They are 0 for a part without samples, and within LARGEST also if they are not finite.
+    """
+    found = [loss(model, part) if len(part) else 0.0 for model in models for part in parts]
+    finite = np.nan_to_num(found, nan=LARGEST, posinf=LARGEST, neginf=-LARGEST)
+    bounded: Vector = np.clip(finite, -LARGEST, LARGEST).astype(np.float32)
+    return bounded

@@ -1,0 +1,94 @@
+"""Whether communities serve their clients better than one model, from losses on held-out data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import t as student
+
+from fl_app.aggregation import lower_median
+from fl_app.types import Labels, Weights
+
+Parts = Float[np.ndarray, "n p"]
+"""A value for each of p parts of the held-out samples of n clients."""
+TRIMMED = 0.2
+"""Share of the clients without influence at each end, so that a few liars decide nothing."""
+LEVEL = 0.05
+"""Of each test."""
+WORTH = 0.01
+"""The mean gain that a split must exceed: for small gains, losses that are about 3 % lower."""
+FEWEST = 3
+"""Smallest number of clients by which a community is judged."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a split is of use, and the `communities` and single `clients` that it harms.
+
+    `keeps` is None if the evidence does not tell.
+    """
+
+    keeps: bool | None
+    communities: frozenset[int]
+    clients: frozenset[int]
+
+
+def relative_gains(own: Parts, common: Parts) -> Parts:
+    """Return the gains `(g - c) / (|g| + |c| + u)` (n, p), in [-1, 1], positive if c is less.
+
+    c are the losses `own` of the communities' models and g those `common` of the one model; u is
+    the lower median of the clients' mean |g|, so that differences between tiny losses count
+    little. It is 0 where all three are 0.
+    """
+    usual = lower_median(np.abs(common).mean(axis=1))
+    scale = np.abs(own) + np.abs(common) + usual
+    found: Parts = np.divide(common - own, scale, out=np.zeros_like(scale), where=scale > 0)
+    return found
+
+
+def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
+    """Judge a split from the mean gains (n, p) of n clients (n,) and their communities (n,).
+
+    A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
+    at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
+    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
+    them is below.
+    """
+    means = gains.mean(axis=1)
+    harmed = [row for row, inside in _each(communities, means) if _harms(inside)]
+    left = ~np.isin(communities, harmed)
+    alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
+    keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
+    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+        keeps = False
+    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()))
+
+
+def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
+    """Return the one-sided p-value of a mean above 0, of values (n,) without a share at each end.
+
+    With g = trimmed * n rounded down, `t = (1 - 2 g / n) m / (s / sqrt(n))` has n - 2 g - 1 degrees
+    of freedom, where m is the trimmed mean and s the deviation of the winsorised values: Tukey and
+    McLaughlin, Sankhya A 25, 1963. It is 1 with fewer than two values.
+    """
+    n = len(values)
+    if n < 2:
+        return 1.0
+    cut = int(trimmed * n)
+    ordered = np.sort(values)
+    middle = ordered[cut : n - cut]
+    error = float(np.clip(ordered, middle[0], middle[-1]).std(ddof=1)) / n**0.5
+    mean = (1 - 2 * cut / n) * float(middle.mean())
+    if error == 0:
+        return 0.0 if mean > 0 else 1.0
+    return float(student.sf(mean / error, n - 2 * cut - 1))
+
+
+def _harms(means: Weights) -> bool:
+    return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < LEVEL
+
+
+def _each(communities: Labels, means: Weights) -> Iterator[tuple[int, Weights]]:
+    for row in np.unique(communities).tolist():
+        yield row, means[communities == row]

@@ -1,0 +1,64 @@
+"""Methods that find communities anew in every round: their fallback to one model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.common import Parameters, Scalar
+
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import Rows
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import UNDONE, JudgedState, begin, beside, decide
+from fl_app.strategies.outcome import View
+from fl_app.strategies.replies import Replies
+from fl_app.types import Vector, Vectors
+
+
+@dataclass(kw_only=True)
+class ChangingState(JudgedState):
+    """The state of such a method in a checkpoint."""
+
+    global_model: Vector
+    """The model of all clients (d,)."""
+    judged: bool = False
+    """Whether communities were or are on trial, which happens once."""
+    one: bool = False
+    """Whether they were undone; then there is one model, and none are found any more."""
+
+
+class ChangingCommunities(CommunityStrategy):
+    """With `fallback`, the communities are judged as a whole, after the first round with several.
+
+    If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`.
+    """
+
+    state: ChangingState
+
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return each client's row; while the communities are on trial, also the common model."""
+        if self.state.common is None:
+            return super().offer(client_ids)
+        return beside(self.state, *self.attribute(client_ids))
+
+    def judge(self, server_round: int) -> None:
+        """Begin the trial of the first communities, or end it."""
+        state = self.state
+        if self.judges and not state.judged and len(state.communities.models) > 1:
+            begin(state, server_round)
+            state.judged = True
+        found = decide(state, server_round, self.context.rounds, whole=True)
+        if any(event.kind == UNDONE for event in found):
+            state.one, state.global_model = True, state.communities.models[0]
+        self.events += found
+
+    def train_one(self, replies: Replies) -> tuple[Parameters, dict[str, Scalar]]:
+        """Train the one model after the communities were undone."""
+        self.aggregator.update(self.state.communities.models, replies)
+        self.state.global_model = self.state.communities.models[0]
+        return encode(self.state.global_model), {"train_loss": replies.loss}
+
+    def one_community(self) -> View:
+        """Return all known clients in one community."""
+        ids = np.array(sorted(self.state.communities.members), int)
+        return View(ids, np.zeros(len(ids), int), None)

@@ -1,0 +1,158 @@
+"""The fallback to one model: clients' own validation decides whether communities stay.
+
+In the first rounds after a split, every client that trains holds out some of its samples. It gets
+a common model beside its own, and reports the losses of both on these samples. The common model is
+the mean of all models that come back, as in FedAvg; clients without a community train it. Then
+the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from fl_app.aggregation import Rule
+from fl_app.evaluation.benefit import Verdict, judge, relative_gains
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
+from fl_app.strategies.cohort import Rows
+from fl_app.strategies.outcome import Event
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.state import Communities, MethodState
+from fl_app.types import Vector, Vectors
+
+Fallback = Literal["auto"] | bool
+"""Whether splits are judged; auto: unless a privacy hides what clients send."""
+LOOKS = (5, 10)
+"""Rounds after a split in which it is judged, each time by the evidence since the last one."""
+SAME = 1e-5
+"""Gains up to this are those of equal models."""
+UNDONE, LEFT, KEPT = "undone", "fell back", "kept"
+"""Kinds of events: a split is undone, left by some clients, or kept."""
+GIVEN_UP = (UNDONE, LEFT)
+LOSSES = Report(length=2 * HELD_OUT_PARTS, low=-LARGEST, high=LARGEST)
+
+
+@dataclass(kw_only=True)
+class JudgedState(MethodState):
+    """The state of a method whose splits are judged, in a checkpoint."""
+
+    common: Vector | None = None
+    """The one model (d,) beside the communities' while a split is on trial; None: none is."""
+    split_at: int = 0
+    """The round after which the trial began."""
+    gains: dict[int, list[float]] = field(default_factory=dict)
+    """The sums of each client's gains (p,) since the last look, by part of its held-out samples."""
+    looks: dict[int, int] = field(default_factory=dict)
+    """In how many of these rounds each client compared two models that differ for it."""
+
+
+def begin(state: JudgedState, server_round: int) -> None:
+    """Begin the trial of the communities after a split; one on trial is extended.
+
+    The common model starts as the mean of the communities' models, weighted by their members.
+    """
+    if state.common is None:
+        now = state.communities
+        counts = np.bincount(list(now.members.values()), minlength=len(now.models))
+        state.common = (counts / counts.sum()).astype(np.float32) @ now.models
+    state.split_at, state.gains, state.looks = server_round, {}, {}
+
+
+def offered(state: JudgedState, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int]:
+    """Return all models and the common one (k + 1, d), each client's row, and the common row.
+
+    Clients without a community train the common model.
+    """
+    members, common = state.communities.members, len(state.communities.models)
+    rows: list[Rows] = [(members.get(client, common),) for client in client_ids]
+    return beside(state, state.communities.models, rows)
+
+
+def beside(
+    state: JudgedState, models: Vectors, rows: list[Rows]
+) -> tuple[Vectors, list[Rows], int]:
+    """Return models (m, d) with the common one (m + 1, d), the clients' rows, and its row."""
+    assert state.common is not None
+    return np.concatenate([models, state.common[None, :]]), rows, len(models)
+
+
+def learn(state: JudgedState, replies: Replies, rule: Rule) -> None:
+    """While a split is on trial, train the common model by all replies; note what they tell."""
+    if state.common is None:
+        return
+    state.common = rule(replies.models, replies.weights)
+    told = replies.reports[HELD_OUT].reshape(-1, 2, HELD_OUT_PARTS)
+    gains = relative_gains(told[:, 0], told[:, 1])
+    for client, each in zip(replies.client_ids.tolist(), gains, strict=True):
+        if np.abs(each).max() > SAME:  # else it could hold out nothing, or got one model twice
+            before = state.gains.get(client, [0.0] * HELD_OUT_PARTS)
+            state.gains[client] = (np.array(before) + each).tolist()
+            state.looks[client] = state.looks.get(client, 0) + 1
+
+
+def of_communities(state: JudgedState, replies: Replies) -> Replies:
+    """Return the replies that trained the model of a community, not the common one."""
+    if state.common is None:
+        return replies
+    return replies.where(replies.starts < len(state.communities.models))
+
+
+def decide(
+    state: JudgedState, server_round: int, rounds: int, *, whole: bool = False
+) -> list[Event]:
+    """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
+
+    It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
+    end the split is then undone: the burden of proof is on it, since what it divides learns from
+    fewer clients. Without any evidence, as in a run that ends at once, it stays. With `whole` no
+    part of it is undone, because the communities change in every round.
+    """
+    age = server_round - state.split_at
+    last = age >= LOOKS[-1] or server_round >= rounds
+    if state.common is None or not (last or age in LOOKS):
+        return []
+    before, verdict = state.communities, _verdict(state)
+    verdict = Verdict(verdict.keeps, frozenset(), frozenset()) if whole else verdict
+    told, state.gains, state.looks = bool(state.gains), {}, {}
+    if verdict.keeps is None and not last:
+        return []
+    common, state.common = state.common, None
+    if not told:
+        return []
+    count = f"{len(before.models)} communities"
+    state.communities = fallen_back(before, verdict, common)
+    if not verdict.keeps:
+        return [Event(UNDONE, f"{count} are one again: they are not better for their clients")]
+    fallen = sorted(c for c, row in before.members.items() if _falls(c, row, verdict))
+    if not fallen:
+        return [Event(KEPT, f"{count} are better for their clients than one model")]
+    return [Event(LEFT, f"{len(fallen)} of the clients of {count} use one model", fallen)]
+
+
+def _verdict(state: JudgedState) -> Verdict:
+    members = state.communities.members
+    clients = sorted(state.gains.keys() & members.keys())
+    rows = np.array([members[client] for client in clients], int)
+    gains = [np.array(state.gains[client]) / state.looks[client] for client in clients]
+    return judge(np.array(clients, int), rows, np.array(gains).reshape(-1, HELD_OUT_PARTS))
+
+
+def fallen_back(now: Communities, verdict: Verdict, common: Vector) -> Communities:
+    """Return the communities after a verdict: who falls back forms one of the common model (d,).
+
+    Communities without other members are removed.
+    """
+    if not verdict.keeps:
+        return Communities(common[None, :].copy(), dict.fromkeys(now.members, 0))
+    stay = {c: row for c, row in now.members.items() if not _falls(c, row, verdict)}
+    if len(stay) == len(now.members):
+        return now
+    rows = sorted(set(stay.values()))
+    place = {row: k for k, row in enumerate(rows)}
+    members = {c: place[stay[c]] if c in stay else len(rows) for c in now.members}
+    return Communities(np.concatenate([now.models[rows], common[None, :]]), members)
+
+
+def _falls(client: int, row: int, verdict: Verdict) -> bool:
+    return row in verdict.communities or client in verdict.clients

@@ -1,0 +1,106 @@
+"""Sums of clipped gradients against the plain computation, sample by sample."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
+from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
+
+SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
+
+
+class Everything(nn.Module):
+    """Layers of other kinds, one of them called twice, a dense one on sequences, one frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, 8, 4, stride=4, groups=1, bias=False)
+        self.norm, self.groups = nn.LayerNorm(8), nn.GroupNorm(2, 8)
+        self.mixed, self.again = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.along = nn.Conv1d(8, 8, 3, padding=1, groups=2)
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+        self.head = nn.Linear(8, CLASSES)
+        self.head.bias.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        words = self.patches(images).flatten(2).transpose(1, 2)  # (n, 9, 8)
+        words = self.mixed(self.norm(words)).relu()
+        words = self.groups(self.along(words.transpose(1, 2))).mean(2)
+        found: Tensor = self.head(self.frozen(self.again(self.again(words).tanh())))
+        return found
+
+
+BUILD: dict[str, Callable[[], nn.Module]] = {
+    "linear": lambda: mlp(SHAPE, CLASSES, hidden=[]),
+    "small_cnn": lambda: small_cnn(SHAPE, CLASSES, width=0.5),
+    "mcmahan_cnn": lambda: mcmahan_cnn(SHAPE, CLASSES),
+    "everything": Everything,
+}
+
+
+def _loss(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(module(images), labels, reduction="sum")
+
+
+def _case(name: str) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    module = BUILD[name]()
+    images = torch.randn(SAMPLES, *SHAPE) * torch.arange(1, SAMPLES + 1)[:, None, None, None]
+    return module, images, torch.arange(SAMPLES) % CLASSES
+
+
+def _reference(module: nn.Module, images: Tensor, labels: Tensor) -> list[list[Tensor]]:
+    """Return the gradients of each sample, in double precision."""
+    module.double()
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    found = [
+        list(torch.autograd.grad(_loss(module, image[None].double(), label[None]), parameters))
+        for image, label in zip(images, labels, strict=True)
+    ]
+    module.float()
+    return found
+
+
+@pytest.mark.parametrize("name", list(BUILD))
+def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
+    module, images, labels = _case(name)
+    each = _reference(module, images, labels)
+    norms = torch.tensor([sum(part.square().sum() for part in row) ** 0.5 for row in each])
+    bound = float(norms.median())
+    factors = (bound / norms).clamp(max=1.0)
+    assert 0 < int((factors < 1).sum()) < SAMPLES
+    with calls_of(module) as calls:
+        loss = _loss(module, images, labels)
+    found = SampleGradients(calls, loss)
+    torch.testing.assert_close(found.squares.sqrt(), norms.float(), rtol=1e-5, atol=1e-5)
+    clipped = found.clipped(bound)
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    assert clipped.keys() == set(parameters)
+    for place, parameter in enumerate(parameters):
+        expected = sum(factor * row[place] for factor, row in zip(factors, each, strict=True))
+        apart = (clipped[parameter] - expected).norm() / expected.norm()
+        assert apart < 1e-5, (name, place)
+        rows = torch.stack([row[place] for row in each]).float()
+        torch.testing.assert_close(found.stacked()[parameter], rows, rtol=1e-4, atol=1e-4)
+
+
+def test_only_known_layers_are_taken() -> None:
+    class Own(nn.Linear):
+        pass
+
+    assert is_known(Everything())
+    assert not is_known(nn.Sequential(nn.Linear(2, 2), Own(2, 2)))
+    assert is_known(nn.Sequential(nn.Linear(2, 2), Own(2, 2).requires_grad_(False)))
+    assert not is_known(nn.LSTM(2, 2))
+
+
+def test_hooks_go_with_the_block() -> None:
+    module, images, labels = _case("linear")
+    with calls_of(module) as calls:
+        _loss(module, images, labels)
+    _loss(module, images, labels)
+    assert len(calls) == 1

@@ -1,0 +1,185 @@
+"""The trial of a split: what clients get and tell in it, and what becomes of the communities."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import FitRes
+
+from fl_app.evaluation.benefit import Verdict
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
+from fl_app.params import from_bytes
+from fl_app.records.checkpoint import Checkpoint, read, write
+from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE, JudgedState, begin, decide, fallen_back
+from fl_app.strategies.flic import Flic
+from fl_app.strategies.state import Communities, load, save
+from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
+
+AT, END = 3, 3 + LOOKS[0]
+NOTHING: frozenset[int] = frozenset()
+
+
+def _flic(**options: object) -> Flic:
+    made = builder("flic", participation=1.0, cluster_round=AT, **options)(context())
+    assert isinstance(made, Flic)
+    return made
+
+
+def _alike(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Train as if all clients were of one group, with noise that tells them apart."""
+    noise = np.random.default_rng(client).normal(0, 1.0, SIZE)
+    return reply((0.5 * start + noise).astype(np.float32))
+
+
+def _kinds(strategy: Flic, rounds: range, client: object = honest) -> dict[int, list[str]]:
+    found = {}
+    for now in rounds:
+        play(strategy, roster(12), range(now, now + 1), client=client)  # type: ignore[arg-type]
+        if strategy.events:
+            found[now] = [event.kind for event in strategy.events]
+    return found
+
+
+def test_groups_that_exist_are_kept_after_the_trial() -> None:
+    assert _kinds(_flic(), range(1, 10)) == {AT: ["clustered"], END: ["kept"]}
+
+
+def test_communities_of_noise_are_undone_and_everybody_trains_one_model() -> None:
+    strategy, known = _flic(), roster(13)
+    found = _kinds(strategy, range(1, END + 1), _alike)
+    assert found == {AT: ["clustered"], END: ["undone"]}
+    assert strategy.state.communities.models.shape == (1, SIZE)
+    asked_now = strategy.configure_fit(END + 1, strategy.initialize_parameters(known), known)
+    assert {known.client_id(proxy) for proxy, _ in asked_now} == set(range(13))
+    view = strategy.view(END)
+    assert view is not None
+    assert not view.labels.any()
+
+
+@pytest.mark.parametrize(("fallback", "private"), [(False, False), ("auto", True)])
+def test_without_it_nothing_is_asked(fallback: object, private: bool) -> None:
+    strategy = builder("flic", participation=1.0, cluster_round=AT, fallback=fallback)(
+        context(private=private)
+    )
+    known = roster(12)
+    play(strategy, known, range(1, AT + 1))
+    for _, ins in strategy.configure_fit(AT + 1, strategy.initialize_parameters(known), known):
+        assert len(ins.parameters.tensors) == 1
+        assert not asked(ins.config)
+
+
+def test_members_compare_their_model_with_the_common_one_which_strangers_train() -> None:
+    strategy, known = _flic(), roster(12)
+    play(strategy, known, range(1, AT + 1))
+    many = roster(13)
+    play(strategy, many, range(AT + 1, AT + 2))
+    state = strategy.state
+    sent = {
+        many.client_id(proxy): [from_bytes(tensor) for tensor in ins.parameters.tensors]
+        for proxy, ins in strategy.configure_fit(AT + 2, strategy.initialize_parameters(many), many)
+        if HELD_OUT in asked(ins.config)
+    }
+    for client in range(12):
+        row = state.communities.members[client]
+        np.testing.assert_array_equal(sent[client][0], state.communities.models[row])
+        np.testing.assert_array_equal(sent[client][1], state.common)
+    assert len(sent[12]) == 1
+    np.testing.assert_array_equal(sent[12][0], state.common)
+
+
+def test_the_common_model_is_the_mean_of_all_replies() -> None:
+    strategy = _flic()
+    play(strategy, roster(12), range(1, AT + 2))
+    replies = [honest(client, strategy.context.initial, 1) for client in range(12)]
+    weights = np.array([each.num_examples for each in replies], float)
+    counts = [sum(weights[c] for c, r in strategy.state.communities.members.items() if r == row)
+              for row in range(3)]  # fmt: skip
+    expected = np.average(strategy.state.communities.models, axis=0, weights=counts)
+    assert strategy.state.common is not None
+    np.testing.assert_allclose(strategy.state.common, expected, atol=1e-5)
+
+
+def test_a_run_that_ends_before_the_models_differ_keeps_its_communities() -> None:
+    strategy = builder("flic", participation=1.0, cluster_round=AT)(context(rounds=AT + 1))
+    play(strategy, roster(12), range(1, AT + 2))
+    assert len(strategy.state.communities.models) == 3
+    assert strategy.events == []
+
+
+def _on_trial(gains: list[float]) -> JudgedState:
+    """Return two communities on trial since round 0, with the mean gain of each client."""
+    models = np.zeros((2, SIZE), np.float32)
+    members = {client: client % 2 for client in range(len(gains))}
+    state = JudgedState(communities=Communities(models, members))
+    begin(state, 0)
+    return _heard(state, gains)
+
+
+def _heard(state: JudgedState, gains: list[float]) -> JudgedState:
+    parts = HELD_OUT_PARTS // 2
+    state.gains = {c: [each - 0.5, each + 0.5] * parts for c, each in enumerate(gains)}
+    state.looks = dict.fromkeys(state.gains, 1)
+    return state
+
+
+def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
+    unclear, clear = [0.5, -0.4, 0.4, -0.5], [0.5, 0.4, 0.6, 0.5]
+    state = _on_trial(unclear)
+    assert decide(state, LOOKS[0], 100) == []
+    assert state.common is not None
+    assert state.gains == {}
+    (event,) = decide(_heard(state, clear), LOOKS[1], 100)
+    assert event.kind == KEPT
+    assert state.common is None
+
+
+@pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (3, 3)])
+def test_at_its_end_an_unclear_split_is_undone(server_round: int, rounds: int) -> None:
+    state = _on_trial([0.5, 0.4, -0.4, -0.5])
+    (event,) = decide(state, server_round, rounds)
+    assert event.kind == UNDONE
+    assert len(state.communities.models) == 1
+
+
+def test_who_falls_back_forms_a_community_of_the_common_model() -> None:
+    models = np.arange(3, dtype=np.float32)[:, None] * np.ones(SIZE, np.float32)
+    now, common = Communities(models, {0: 0, 1: 1, 2: 2, 3: 2}), np.full(SIZE, 9.0, np.float32)
+    left = fallen_back(now, Verdict(True, frozenset({1}), frozenset({3})), common)
+    np.testing.assert_array_equal(left.models[:, 0], [0.0, 2.0, 9.0])
+    assert left.members == {0: 0, 1: 2, 2: 1, 3: 2}
+    assert fallen_back(now, Verdict(True, NOTHING, NOTHING), common) is now
+    one = fallen_back(now, Verdict(False, frozenset({1}), NOTHING), common)
+    np.testing.assert_array_equal(one.models, common[None, :])
+    assert one.members == dict.fromkeys(range(4), 0)
+
+
+@pytest.mark.parametrize("name", ["communities", "communities_wnn", "dcfl"])
+def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: Path) -> None:
+    strategy, known, kinds = builder(name, participation=1.0)(context()), roster(12), []
+    for now in range(1, 9):
+        play(strategy, known, range(now, now + 1), client=_harmed)
+        kinds += [event.kind for event in strategy.events]
+    assert kinds[-1] == UNDONE
+    models, rows = strategy.attribute([0, 5, 77])
+    assert len({models[row].tobytes() for (row,) in rows}) == 1
+    write(tmp_path, Checkpoint(8, *save(strategy.state)))
+    kept, after = read(tmp_path), builder(name, participation=1.0)(context())
+    load(after.state, kept.arrays, kept.state)
+    for each in (strategy, after):
+        play(each, known, range(9, 10), client=_harmed)
+    np.testing.assert_array_equal(after.attribute([3])[0], strategy.attribute([3])[0])
+    view = after.view(9)
+    assert view is not None
+    assert not view.labels.any()
+
+
+def _harmed(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Train as an honest client does, but say that its community's model is worse."""
+    answer = honest(client, start, server_round)
+    losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+    if 1 < server_round <= 1 + LOOKS[0]:
+        answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+    return answer
