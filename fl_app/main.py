@@ -300,6 +300,7 @@ def _log_to(file: Path, form: str) -> None:
         for handler in (terminal, whole):
             handler.setFormatter(structured_logs.JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, whole], force=True)
+    logging.raiseExceptions = False  # no traceback for each line that a full disk does not take
     logging.getLogger("fl_app").setLevel(logging.INFO)
     flower = logging.getLogger("flwr")
     flower.handlers.clear()  # they write to the terminal too, and messages would appear twice
