@@ -107,11 +107,21 @@ def _concluded(config: Config, folder: Path) -> Iterator[None]:
             if interrupted:
                 processes.kill_all()
                 stop_request.withdraw(folder)
-            _summarise_for_the_dead(config, folder, interrupted=interrupted)
+            with _tried("the summary"):
+                _summarise_for_the_dead(config, folder, interrupted=interrupted)
             raise
         finally:
             if config.records.report:
                 _write_page(folder)
+
+
+@contextmanager
+def _tried(what: str) -> Iterator[None]:
+    """Log that something could not be written, such as on a full disk."""
+    try:
+        yield
+    except OSError as error:
+        log.error("%s could not be written: %s", what, error)
 
 
 def _end_at_once(config: Config, folder: Path) -> None:
@@ -143,6 +153,7 @@ def _log_to(file: Path, form: str) -> None:
         for handler in (terminal, whole):
             handler.setFormatter(structured_logs.JsonLines())
     logging.basicConfig(level=logging.WARNING, handlers=[terminal, whole], force=True)
+    logging.raiseExceptions = False  # no traceback for each line that a full disk does not take
     logging.getLogger("fl_app").setLevel(logging.INFO)
     flower = logging.getLogger("flwr")
     flower.handlers.clear()  # they write to the terminal too, and messages would appear twice

@@ -1,5 +1,6 @@
 """Flower ServerApp: runs the strategy and its similarity graph."""
 
+import errno
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,8 +66,11 @@ def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
         run_state.write(place, RunState(run_id, overrides, limit, restarts=config.records.restarts))
     try:
         yield
-    except Exception:
-        run_state.finish(place, run_id)
+    except Exception as error:
+        if not (
+            isinstance(error, OSError) and error.errno == errno.ENOSPC
+        ):  # there may be room soon
+            run_state.finish(place, run_id)
         raise
     run_state.finish(place, run_id)
 

@@ -3,6 +3,7 @@
 A run that ended by itself, with or without an error, or that a person stopped, is left alone.
 """
 
+import errno
 import shlex
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ UNREACHABLE = "unreachable"
 RESTARTS = "records.restarts="
 _OWN_FAILURE = "ServerApp failed with exception"
 """How Flower begins its words on a ServerApp that raised an exception."""
+NO_SPACE = f"[Errno {errno.ENOSPC}]"
+"""In the words on a ServerApp that failed because its disk is full."""
 _WAIT_S, _WAIT_MAX_S = 5.0, 60.0
 _TICK_S = 0.2
 
@@ -115,10 +118,10 @@ class Supervised:
 
 
 def lost(status: str, why: str) -> bool:
-    """Whether a run ended because a process, a machine or a database was lost."""
+    """Whether a run ended because a process, a machine, a database or the disk was lost."""
     if status in (UNREACHABLE, flower.UNKNOWN):
         return True
-    return status == flower.FAILED and not why.startswith(_OWN_FAILURE)
+    return status == flower.FAILED and (NO_SPACE in why or not why.startswith(_OWN_FAILURE))
 
 
 def again(folder: Path, state: RunState) -> RunState | None:

@@ -5,10 +5,12 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from logging import getLogger
 from pathlib import Path
 
 from fl_app.records.atomic import replacing
 
+log = getLogger(__name__)
 FILE, LOCK = "run.json", "run.lock"
 _PLACES = (FILE, f"*/{FILE}", f"*/*/{FILE}")
 """Where the output folders of runs are below a folder of them."""
@@ -49,9 +51,12 @@ def read(folder: Path) -> RunState | None:
 
 
 def write(folder: Path, state: RunState) -> None:
-    """Replace the state of the run in `folder`."""
-    with replacing(folder / FILE) as temporary:
-        temporary.write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+    """Replace the state of the run in `folder`; on a full disk, the log says that it stays."""
+    try:
+        with replacing(folder / FILE) as temporary:
+            temporary.write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
+    except OSError as error:
+        log.error("%s could not be written: %s", folder / FILE, error)
 
 
 def finish(folder: Path, run_id: int | None = None) -> None:

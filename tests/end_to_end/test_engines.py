@@ -13,6 +13,7 @@ import pytest
 from fl_app.engines.flower import Connection
 from fl_app.engines.processes import Supervisor
 from fl_app.engines.simulation import _start_superlink
+from fl_app.records import run_state
 from fl_app.records.checkpoint import read
 from fl_app.records.history import read_rounds
 from fl_app.records.models import read_models
@@ -186,6 +187,7 @@ def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["status"] == "interrupted"
     assert summary["rounds"] == read(folder / "checkpoint").round >= 3
+    assert run_state.unfinished([folder]) == []  # nobody continues what was stopped on purpose
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     assert str(folder) not in listed.stdout
 

@@ -66,6 +66,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scen
         (flower.FAILED, "Task failed with unknown error.", True),  # SIGTERM of the ServerApp
         (flower.FAILED, "ServerApp failed with exception: 3 channels", False),
         (flower.FAILED, "ServerApp failed with exception: stopped on request", False),
+        (flower.FAILED, "ServerApp failed with exception: [Errno 28] No space left", True),
         (flower.STOPPED, "", False),
         (COMPLETED, "", False),
         (flower.UNKNOWN, "", True),
@@ -218,3 +219,16 @@ def test_a_state_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     assert run_state.unfinished([tmp_path]) == [tmp_path]
     run_state.finish(tmp_path)
     assert run_state.unfinished([tmp_path]) == []
+
+
+def test_a_full_disk_stops_nobody_who_follows_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    run_state.write(tmp_path, RunState(1, "", 5))
+    monkeypatch.setattr(run_state, "replacing", full)
+    run_state.finish(tmp_path)
+    assert "run.json could not be written: [Errno 28]" in caplog.text
+    assert run_state.unfinished([tmp_path]) == [tmp_path]

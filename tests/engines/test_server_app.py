@@ -43,7 +43,9 @@ def test_an_error_is_an_end_and_an_interrupt_is_not(tmp_path: Path) -> None:
         noted(tmp_path / "error", RealGrid(), ValueError("no data"))
     with pytest.raises(KeyboardInterrupt):
         noted(tmp_path / "interrupt", RealGrid(), KeyboardInterrupt())
-    assert run_state.unfinished([tmp_path]) == [tmp_path / "interrupt"]
+    with pytest.raises(OSError, match="No space"):
+        noted(tmp_path / "full", RealGrid(), OSError(28, "No space left on device"))
+    assert run_state.unfinished([tmp_path]) == [tmp_path / "full", tmp_path / "interrupt"]
 
 
 def test_a_process_that_was_replaced_does_not_end_the_run_of_the_other(tmp_path: Path) -> None:
