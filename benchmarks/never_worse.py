@@ -1,0 +1,189 @@
+"""Clustering with and without the fallback, beside one model; writes docs/results/never_worse.md.
+
+    .venv/bin/python benchmarks/never_worse.py --data <folder with MNIST>
+
+The output folder has one line per result; existing results are not measured again.
+"""
+
+import argparse
+import json
+import shutil
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from runs import run
+from table import REPO, header, row
+
+from fl_app.client_app import app
+
+PAGE = REPO / "docs" / "results" / "never_worse.md"
+QUIET = ("graph.look_ahead_every=0", "records.checkpoint_every=1000")
+MNIST = ("data=mnist", "network=small_cnn")
+HUGE = (
+    *MNIST, "population.draw=replacement", "population.train_samples=20",
+    "population.test_samples=10", "records.evaluate_at_most=500", "records.evaluate_every=5",
+    "rounds=40", "strategy.participation=0.01",
+)  # fmt: skip
+"""As it was seen: a hundredth of the clients a round, clustered after round 10."""
+SMALL = (
+    *MNIST, "population.clients=30", "population.train_samples=300", "population.test_samples=100",
+    "rounds=24", "records.evaluate_every=6", "client.epochs=2", "client.batch_size=32",
+)  # fmt: skip
+DIGITS = (
+    "data=digits", "network=small_cnn", "population.clients=12", "population.train_samples=100",
+    "population.test_samples=28", "rounds=24", "records.evaluate_every=4", "client.epochs=3",
+    "client.batch_size=20", "client.learning_rate=0.1",
+)  # fmt: skip
+SWAPS = ("population=label_swap", "population.groups=4")
+ALIKE = ("population=iid",)
+CASES = {
+    "2,000 clients, 3 local epochs": (
+        *HUGE, *SWAPS, "population.clients=2000", "client.epochs=3"),
+    "20,000 clients, 1 local epoch": (
+        *HUGE, *SWAPS, "population.clients=20000", "client.epochs=1"),
+    "20,000 clients, 3 local epochs": (
+        *HUGE, *SWAPS, "population.clients=20000", "client.epochs=3"),
+    "12 clients of digits, no groups": (*DIGITS, *ALIKE, "strategy.participation=1.0"),
+    "12 clients of digits, 3 label swaps": (
+        *DIGITS, "population=label_swap", "population.groups=3", "strategy.participation=1.0"),
+    "30 clients of MNIST, no groups": (*SMALL, *ALIKE, "strategy.participation=0.5"),
+    "30 clients of MNIST, 4 label swaps": (*SMALL, *SWAPS, "strategy.participation=0.5"),
+}  # fmt: skip
+LARGE = tuple(list(CASES)[:3])
+MEDIUM = ("30 clients of MNIST, no groups", "30 clients of MNIST, 4 label swaps")
+LATE = {"flic": 10, "late": 10}
+"""The rounds after which methods cluster once."""
+METHODS = ("flic", "late", "cfl_clusters", "communities", "dcfl")
+ONLY = dict.fromkeys(LARGE, ("flic",)) | dict.fromkeys(MEDIUM, ("flic", "cfl_clusters"))
+"""Of some federations, the methods that are measured."""
+SEEDS = {LARGE[0]: 2}
+"""The number of seeds, one for others."""
+HEAD = """# Never worse than one model
+
+Written by `benchmarks/never_worse.py --data <data>`. Accuracy is the mean over the clients of the
+last evaluation, each with the model that it uses. `one model` is FedAvg with the same settings;
+`without` and `with` are `strategy.fallback=false` and `true`. FLIC and late cluster after round 10,
+CFL, communities and DCFL whenever their conditions hold. Each cell has a value for each seed. The
+communities are those at the end, the ARI is without the fallback, the verdicts are those of the
+trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
+
+The large federations are MNIST with 20 samples a client, drawn with replacement, four groups that
+swap labels, and a hundredth of the clients a round; 500 clients evaluate. When the clients are
+clustered, a tenth of them have trained, and only these train their communities' models.
+"""
+Found = dict[str, Any]
+
+
+def measure(case: str, method: str, fallback: bool, seed: int, *, data: Path, out: Path) -> Found:
+    """Run one federation; return its communities, accuracies, verdicts and cost."""
+    words = [*QUIET, *CASES[case], f"strategy={method}", f"seed={seed}"]
+    if any(each.startswith("data=mnist") for each in words):
+        words.append(f"data.root={data}")
+    if method != "fedavg":
+        words.append(f"strategy.fallback={fallback}".lower())
+    if method in LATE:
+        words.append(f"strategy.cluster_round={LATE[method]}")
+    shutil.rmtree(out / "run", ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        records = run(words, out / "run", app)
+    last = records[-1]
+    kinds = [event["kind"] for record in records for event in record["events"]]
+    return {
+        "case": [case, method, fallback, seed],
+        "accuracy": {r["round"]: r["accuracy"]["mean"] for r in records if r["accuracy"]},
+        "count": last["communities"]["count"] if last["communities"] else 1,
+        "ari": last["communities"]["ari"] if last["communities"] else None,
+        "verdicts": [kind for kind in kinds if kind in ("kept", "undone", "fell back")],
+        "gigabytes": sum(r["bytes"]["down"] + r["bytes"]["up"] for r in records) / 1e9,
+        "seconds": sum(record["time"]["training_s"] for record in records),
+    }
+
+
+def wanted() -> list[tuple[str, str, bool, int]]:
+    """Return what is measured."""
+    found = []
+    for case in CASES:
+        methods = ONLY.get(case, METHODS)
+        pairs = [("fedavg", False), *product(methods, (False, True))]
+        seeds = range(SEEDS.get(case, 1))
+        found += [(case, method, judged, seed) for (method, judged) in pairs for seed in seeds]
+    return found
+
+
+def measure_all(data: Path, out: Path) -> list[Found]:
+    """Return all results; those in the output folder are taken."""
+    log = out / "results.jsonl"
+    out.mkdir(parents=True, exist_ok=True)
+    found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    done = [each["case"] for each in found]
+    for case in wanted():
+        if list(case) not in done:
+            found.append(measure(*case, data=data, out=out))
+            with log.open("a") as file:
+                file.write(json.dumps(found[-1]) + "\n")
+            print(json.dumps(found[-1]), flush=True)
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def _some(found: list[Found], *key: object) -> list[Found]:
+    return [each for each in found if each["case"][: len(key)] == list(key)]
+
+
+def _last(some: list[Found]) -> str:
+    return ", ".join(f"{list(each['accuracy'].values())[-1]:.3f}" for each in some)
+
+
+def page(found: list[Found]) -> list[str]:
+    """Return the table, and the curves of the large federations."""
+    lines = [HEAD, *header("federation", "method", "one model", "without", "with", "communities",
+                           "ARI", "verdict", "GB without", "GB with")]  # fmt: skip
+    missing: list[str] = []
+    for case in CASES:
+        for method in ONLY.get(case, METHODS):
+            off, on = (_some(found, case, method, judged) for judged in (False, True))
+            if not off or len(on) < len(off):
+                missing.append(f"{method} on {case}")
+                continue
+            lines.append(row(
+                case, method, _last(_some(found, case, "fedavg")), _last(off), _last(on),
+                ", ".join(f"{a['count']} → {b['count']}" for a, b in zip(off, on, strict=True)),
+                ", ".join("" if each["ari"] is None else f"{each['ari']:.2f}" for each in off),
+                ", ".join(" + ".join(each["verdicts"]) or "no split" for each in on),
+                *(f"{sum(each['gigabytes'] for each in some) / len(some):.2f}"
+                  for some in (off, on)),
+            ))  # fmt: skip
+    if missing:
+        lines += ["", f"Not measured yet: {'; '.join(missing)}."]
+    for case in LARGE:
+        curves = [_some(found, case, *key, 0)[0] for key in
+                  (("fedavg", False), ("flic", False), ("flic", True))]  # fmt: skip
+        lines += ["", f"## {case}: accuracy by round", "",
+                  *header("round", "one model", "FLIC without", "FLIC with")]  # fmt: skip
+        for now in curves[0]["accuracy"]:
+            cells = [each["accuracy"].get(now) for each in curves]
+            lines.append(row(now, *("" if each is None else f"{each:.3f}" for each in cells)))
+    return lines
+
+
+def main() -> None:
+    """Run what is missing and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "never_worse")
+    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
+    options = parser.parse_args()
+    log = options.out / "results.jsonl"
+    if options.measured:
+        found = [json.loads(line) for line in log.read_text().splitlines()]
+    else:
+        found = measure_all(options.data.resolve(), options.out)
+    lines = page(found)
+    PAGE.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
