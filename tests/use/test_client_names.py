@@ -90,6 +90,6 @@ def test_reasons_name_the_client() -> None:
         Roster(), clients=2, benign=lambda models, sizes: set(), schedule=None, central=None,
         names={0: "A", 1: "B"},
     )  # fmt: skip
-    record = known.record(1, method.records(0), [ClientFailure(0, "killed")], ())
+    record = known.record(1, method.outcome(0), [ClientFailure(0, "killed")], ())
     assert record["rejected"] == {"1": "loss must be a number (client B)"}
     assert record["failed"] == {"0": "killed (client A)"}
