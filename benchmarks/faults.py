@@ -1,0 +1,183 @@
+"""Disturbs runs of a real federation in every way at hand; writes docs/results/faults.md.
+
+    .venv/bin/python benchmarks/faults.py --out <file.jsonl>
+
+It continues where it was stopped. Needs Linux, and root for the full disk. `--old <python>` is one
+with an older Flower, for the node of another version; `faketime` must be on the PATH for the wrong
+clock. Without one of them its line says that it was not tried.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from disturbed import ROUNDS, Disturbed, Run
+from strangers import strangers
+from table import REPO, header, machine, row
+
+TABLE = REPO / "docs" / "results" / "faults.md"
+PAUSE_S = 60.0
+FULL_MB = 2
+Row = dict[str, Any]
+
+
+def after_two_rounds(federation: Disturbed, name: str, act: Callable[[Run], None]) -> Row:
+    """Start a run, do something to it after round 2, and return how it ended."""
+    run = federation.start(name)
+    run.until("round 2", lambda: len(run.rounds()) >= 2)
+    act(run)
+    return run.outcome()
+
+
+def send(number: signal.Signals, part: str, run: Run) -> None:
+    """Send a signal to all processes of a part; after SIGSTOP they go on a minute later."""
+    pids = run.until(part, lambda: run.federation.pids(part))
+    for pid in pids:
+        os.kill(pid, number)
+    if number is signal.SIGSTOP:
+        time.sleep(PAUSE_S)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def kill_command(run: Run, *, also: str = "") -> None:
+    """Kill the submitting command, and another part."""
+    run.kill_command()
+    if also:
+        send(signal.SIGKILL, also, run)
+
+
+def stop_command(run: Run) -> None:
+    """Stop the submitting command for a minute."""
+    pids = run.command_pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+
+
+def restart_machine(run: Run, *, new_database: bool) -> None:
+    """Kill all that runs, as a power cut does, and start the federation again."""
+    run.kill_command()
+    run.federation.kill_all()
+    if new_database:
+        for path in run.federation.folder.glob("state.db*"):
+            path.unlink()
+    run.federation.up()
+
+
+def disk_full(federation: Disturbed, name: str) -> Row:
+    """Give the run an output folder that is too small; make room a minute later."""
+    place = federation.top / name
+    place.mkdir()
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={FULL_MB}m", "tmpfs", str(place)], check=True
+    )
+    try:
+        run = federation.start(name, place / "run")
+        run.until("round 2", lambda: len(run.rounds()) >= 2)
+        filling = place / "filling"
+        with filling.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while file.write(b"0" * 4096):
+                continue
+        time.sleep(PAUSE_S)
+        filling.unlink()
+        return run.outcome()
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def scenes(old: Path | None) -> dict[str, Callable[[Disturbed, str], list[Row] | Row]]:
+    """Return what is done by the name of its line."""
+    found: dict[str, Callable[[Disturbed, str], list[Row] | Row]] = {}
+    found["nothing"] = lambda federation, name: federation.start(name).outcome()
+    for part in ("SuperNode", "ClientApp", "SuperLink", "ServerApp"):
+        found[f"{part} killed (kill -9)"] = _acting(partial(send, signal.SIGKILL, part))
+        found[f"{part} stopped for 60 s"] = _acting(partial(send, signal.SIGSTOP, part))
+    found["submitting command killed (kill -9)"] = _acting(kill_command)
+    found["submitting command stopped for 60 s"] = _acting(stop_command)
+    found["submitting command and ServerApp killed"] = _acting(
+        partial(kill_command, also="ServerApp")
+    )
+    found["all killed, then `scripts/deploy up`"] = _acting(
+        partial(restart_machine, new_database=False)
+    )
+    found["the same with a new state database"] = _acting(
+        partial(restart_machine, new_database=True)
+    )
+    found["disk of the output folder full for 60 s"] = disk_full
+    found["strangers"] = partial(strangers, old=old)
+    return found
+
+
+def _acting(act: Callable[[Run], None]) -> Callable[[Disturbed, str], Row]:
+    return lambda federation, name: after_two_rounds(federation, name, act)
+
+
+def main() -> None:
+    """Play what the file has not, and write the table."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="file of rows, one JSON a line")
+    parser.add_argument("--old", type=Path, help="a Python with an older Flower")
+    parser.add_argument("--only", help="play the scene of this name alone")
+    options = parser.parse_args()
+    done = _read(options.out)
+    wanted = {n: s for n, s in scenes(options.old).items() if options.only in (None, n)}
+    left = {name: scene for name, scene in wanted.items() if name not in {r["scene"] for r in done}}
+    if left:
+        top = Path(tempfile.mkdtemp(prefix="fl-faults-"))
+        with Disturbed(top) as federation:
+            for at, (name, scene) in enumerate(left.items()):
+                played = scene(federation, f"run{at}")
+                for each in [played] if isinstance(played, dict) else played:
+                    line = {"scene": name, "fault": name, **each}
+                    done.append(line)
+                    with options.out.open("a") as file:
+                        file.write(json.dumps(line) + "\n")
+                    print(json.dumps(line), flush=True)
+        shutil.rmtree(top, ignore_errors=True)
+    if options.only is None:
+        write(done)
+
+
+def _read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write(rows: Sequence[Row]) -> None:
+    """Write the page."""
+    usual = next(each for each in rows if each["fault"] == "nothing")
+    lines = [
+        "# Faults", "",
+        f"Written by `benchmarks/faults.py`, on {machine()}: a federation of",
+        "`scripts/deploy up` with three nodes, and for each line one run of the demo (FLIC on",
+        f"digits, {ROUNDS} rounds, a checkpoint in each). The fault comes after round 2. Models:",
+        "whether models.safetensors has the same bytes as after the undisturbed run. Restarts: how",
+        "often the run was submitted again. Told: what the command of the run says, or the",
+        "SuperNode of a stranger; long texts are cut. Nobody typed anything after a fault, unless",
+        "its line says so. All strangers came during one run. The machine was busy with other",
+        "work, so the seconds say little.", "",
+        *header("fault", "the run", "models", "accuracy", "restarts", "seconds", "told"),
+    ]  # fmt: skip
+    for each in rows:
+        same = "equal" if each["models"] == usual["models"] else "other"
+        accuracy = "" if each["accuracy"] is None else f"{each['accuracy']:.3f}"
+        told = [each["fault"], each["status"], same if each["models"] else ""]
+        lines.append(row(*told, accuracy, each["restarts"], f"{each['seconds']:.0f}", each["told"]))
+    TABLE.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
