@@ -1,7 +1,10 @@
 """Finished runs that several tests use."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -37,6 +40,21 @@ def patients(number: int) -> str:
         colour, ward = ("red", "blue")[row * 5 % 3 == 0], "AB"[row % 2]
         rows.append(f"{age},{pressure},{colour},{ward},{'yes' if age > 50 else 'no'}")
     return ROWS + "\n".join(rows) + "\n"
+
+
+@pytest.fixture(autouse=True)
+def own_modules() -> Iterator[None]:
+    """Keep the modules of this process: MLflow imports those of the model that it loads."""
+    path, before = list(sys.path), _ours()
+    yield
+    for name in _ours():
+        del sys.modules[name]
+    sys.modules.update(before)
+    sys.path[:] = path
+
+
+def _ours() -> dict[str, ModuleType]:
+    return {name: each for name, each in sys.modules.items() if name.split(".")[0] == "fl_app"}
 
 
 @pytest.fixture(scope="session")
