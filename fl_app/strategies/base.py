@@ -1,7 +1,7 @@
 """The base class of all strategies: Flower's methods, delegated to single-purpose objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -157,8 +157,14 @@ class CommunityStrategy(Strategy, ABC):
         models, rows = self.attribute(cohort)
         offers = list(zip(cohort, rows, strict=True))
         config = {"round": server_round, **(task or {})}
-        reports = {name: each.sized(self.context.classes) for name, each in self.asks.items()}
+        sizes = self.context.classes, self.context.inputs
+        sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
+        reports = [{name: sized[name] for name in self.asks_of(client)} for client in cohort]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports)
+
+    def asks_of(self, client_id: int) -> Collection[str]:
+        """Return the names in `asks` of what this client is asked to tell with its next model."""
+        return self.asks
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
         """Return the valid replies; record the others as rejected.

@@ -69,6 +69,7 @@ def context(**changes: Any) -> ServerContext:
     free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
     rest = {
         "classes": len(TARGETS),
+        "inputs": SIZE,
         "evaluate_every": 5,
         "evaluate_at_most": None,
         "look_ahead_every": 1,
@@ -130,19 +131,19 @@ def play(
         ]
         for proxy, answer in results:
             question = strategy.cohort.asked[proxy.cid]
-            answer.metrics = _told(question.client_id, question.reports) | answer.metrics
+            answer.metrics = told(question.client_id, question.reports) | answer.metrics
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
 
 
-def _told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
-    """Return the fields of a reply with reports of a client: numbers inside of their ranges."""
-    draw, told = np.random.default_rng(client_id), dict[str, Told]()
+def told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
+    """Return the fields of a reply with a client's reports: those of its group, in their ranges."""
+    draw, values = np.random.default_rng(client_id % len(TARGETS)), dict[str, Told]()
     for name, each in reports.items():
         share = draw.uniform(0.25, 0.75, None if each.length is None else int(each.length))
-        told[name] = each.low + share * (each.high - each.low)
-    return dict(packed(request(reports), told))
+        values[name] = each.low + share * (each.high - each.low)
+    return dict(packed(request(reports), values))
 
 
 def answer_of(

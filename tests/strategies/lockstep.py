@@ -28,7 +28,17 @@ from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import save
-from fl_app.testing.toy import SIZE, TARGETS, Proxy, answer_of, context, fresh, honest, roster
+from fl_app.testing.toy import (
+    SIZE,
+    TARGETS,
+    Proxy,
+    answer_of,
+    context,
+    fresh,
+    honest,
+    roster,
+    told,
+)
 
 CLIENTS, LIARS = 12, (1, 4, 7)
 HONEST = "honest"
@@ -136,6 +146,7 @@ class Lockstep:
         if self.still:
             start = ins.parameters.tensors[trained.metrics["choice"]]
             trained.parameters = Parameters([start], "numpy.ndarray")
+        trained.metrics |= told(client, self.lied.cohort.asked[proxy.cid].reports)
         return trained
 
     def _scored(self, proxy: ClientProxy, ins: EvaluateIns) -> EvaluateRes:
@@ -200,7 +211,9 @@ class Lockstep:
             return False
         samples = self.known.samples(self.known.client_id(proxy))
         offers = len(ins.parameters.tensors)
-        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples)
+        reports = self.lied.cohort.asked[proxy.cid].reports
+        asked = {name: (each.length, each.low, each.high) for name, each in reports.items()}
+        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples, asked=asked)
         return fits and usable(self.lied, reply)
 
     def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:
