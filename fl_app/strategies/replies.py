@@ -1,7 +1,7 @@
 """The valid replies of a round, and its failures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -43,6 +43,19 @@ class Replies:
             losses=np.array([each.loss for each in answers], float),
             weights=weights,
             reports=_stacked([each.reports for each in answers]),
+        )
+
+    def only(self, rows: np.ndarray, *, starts: Labels) -> "Replies":
+        """Return those of the replies in the mask `rows` (n,), with other starts (m,)."""
+        return replace(
+            self,
+            client_ids=self.client_ids[rows],
+            models=self.models if rows.all() else self.models[rows],
+            starts=starts,
+            samples=self.samples[rows],
+            losses=self.losses[rows],
+            weights=self.weights[rows],
+            reports={name: each[rows] for name, each in self.reports.items()},
         )
 
     @property
