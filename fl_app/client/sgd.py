@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from time import perf_counter
-from typing import Self, get_args
+from typing import ClassVar, Self, get_args
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ class SgdLearner(Learner):
     """Trains a network by mini-batches and scores it, by the task of the run."""
 
     targets = get_args(LabelKind)
-    tells = (LOSSES, COUNTS, SUBSPACE, CLASS_SUBSPACES)
+    tells: ClassVar[tuple[str, ...]] = (LOSSES, COUNTS, SUBSPACE, CLASS_SUBSPACES)
     sample_dp = True
     in_cohort = False
 

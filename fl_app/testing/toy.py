@@ -24,6 +24,9 @@ SIZE = TARGETS.shape[1]
 LAYOUT = Layout(("w",), ((2, SIZE // 2),), 1)
 CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
 """One centroid of five coordinates, and its count: as many numbers as the toy has."""
+MIXTURE = Layout(("components.0.w", "components.1.w", "weights"), ((1, 2), (1, 2), (2,)), 2)
+"""Two components of two numbers, and their weights."""
+LAYOUTS = {"centroids": CENTROIDS, "mixture": MIXTURE}
 DETECTION = detection(load([]))
 USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
 """Settings for a few rounds of the toy, of which a method gets those that it has."""
@@ -36,8 +39,8 @@ def builder(name: str, **changes: Any) -> Build:
     usual = {key: value for key, value in USUAL.items() if key in target.options}
 
     def build(given: ServerContext) -> CommunityStrategy:
-        points = getattr(target.resolve(), "clusters_points", False)
-        fitting = replace(given, layout=CENTROIDS) if points else given
+        kind = getattr(target.resolve(), "model_kind", "network")
+        fitting = replace(given, layout=LAYOUTS.get(kind, given.layout))
         built: CommunityStrategy = made(f"strategy={name}", fitting, **(usual | changes))
         return built
 
@@ -131,15 +134,16 @@ def play(
         ]
         for proxy, answer in results:
             question = strategy.cohort.asked[proxy.cid]
-            answer.metrics = told(question.client_id, question.reports) | answer.metrics
+            group = known.groups().get(question.client_id, question.client_id)
+            answer.metrics = told(group, question.reports) | answer.metrics
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
 
 
-def told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
-    """Return the fields of a reply with a client's reports: those of its group, in their ranges."""
-    draw, values = np.random.default_rng(client_id % len(TARGETS)), dict[str, Told]()
+def told(group: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
+    """Return the fields of a reply with the reports of the clients of a group, in their ranges."""
+    draw, values = np.random.default_rng(group), dict[str, Told]()
     for name, each in reports.items():
         share = draw.uniform(0.25, 0.75, None if each.length is None else int(each.length))
         values[name] = each.low + share * (each.high - each.low)

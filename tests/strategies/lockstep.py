@@ -146,7 +146,7 @@ class Lockstep:
         if self.still:
             start = ins.parameters.tensors[trained.metrics["choice"]]
             trained.parameters = Parameters([start], "numpy.ndarray")
-        trained.metrics |= told(client, self.lied.cohort.asked[proxy.cid].reports)
+        trained.metrics |= told(client % len(TARGETS), self.lied.cohort.asked[proxy.cid].reports)
         return trained
 
     def _scored(self, proxy: ClientProxy, ins: EvaluateIns) -> EvaluateRes:
