@@ -137,7 +137,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
     _check_data(module, learner, net, data)
     if method:
         asks = getattr(method.resolve(), "asks", {})
-        check_reports(method, asks, learner, values["privacy"], data.target)
+        check_reports(method, asks, learner, values["privacy"], data)
     if records is not None and records.central_test and data.target != "classification":
         raise ValueError(
             f"records.central_test must be false with data.target={data.target}, because it "

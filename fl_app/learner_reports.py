@@ -6,7 +6,7 @@ its reply carries the values. Below, `task` is what the client receives with a m
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ LONGEST = 2**24
 HELD_OUT, HELD_OUT_PARTS = "held_out_losses", 4
 """The report that each client can make: the losses of the model that it trains, and of another one
 sent after it, on parts of its training samples that it does not train on in this round."""
+Size = Literal["classes", "inputs"]
+"""A number that only the data have: of their classes, or of the numbers in one sample."""
 Told = float | Vector
 """A number, or a vector (length,)."""
 
@@ -29,13 +31,15 @@ Told = float | Vector
 class Report:
     """What a strategy asks for: values in [low, high], one, or a vector of `length`.
 
-    `length` None: one number; `classes`: one per class of the data. Raises ValueError for bounds
-    that are not finite or in the wrong order, or for another length.
+    `length` None: one number; `classes`: one per class of the data. `per` multiplies a length by
+    sizes of the data: with `per=("inputs",)`, 3 means three vectors of the length of a sample.
+    Raises ValueError for bounds that are not finite or in the wrong order, or for another length.
     """
 
     length: int | Literal["classes"] | None
     low: float
     high: float
+    per: tuple[Size, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the values."""
@@ -52,16 +56,24 @@ class Report:
                 "use None for one number"
             )
 
-    def sized(self, classes: int | None) -> "Report":
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes of the data that the length depends on."""
+        return (*self.per, "classes") if self.length == "classes" else self.per
+
+    def sized(self, classes: int | None, inputs: int | None = None) -> "Report":
         """Return the report with a length that is a number, or None for one number."""
-        if self.length != "classes":
+        if not self.sizes:
             return self
-        if not classes:
-            raise ValueError(
-                "length of a Report must be a number where no classes are known, got classes; give "
-                "the length"
-            )
-        return replace(self, length=classes)
+        known = {"classes": classes, "inputs": inputs}
+        for name in self.sizes:
+            if not known[name]:
+                raise ValueError(
+                    f"length of a Report must be a number where no {name} are known, got {name}; "
+                    "give the length"
+                )
+        once = self.length if type(self.length) is int else 1
+        return replace(self, length=once * prod(known[name] or 0 for name in self.sizes), per=())
 
 
 def request(asks: Mapping[str, Report]) -> dict[str, int]:

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 
 from fl_app.client.learner import Learner
-from fl_app.data.checks import LabelKind
+from fl_app.data.datasets import Dataset
 from fl_app.learner_reports import Report
 from fl_app.schema import Target
 
 
 def check_reports(
-    method: Target, asks: object, learner: type[Learner], privacy: Target | None, target: LabelKind
+    method: Target, asks: object, learner: type[Learner], privacy: Target | None, data: Dataset
 ) -> None:
     """Raise ValueError for reports that the learner cannot tell, or that privacy would not hide.
 
-    `asks` is that of the class or of the object of `method`; `target` is the kind of the labels.
+    `asks` is that of the class or of the object of `method`.
     """
     if not isinstance(asks, Mapping) or not all(isinstance(a, Report) for a in asks.values()):
         raise ValueError(
@@ -40,9 +40,16 @@ def check_reports(
             f"{method.path} asks clients for {', '.join(untold)}, but {learner.__name__} tells "
             f"{', '.join(learner.tells) or 'nothing'}; give a learner that does by client.learner"
         )
-    counted = [name for name, report in asks.items() if report.length == "classes"]
-    if counted and target != "classification":
+    counted = [name for name, report in asks.items() if "classes" in report.sizes]
+    if counted and data.target != "classification":
         raise ValueError(
             f"data.target must be classification with {method.path}, which asks for "
-            f"{', '.join(counted)} of each class, got {target}; use other data or another strategy"
+            f"{', '.join(counted)} of each class, got {data.target}; use other data or another "
+            "strategy"
+        )
+    measured = [name for name, report in asks.items() if "inputs" in report.sizes]
+    if measured and data.tokens:
+        raise ValueError(
+            f"the samples must be numbers with {method.path}, which asks for {', '.join(measured)} "
+            "of them, got tokens; use other data or another strategy"
         )

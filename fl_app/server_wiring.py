@@ -48,7 +48,7 @@ DRAWN = 5_000
 def strategy(config: Config) -> CommunityStrategy:
     """Build the strategy with its context."""
     graph, (layout, initial) = config.graph, initial_model(config)
-    wanted = task(config.task)
+    wanted, data = task(config.task), shared_population(config).dataset
     context = ServerContext(
         seed=config.seed,
         rounds=config.rounds,
@@ -73,7 +73,8 @@ def strategy(config: Config) -> CommunityStrategy:
         contrast=graph.contrast,
         private=privacy(config).kind != "none",
         metrics=tuple(wanted.metrics),
-        classes=shared_population(config).dataset.classes,
+        classes=data.classes,
+        inputs=None if data.tokens else prod(data.shape),
         has_accuracy=wanted.has_accuracy,
         benign=largest
         if graph.benign == "largest"
@@ -96,7 +97,7 @@ def _check_reports(config: Config, method: CommunityStrategy) -> None:
     """Raise ValueError for reports that the clients cannot tell."""
     data = shared_population(config).dataset
     learner = learner_of(network(config, data), config.client.learner)
-    check_reports(config.strategy, method.asks, learner, config.privacy, data.target)
+    check_reports(config.strategy, method.asks, learner, config.privacy, data)
 
 
 def detection(config: Config) -> CommunityDetection:

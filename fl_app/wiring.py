@@ -167,14 +167,15 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     people = shared_population(config, data_root)
     data = people.dataset
     module = network(config, data)
-    kind = learner_of(module, config.client.learner).model_kind
+    learner = learner_of(module, config.client.learner)
     flat = flat_network(config, module)
+    of_labels = learner.classifies or learner.model_kind == "network"
     return {
         "seed": config.seed,
         "network": {"_target_": config.network.path, **config.network.options},
         "input_shape": list(data.shape),
         "input_type": "int64" if data.tokens else "float32",
-        "answers": data.target if kind == "network" else kind,
+        "answers": data.target if of_labels else learner.model_kind,
         "classes": data.classes,
         "class_names": list(data.class_names),
         "client_names": list(people.names),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from time import perf_counter
-from typing import Self, get_args
+from typing import ClassVar, Self, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.scoring import evaluate_task
 from fl_app.client.stragglers import most
+from fl_app.client.subspaces import CLASS_SUBSPACES, SUBSPACE, subspaces
 from fl_app.client.training import Score, Settings, evaluate, train, trainable
 from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
@@ -30,7 +31,7 @@ class SgdLearner(Learner):
     """Trains a network by mini-batches and scores it, by the task of the run."""
 
     targets = get_args(LabelKind)
-    tells = (LOSSES, COUNTS)
+    tells: ClassVar[tuple[str, ...]] = (LOSSES, COUNTS, SUBSPACE, CLASS_SUBSPACES)
     sample_dp = True
     in_cohort = False
 
@@ -46,13 +47,18 @@ class SgdLearner(Learner):
 
     def _told(self, job: TrainingJob, done: TrainingResult) -> TrainingResult:
         """Return the result with the reports asked for; the network has the trained model."""
-        if not job.asked.keys() & {LOSSES, COUNTS}:
+        if not job.asked:
             return done
+        told = subspaces(job.images, job.labels, job.asked, classes=self.classes)
+        if job.asked.keys() & {LOSSES, COUNTS}:
+            told |= self._class_losses(job)
+        return replace(done, reports=told)
+
+    def _class_losses(self, job: TrainingJob) -> dict[str, Vector]:
         loss_of = self.recipe.loss_of(None, self.classes)
         given = self.flat.module, job.images, job.labels, loss_of
         with keyed_layers(self.flat, job.layers_seed, trains=False):
-            told = class_losses(*given, classes=self.classes, precision=self.settings.precision)
-        return replace(done, reports=told)
+            return class_losses(*given, classes=self.classes, precision=self.settings.precision)
 
     def _single(self, job: TrainingJob) -> TrainingResult:
         began, module, now = perf_counter(), self.flat.module, job.server_round

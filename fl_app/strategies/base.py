@@ -1,7 +1,7 @@
 """The base class of all strategies: Flower's methods, delegated to single-purpose objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -160,9 +160,12 @@ class CommunityStrategy(Strategy, ABC):
         models, rows, compared = self.offer(cohort)
         offers = list(zip(cohort, rows, strict=True))
         config = {"round": server_round, **(task or {})}
-        reports = {name: each.sized(self.context.classes) for name, each in self.asks.items()}
-        if compared is not None:
-            reports[HELD_OUT] = LOSSES
+        sizes = self.context.classes, self.context.inputs
+        sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
+        held_out = {} if compared is None else {HELD_OUT: LOSSES}
+        reports = [
+            {name: sized[name] for name in self.asks_of(client)} | held_out for client in cohort
+        ]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)
 
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
@@ -172,6 +175,10 @@ class CommunityStrategy(Strategy, ABC):
         None: they compare nothing. Their losses come back as the report HELD_OUT.
         """
         return *self.attribute(client_ids), None
+
+    def asks_of(self, client_id: int) -> Collection[str]:
+        """Return the names in `asks` of what this client is asked to tell with its next model."""
+        return self.asks
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
         """Return the valid replies; record the others as rejected.

@@ -74,27 +74,27 @@ class Cohort:
         offers: Sequence[tuple[int, Rows]],
         known: Roster,
         config: Mapping[str, Scalar],
-        reports: Mapping[str, Report],
+        reports: Sequence[Mapping[str, Report]],
         compared: int | None = None,
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Return the messages: each client trains one of the models (m, d) in its rows.
 
-        `reports` are what it is asked to tell beside its model, by name. The model of the row
-        `compared` is sent after those of its rows, unless this is the only one.
+        `reports` are what each of them is asked to tell beside its model, by name. The model of the
+        row `compared` is sent after those of its rows, unless this is the only one.
         """
         self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
         self.odd_updates, self._received = {}, {}
         encoded: dict[Rows, Parameters] = {}
         instructions = []
-        for client_id, offered in offers:
+        for (client_id, offered), told in zip(offers, reports, strict=True):
             rows = tuple(offered)
             if rows not in encoded:
                 last = () if compared is None or rows == (compared,) else (compared,)
                 encoded[rows] = encode(*(models[row] for row in (*rows, *last)))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             samples = known.samples(client_id)
-            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, reports)
-            instructions.append((proxy, FitIns(encoded[rows], {**config, **request(reports)})))
+            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, told)
+            instructions.append((proxy, FitIns(encoded[rows], {**config, **request(told)})))
         return instructions
 
     def receive(

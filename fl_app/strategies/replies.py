@@ -21,7 +21,7 @@ class Replies:
     `models` (n, d) are valid until the next round; `starts` (n,) row of the model that each client
     trained; `samples` (n,) training samples; `losses` (n,) mean training loss; `weights` (n,)
     weights of the clients in a mean; `reports` what the strategy asked for by name, (n,) for
-    numbers and (n, length) for vectors.
+    numbers and (n, length) for vectors, NaN for a client that it did not ask.
     """
 
     client_ids: Labels
@@ -68,8 +68,11 @@ class Replies:
 
 
 def _stacked(reports: Sequence[Mapping[str, Told]]) -> Mapping[str, np.ndarray]:
-    names = reports[0] if reports else ()
-    return {name: np.array([each[name] for each in reports], float) for name in names}
+    shapes = {name: np.shape(value) for each in reports for name, value in each.items()}
+    return {
+        name: np.array([each.get(name, np.full(shape, np.nan)) for each in reports], float)
+        for name, shape in shapes.items()
+    }
 
 
 class TooFewRepliesError(RuntimeError):

@@ -56,6 +56,8 @@ class ServerContext:
     """Names of the metrics of the task, which clients report with their scores."""
     classes: int | None = None
     """Number of classes of the data; None: unknown."""
+    inputs: int | None = None
+    """Number of numbers in one sample; None: unknown, or samples are not numbers."""
     has_accuracy: bool = True
     """Whether the task has an accuracy."""
     benign: Callable[[Vectors, Labels], set[int]]

@@ -24,6 +24,9 @@ SIZE = TARGETS.shape[1]
 LAYOUT = Layout(("w",), ((2, SIZE // 2),), 1)
 CENTROIDS = Layout(("centroids", "counts"), ((1, 5), (1,)), 1)
 """One centroid of five coordinates, and its count: as many numbers as the toy has."""
+MIXTURE = Layout(("components.0.w", "components.1.w", "weights"), ((1, 2), (1, 2), (2,)), 2)
+"""Two components of two numbers, and their weights."""
+LAYOUTS = {"centroids": CENTROIDS, "mixture": MIXTURE}
 DETECTION = detection(load([]))
 USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
 """Settings for a few rounds of the toy, of which a method gets those that it has."""
@@ -36,8 +39,8 @@ def builder(name: str, **changes: Any) -> Build:
     usual = {key: value for key, value in USUAL.items() if key in target.options}
 
     def build(given: ServerContext) -> CommunityStrategy:
-        points = getattr(target.resolve(), "clusters_points", False)
-        fitting = replace(given, layout=CENTROIDS) if points else given
+        kind = getattr(target.resolve(), "model_kind", "network")
+        fitting = replace(given, layout=LAYOUTS.get(kind, given.layout))
         built: CommunityStrategy = made(f"strategy={name}", fitting, **(usual | changes))
         return built
 
@@ -69,6 +72,7 @@ def context(**changes: Any) -> ServerContext:
     free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
     rest = {
         "classes": len(TARGETS),
+        "inputs": SIZE,
         "evaluate_every": 5,
         "evaluate_at_most": None,
         "look_ahead_every": 1,
@@ -130,19 +134,20 @@ def play(
         ]
         for proxy, answer in results:
             question = strategy.cohort.asked[proxy.cid]
-            answer.metrics = _told(question.client_id, question.reports) | answer.metrics
+            group = known.groups().get(question.client_id, question.client_id)
+            answer.metrics = told(group, question.reports) | answer.metrics
         parameters, _ = strategy.aggregate_fit(
             server_round, results[::-1] if reverse else results, []
         )
 
 
-def _told(client_id: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
-    """Return the fields of a reply with reports of a client: numbers inside of their ranges."""
-    draw, told = np.random.default_rng(client_id), dict[str, Told]()
+def told(group: int, reports: Mapping[str, Report]) -> dict[str, Scalar]:
+    """Return the fields of a reply with the reports of the clients of a group, in their ranges."""
+    draw, values = np.random.default_rng(group), dict[str, Told]()
     for name, each in reports.items():
         share = draw.uniform(0.25, 0.75, None if each.length is None else int(each.length))
-        told[name] = each.low + share * (each.high - each.low)
-    return dict(packed(request(reports), told))
+        values[name] = each.low + share * (each.high - each.low)
+    return dict(packed(request(reports), values))
 
 
 def starts(ins: FitIns) -> list[Vector]:

@@ -87,3 +87,15 @@ def test_a_report_has_a_length_and_a_finite_range(
 def test_one_number_per_class_needs_classes() -> None:
     with pytest.raises(ValueError, match="no classes are known"):
         Report(length="classes", low=0, high=1).sized(None)
+
+
+def test_a_length_is_multiplied_by_the_sizes_of_the_data() -> None:
+    def length(**given: object) -> object:
+        return Report(low=-1, high=1, **given).sized(10, 64).length
+
+    assert length(length=3, per=("inputs",)) == 192
+    assert length(length=3, per=("classes", "inputs")) == 1920
+    assert length(length=None, per=("inputs",)) == 64
+    assert length(length="classes", per=("inputs",)) == 640
+    with pytest.raises(ValueError, match="no inputs are known"):
+        Report(length=3, low=-1, high=1, per=("inputs",)).sized(10, None)

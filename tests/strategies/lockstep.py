@@ -22,7 +22,6 @@ import rules
 from lies import lie_of_evaluation, lie_of_fit
 
 from fl_app.graph.similarity import DISTANCES
-from fl_app.learner_reports import asked
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.centroid_strategy import CentroidStrategy
@@ -39,6 +38,7 @@ from fl_app.testing.toy import (
     honest,
     roster,
     starts,
+    told,
 )
 
 CLIENTS, LIARS = 12, (1, 4, 7)
@@ -147,6 +147,7 @@ class Lockstep:
         if self.still:
             start = ins.parameters.tensors[trained.metrics["choice"]]
             trained.parameters = Parameters([start], "numpy.ndarray")
+        trained.metrics |= told(client % len(TARGETS), self.lied.cohort.asked[proxy.cid].reports)
         return trained
 
     def _scored(self, proxy: ClientProxy, ins: EvaluateIns) -> EvaluateRes:
@@ -210,12 +211,10 @@ class Lockstep:
         if ins is None:
             return False
         samples = self.known.samples(self.known.client_id(proxy))
-        reports = {
-            name: (length, -rules.LARGEST, rules.LARGEST)
-            for name, length in asked(ins.config).items()
-        }
         offers = len(starts(ins))
-        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples, asked=reports)
+        reports = self.lied.cohort.asked[proxy.cid].reports
+        asked = {name: (each.length, each.low, each.high) for name, each in reports.items()}
+        fits = rules.is_fit(reply, size=SIZE, rows=offers, samples=samples, asked=asked)
         return fits and usable(self.lied, reply)
 
     def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:

@@ -15,6 +15,7 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "ifca restarts": builder("ifca", restarts=1),
     "cfl clusters of age": builder("cfl", mode="clusters", max_age=3),
     "dcfl euclidean": builder("dcfl", distance="euclidean", max_age=9),
+    "pacfl classes": builder("pacfl", signature="classes", angle="mean"),
     "kmeans random": builder("kmeans", init="random"),
     "kmeans dynamic": builder("kmeans", init="random", weighting="dynamic"),
     "kmeans own": builder("kmeans", n_init=2),

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from fl_app.client.sgd import SgdLearner
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.engines import inprocess
-from fl_app.learner_reports import request
+from fl_app.learner_reports import Report, request
 from fl_app.one_run import run
 from fl_app.report_checks import check_reports
 from fl_app.strategies.server_context import ServerContext
@@ -96,6 +97,24 @@ def test_the_order_is_that_of_the_clients() -> None:
     (replies,) = strategy.received
     np.testing.assert_allclose(replies.reports["losses"][:, 0], [0, 1, 2, 3, 4])
     np.testing.assert_allclose(replies.reports["norm"], [0, 0.1, 0.2, 0.3, 0.4])
+
+
+class _OnlyTheOdd(AskingForOne):
+    """Asks only clients with an odd id for their losses."""
+
+    def asks_of(self, client_id: int) -> Collection[str]:
+        return self.asks if client_id % 2 else ("norm",)
+
+
+def test_a_client_tells_only_what_it_is_asked_for() -> None:
+    _OnlyTheOdd.received.clear()
+    strategy = _OnlyTheOdd(context(), participation=1.0, weighting="samples")
+    play(strategy, roster(5), range(1, 2))
+    assert strategy.rejections.by_client == {}
+    (replies,) = strategy.received
+    blank = np.isnan(replies.reports["losses"]).all(axis=1)
+    assert blank.tolist() == [True, False, True, False, True]
+    assert np.isfinite(replies.reports["norm"]).all()
 
 
 @pytest.mark.parametrize("cohort", ["single", "fused"])
@@ -211,11 +230,25 @@ def test_what_cannot_be_told_is_refused(overrides: list[str], said: str) -> None
 
 
 def test_numbers_per_class_need_classes() -> None:
-    method = load(ASKING).strategy
+    config = load(ASKING)
+    method, data = config.strategy, wiring.shared_population(config).dataset
+    numbers = replace(data, target="regression", classes=1)
     with pytest.raises(ValueError, match=r"must be classification with user_methods\.Asking"):
-        check_reports(method, Asking.asks, SgdLearner, None, "regression")
+        check_reports(method, Asking.asks, SgdLearner, None, numbers)
     with pytest.raises(ValueError, match="asks of a strategy must map names to"):
-        check_reports(method, {"class_losses": 10}, SgdLearner, None, "classification")
+        check_reports(method, {"class_losses": 10}, SgdLearner, None, data)
+
+
+def test_sizes_of_samples_need_samples_of_numbers() -> None:
+    config = load(ASKING)
+    data = wiring.shared_population(config).dataset
+    asks = {"class_losses": Report(length=2, per=("inputs",), low=0, high=1)}
+    check_reports(config.strategy, asks, SgdLearner, None, data)
+    words = {f"{part}_images": np.ones((len(labels), 4), np.int64) for part, labels in (
+        ("train", data.train_labels), ("test", data.test_labels))}  # fmt: skip
+    tokens = replace(data, **words, moments=None)
+    with pytest.raises(ValueError, match="the samples must be numbers with user_methods"):
+        check_reports(config.strategy, asks, SgdLearner, None, tokens)
 
 
 def test_what_a_constructor_asks_for_is_checked_before_the_first_round() -> None:

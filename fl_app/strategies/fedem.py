@@ -1,0 +1,150 @@
+"""FedEM: several models for all clients, of which each client uses its own mixture.
+
+Marfoq, Neglia, Bellet, Kameni and Vidal, NeurIPS 2021, "Federated multi-task learning under a
+mixture of distributions", algorithm 1.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from flwr.common import Parameters, Scalar
+
+from fl_app.aggregation import Weighting
+from fl_app.attribution import mixed
+from fl_app.client.mixture import WEIGHTS
+from fl_app.learner_reports import Report
+from fl_app.params import Layout
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import CLUSTERED, Outcome, View
+from fl_app.strategies.replies import Replies
+from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.state import Communities, MethodState
+from fl_app.types import Between, Participation, Vector, Vectors, Weights
+
+
+@dataclass(kw_only=True)
+class FedEmState(MethodState):
+    """The state of FedEM in a checkpoint; the models are those of `one_hot`."""
+
+    told: dict[int, list[float]] = field(default_factory=dict)
+    """The weights of each client as it last told them, which sum to 1."""
+
+
+class FedEm(CommunityStrategy):
+    """Clients compute responsibilities, and train all components with them; the server averages.
+
+    A model holds all k components, and the weights of one client. Model k of the communities has
+    the whole weight on component k, so that the mean of these models with the weights of a client
+    is the model of this client. A client's community is the component of its largest weight. A
+    client that has not trained has equal weights.
+    """
+
+    model_kind = "mixture"
+    state: FedEmState
+    asks = {WEIGHTS: Report(length=1, low=0, high=1)}  # noqa: RUF012
+
+    def __init__(
+        self,
+        context: ServerContext,
+        *,
+        participation: Participation,
+        rule: RuleName,
+        weighting: Weighting,
+    ) -> None:
+        super().__init__(
+            context, participation=participation, rule=RULES[rule], weighting=weighting
+        )
+        self.part = part_named(context.layout, WEIGHTS)
+        self.count = self.part.stop - self.part.start
+        self.asks = {
+            name: replace(each, length=self.count) for name, each in type(self).asks.items()
+        }
+        self.state = FedEmState(communities=Communities(self._alone(context.initial)))
+
+    def _alone(self, model: Vector) -> Vectors:
+        """Return the model (d,) with the whole weight on each of the k components (k, d)."""
+        models = np.repeat(model[None, :], self.count, axis=0)
+        models[:, self.part] = np.eye(self.count, dtype=np.float32)
+        return models
+
+    def weights_of(self, client_ids: Sequence[int]) -> Between:
+        """Return the weights (n, k) of clients; equal ones for a client that has not trained."""
+        equal = [1 / self.count] * self.count
+        weights: Between = np.array([self.state.told.get(client, equal) for client in client_ids])
+        return weights.reshape(-1, self.count)
+
+    def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return the mixture of each client (n, d)."""
+        models = self.state.communities.models
+        weights = self.weights_of(client_ids)
+        mixtures = np.empty((len(weights), models.shape[1]), np.float32)
+        for row, each in enumerate(weights):
+            mixtures[row] = mixed(each, models)
+        return mixtures, [(row,) for row in range(len(weights))]
+
+    def mixtures(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
+        """Return the weights (k,) of all clients."""
+        return dict(zip(client_ids, self.weights_of(client_ids), strict=True))
+
+    def aggregate_fit(
+        self,
+        server_round: int,
+        results: FitReplies,
+        failures: FitFailures,
+    ) -> tuple[Parameters, dict[str, Scalar]]:
+        """Store the clients' weights, and average the components."""
+        replies = self.receive(server_round, results, failures)
+        self.remember(replies)
+        before = self.state.communities.models[0]
+        model = self.aggregator.aggregate(replies.client_ids, replies.models, replies.weights)
+        models = self._alone(model)
+        length = float(np.linalg.norm(models[0]))
+        moved = float(np.linalg.norm(models[0] - before))
+        self.aggregator.step = moved / length if length else None
+        self.state.communities = Communities(models)
+        return encode(models[0]), {"train_loss": replies.loss}
+
+    def remember(self, replies: Replies) -> None:
+        """Store the weights that the clients tell."""
+        told = summing_to_one(replies.reports[WEIGHTS])
+        self.state.told.update(zip(replies.client_ids.tolist(), told.tolist(), strict=True))
+
+    def outcome(self, server_round: int) -> Outcome:
+        """Set the communities: the component of the largest weight of each client."""
+        members = {client: int(np.argmax(each)) for client, each in self.state.told.items()}
+        return replace(super().outcome(server_round), phase=CLUSTERED, members=members)
+
+    def view(self, server_round: int) -> View | None:
+        """Return the communities, and for two clients the product of their weights.
+
+        This is the probability that a sample of each comes from the same component.
+        """
+        if not self.state.told:
+            return None
+        ids = np.array(sorted(self.state.told))
+        weights = self.weights_of(ids.tolist())
+        few = len(ids) <= self.context.detection.sparse_above
+        return View(ids, weights.argmax(axis=1), weights @ weights.T if few else None)
+
+
+def part_named(layout: Layout, name: str) -> slice:
+    """Return where a part of a layout lies; raises ValueError if it has none of this name."""
+    if name not in layout.names:
+        raise ValueError(
+            f"the network must have the buffer {name}, got {', '.join(layout.names)}; use "
+            "network=mixture"
+        )
+    place = layout.names.index(name)
+    start = sum(layout.sizes[:place])
+    return slice(start, start + layout.sizes[place])
+
+
+def summing_to_one(told: Between) -> Between:
+    """Return non-negative rows (n, k) scaled to sum to 1; equal entries for a row of zeros."""
+    total = told.sum(axis=1, keepdims=True)
+    equal = np.full(told.shape, 1 / told.shape[1])
+    scaled: Between = np.divide(told, total, out=equal, where=total > 0)
+    return scaled

@@ -1,0 +1,94 @@
+"""FedEM and FedRC: mixtures of clients, what a false weight can do, and the shares of classes."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flwr.common import FitRes
+
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, load
+from fl_app.strategies.fedem import FedEm, part_named, summing_to_one
+from fl_app.strategies.fedrc import FedRc
+from fl_app.strategies.serving import served
+from fl_app.testing.toy import LAYOUT, MIXTURE, builder, context, honest, play, roster
+from fl_app.types import Vector
+
+Client = Callable[[int, Vector, int], FitRes]
+
+
+def _method(name: str, rounds: int, report: str, told: list[list[float]]) -> FedEm:
+    """Return a method after some rounds in which client c told `told[c]`."""
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest(client_id, start, server_round)
+        answer.num_examples = 10
+        answer.metrics[f"report.{report}"] = np.array(told[client_id], "<f4").tobytes()
+        return answer
+
+    built = builder(name, participation=1.0)(context())
+    assert isinstance(built, FedEm)
+    play(built, roster(len(told)), range(1, rounds + 1), client=client)
+    assert built.rejections.by_client == {}
+    return built
+
+
+def test_a_client_gets_all_components_and_its_own_weights() -> None:
+    method = _method("fedem", 2, "weights", [[0.25, 0.75], [1, 0]])
+    models, rows = method.attribute([0, 1, 9])
+    assert rows == [(0,), (1,), (2,)]
+    part = part_named(MIXTURE, "weights")
+    # client 9 has never trained
+    np.testing.assert_allclose(models[:, part], [[0.25, 0.75], [1, 0], [0.5, 0.5]])
+    components = models[:, : part.start]
+    np.testing.assert_allclose(components, np.repeat(components[:1], 3, axis=0), rtol=1e-6)
+    view = method.view(2)
+    assert view is not None
+    assert view.labels.tolist() == [1, 0]
+    np.testing.assert_allclose(view.similarity, [[0.625, 0.25], [0.25, 1]])
+    assert method.outcome(2).assignment == {0: 1, 1: 0}
+
+
+def test_the_weights_of_a_client_are_what_is_saved_of_its_model() -> None:
+    method = _method("fedem", 1, "weights", [[0.25, 0.75], [1, 0]])
+    found = served(method, [0, 1], 1, {})
+    assert found.models == {}
+    assert found.mixtures[found.clients[0][0]] == {"community_0": 0.25, "community_1": 0.75}
+    assert found.mixtures[found.clients[1][0]] == {"community_0": 1.0}
+
+
+def test_weights_that_a_client_claims_are_scaled() -> None:
+    method = _method("fedem", 1, "weights", [[1, 1], [0, 0], [0.5, 0.125]])
+    np.testing.assert_allclose(method.weights_of([0, 1, 2]), [[0.5, 0.5], [0.5, 0.5], [0.8, 0.2]])
+    np.testing.assert_allclose(summing_to_one(np.array([[3.0, 1.0]])), [[0.75, 0.25]])
+
+
+def test_shares_of_classes_by_hand() -> None:
+    # two components of three classes: client 0 is wholly in the first one, client 1 half in each
+    told = [[0.5, 0.5, 0, 0, 0, 0], [0.25, 0.25, 0, 0.25, 0, 0.25]]
+    method = _method("fedrc", 1, "class_weights", told)
+    assert isinstance(method, FedRc)
+    np.testing.assert_allclose(method.weights_of([0, 1]), [[1, 0], [0.5, 0.5]])
+    close = {"atol": 1e-7}
+    np.testing.assert_allclose(method.priors(), [[0.5, 0.5, 0], [0.5, 0, 0.5]], **close)
+    assert (method.priors() > 0).all()
+
+
+def test_shares_of_classes_are_sent_from_the_second_round_on() -> None:
+    method = builder("fedrc", participation=1.0)(context())
+    known = roster(3)
+    first = method.initialize_parameters(known)
+    assert all("priors" not in ins.config for _, ins in method.configure_fit(1, first, known))
+    play(method, known, range(1, 2))
+    (_, ins), *_ = method.configure_fit(2, first, known)
+    sent = np.frombuffer(ins.config["priors"], "<f4").reshape(2, 3)
+    np.testing.assert_allclose(np.exp(sent).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_what_has_no_mixture_is_refused() -> None:
+    with pytest.raises(ConfigError, match="must have one kind of model"):
+        load(["strategy=fedem"], also=problems)
+    with pytest.raises(ConfigError, match=r"privacy must be none with fl_app\.strategies\.fedrc"):
+        load(["strategy=fedrc", "network=mixture", "privacy=local_dp"], also=problems)
+    with pytest.raises(ValueError, match="use network=mixture"):
+        part_named(LAYOUT, "weights")
