@@ -164,9 +164,8 @@ def test_a_split_into_clusters_of_noise_is_undone_and_there_are_no_others() -> N
         noise = np.random.default_rng(client).normal(0, 1.0, SIZE)
         return reply((0.5 * start + noise).astype(np.float32))
 
-    strategy = builder("cfl_clusters", participation=1.0, gap_above=None, alpha_threshold=0.9)(
-        context(rounds=20)
-    )
+    split_soon = {"gap_above": None, "alpha_threshold": 0.9, "fallback": "auto"}
+    strategy = builder("cfl_clusters", participation=1.0, **split_soon)(context(rounds=20))
     kinds = []
     for now in range(1, 20):
         play(strategy, roster(12), range(now, now + 1), client=alike)

@@ -23,7 +23,9 @@ NOTHING: frozenset[int] = frozenset()
 
 
 def _flic(**options: object) -> Flic:
-    made = builder("flic", participation=1.0, cluster_round=AT, **options)(context())
+    made = builder("flic", participation=1.0, cluster_round=AT, **{"fallback": "auto", **options})(
+        context()
+    )
     assert isinstance(made, Flic)
     return made
 
@@ -103,7 +105,9 @@ def test_the_common_model_is_the_mean_of_all_replies() -> None:
 
 
 def test_a_run_that_ends_before_the_models_differ_keeps_its_communities() -> None:
-    strategy = builder("flic", participation=1.0, cluster_round=AT)(context(rounds=AT + 1))
+    strategy = builder("flic", participation=1.0, cluster_round=AT, fallback="auto")(
+        context(rounds=AT + 1)
+    )
     play(strategy, roster(12), range(1, AT + 2))
     assert len(strategy.state.communities.models) == 3
     assert strategy.events == []
@@ -158,7 +162,11 @@ def test_who_falls_back_forms_a_community_of_the_common_model() -> None:
 
 @pytest.mark.parametrize("name", ["communities", "communities_wnn", "dcfl"])
 def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: Path) -> None:
-    strategy, known, kinds = builder(name, participation=1.0)(context()), roster(12), []
+    strategy, known, kinds = (
+        builder(name, participation=1.0, fallback="auto")(context()),
+        roster(12),
+        [],
+    )
     for now in range(1, 9):
         play(strategy, known, range(now, now + 1), client=_harmed)
         kinds += [event.kind for event in strategy.events]
@@ -166,7 +174,7 @@ def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: P
     models, rows = strategy.attribute([0, 5, 77])
     assert len({models[row].tobytes() for (row,) in rows}) == 1
     write(tmp_path, Checkpoint(8, *save(strategy.state)))
-    kept, after = read(tmp_path), builder(name, participation=1.0)(context())
+    kept, after = read(tmp_path), builder(name, participation=1.0, fallback="auto")(context())
     load(after.state, kept.arrays, kept.state)
     for each in (strategy, after):
         play(each, known, range(9, 10), client=_harmed)

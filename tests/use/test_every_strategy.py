@@ -20,7 +20,8 @@ ALL = "strategy.participation=1.0"
 
 def _overrides(name: str) -> list[str]:
     chosen = option(f"strategy={name}")
-    points = getattr(chosen.resolve(), "clusters_points", False)
+    method = chosen.resolve()
+    points = getattr(method, "clusters_points", False)
     settings = [ALL] if "participation" in chosen.options else []
     if "cluster_round" in chosen.options:
         settings.append("strategy.cluster_round=2")
@@ -28,6 +29,8 @@ def _overrides(name: str) -> list[str]:
         settings.append("strategy.restarts=0")
     if not points and name != "cfl":
         settings = [each.replace("1.0", "0.5") if name == "late" else each for each in settings]
+    if getattr(method, "model_kind", "") == "mixture":
+        settings.append("network=mixture")
     return [f"strategy={name}", *TINY, *(POINTS if points else GROUPS), *settings]
 
 
