@@ -43,7 +43,8 @@ WAITS = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
 print(os.getpid(), flush=True)
-time.sleep(300)
+for _ in range(3000):
+    time.sleep(0.1)  # a signal just before one long sleep would be handled only after it
 """
 CALLS = """
 import grpc
