@@ -16,6 +16,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from fl_app.client.augmentation import Transform
+from fl_app.client.drawing import drawn
 from fl_app.client.learner import learner_of
 from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
@@ -29,7 +30,6 @@ from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population
 from fl_app.data.schedule import Schedule
 from fl_app.params import FlatModule, Layout
-from fl_app.rng import global_torch_seed, torch_seed
 from fl_app.schema import ClientConfig, Target
 from fl_app.types import Vector
 
@@ -104,8 +104,10 @@ def seeded_network(
 
     `number` selects other draws, and then only frozen parts are loaded.
     """
-    with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
-        built: torch.nn.Module = net.resolve()(data.shape, data.classes, **net.options)
+    built = drawn(
+        net.resolve(), data.shape, data.classes, net.options,
+        tokens=data.tokens, seed=seed, number=number,
+    )  # fmt: skip
     return prepare(built, pretrained, trainable=number == 0)
 
 

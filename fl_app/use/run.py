@@ -11,6 +11,7 @@ from hydra.utils import get_object
 from torch import nn
 
 from fl_app import own
+from fl_app.client.drawing import drawn
 from fl_app.client.local_state import CLIENTS, of_run
 from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
@@ -18,7 +19,6 @@ from fl_app.params import COMMUNITY
 from fl_app.records.models import read_mixture, read_model
 from fl_app.records.serving import FILE, community_name, read_serving
 from fl_app.records.summary import read_summary
-from fl_app.rng import global_torch_seed, torch_seed
 
 
 def load_run(folder: str | Path) -> "FinishedRun":
@@ -150,11 +150,11 @@ class FinishedRun:
         """Return the network of the run with its first weights."""
         described = self.serving["network"]
         options = {key: value for key, value in described.items() if key != "_target_"}
-        seed = torch_seed(self.serving["seed"], purpose="initial model")
-        with own.importing(self.folder / own.PROJECT), global_torch_seed(seed):
-            build = get_object(described["_target_"])
-            built: nn.Module = build(self.input_shape, self.serving["classes"], **options)
-        return built
+        with own.importing(self.folder / own.PROJECT):
+            return drawn(
+                get_object(described["_target_"]), self.input_shape, self.serving["classes"],
+                options, tokens=self.serving["input_type"] == "int64", seed=self.serving["seed"],
+            )  # fmt: skip
 
     def load(self, name: str, network: nn.Module, *, client: int | None = None) -> nn.Module:
         """Load a model by name into a network of the run, and return it in evaluation mode.

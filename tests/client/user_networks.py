@@ -293,3 +293,10 @@ def with_a_learner(shape: Shape, classes: int) -> nn.Module:
     module = nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
     module.learner = "user_networks.Idle"
     return module
+
+
+def lazy(shape: Shape, classes: int) -> nn.Module:
+    """Layers that learn their sizes from the first input."""
+    return nn.Sequential(
+        nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(classes)
+    )

@@ -1,0 +1,38 @@
+"""The network of a run as each process and each machine draws it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from fl_app.rng import global_torch_seed, torch_seed
+
+
+def drawn(
+    build: Callable[..., nn.Module],
+    shape: tuple[int, ...],
+    classes: int,
+    options: Mapping[str, Any],
+    *,
+    tokens: bool,
+    seed: int,
+    number: int = 0,
+) -> nn.Module:
+    """Build a network with weights drawn from a run's seed; `number` selects other draws.
+
+    Lazy layers take their sizes from a pass over one input of zeros (1, *shape), of integers if the
+    inputs are `tokens`.
+    """
+    with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
+        built = build(shape, classes, **options)
+        if any(is_lazy(each) for each in (*built.parameters(), *built.buffers())):
+            _show(built, torch.zeros(1, *shape, dtype=torch.int64 if tokens else torch.float32))
+    return built
+
+
+@torch.no_grad()
+def _show(module: nn.Module, batch: torch.Tensor) -> None:
+    module.eval()(batch)  # in evaluation mode no statistics change
+    module.train()
