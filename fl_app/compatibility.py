@@ -14,6 +14,7 @@ from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.privacy import Privacy
 from fl_app.client.scoring import check_task
+from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
@@ -82,8 +83,10 @@ def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
     wanted.check(data.target)
     if not isinstance(wanted, Classification):
         _check_without_classes(given, graph, values["attack"])
-    if not wanted.plain or wanted.metrics:
-        check_task(wanted, _built(values, data), data)
+    module, client = _built(values, data), values["client"]
+    learner = learner_of(module, None if client is None else client.learner)
+    if issubclass(learner, SgdLearner) and learner.score is SgdLearner.score:
+        check_task(wanted, module, data)
 
 
 def _check_transform(values: Mapping[str, Any], data: Dataset) -> None:

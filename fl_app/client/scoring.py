@@ -88,15 +88,28 @@ def value(metric: Any, labels: Tensor) -> float | None:
 
 
 def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
-    """Raise ValueError for a loss or a metric that fails on the first samples, by trying it."""
+    """Raise ValueError for answers, a loss or a metric that fail on the first samples.
+
+    One of the labels is the last class, so that there must be a score for each.
+    """
     images, labels = data.train(np.arange(min(TRIED, len(data.train_labels))))
+    if not len(images):
+        return
+    classes = data.classes if data.target == "classification" else 0
+    if classes:
+        labels = labels.clone()
+        labels[0] = classes - 1
     module.eval()
     try:
         with torch.no_grad():
-            answers = scores(module, images).float()
+            answers = module(images)
     except Exception:  # the check of the network says what is wrong
         return
-    _try("task.loss", task.loss, lambda: task.loss_of(labels, data.classes)(answers, labels))
+    _check_answers(answers, len(images), classes)
+    answers = answers.float()
+    shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
+    loss = task.loss
+    _try("task.loss", loss, shapes, lambda: task.loss_of(labels, data.classes)(answers, labels))
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Tensor:
@@ -106,17 +119,34 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             found: Tensor = torch.as_tensor(metric.compute())
             return found
 
-        _try(f"task.metrics.{name}", given, measured)
+        _try(f"task.metrics.{name}", given, shapes, measured)
 
 
-def _try(name: str, given: Mapping[str, Any], run: Callable[[], Tensor]) -> None:
+def _check_answers(answers: object, samples: int, classes: int) -> None:
+    """Raise ValueError unless there is a row for each sample, with a score for each class."""
+    shape = tuple(answers.shape) if isinstance(answers, Tensor) else ()
+    found = f"shape {shape}" if isinstance(answers, Tensor) else type(answers).__name__
+    if not shape or shape[0] != samples:
+        raise ValueError(
+            f"network must answer {samples} samples with one tensor of {samples} rows, got "
+            f"{found}; return the scores alone, or train it by a client.learner of your own"
+        )
+    if classes and (len(shape) != 2 or shape[1] < classes):
+        raise ValueError(
+            f"network must answer {samples} samples with scores ({samples}, {classes}), one for "
+            f"each class, got {found}; change its last layer, or give another task"
+        )
+
+
+def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Tensor]) -> None:
     try:
         shape = tuple(run().shape)
     except Exception as error:  # a user's class can raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "
-            f"{dict(given)}: {reason}; change its arguments or choose another task"
+            f"{dict(given)} with {shapes}: {reason}; change its arguments, what the network "
+            "returns, or the task"
         ) from error
     if shape not in ((), (1,)):
         raise ValueError(

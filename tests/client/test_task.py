@@ -114,6 +114,10 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("rare", ["+task.metrics.f1._target_=torchmetrics.F2"], "task.metrics.f1 must be a class"),
         ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
         ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),
+        ("rare", ["network._target_=user_tasks.one_score"], r"scores \(16, 2\), .*shape \(16, 1\)"),
+        ("rare", ["network._target_=user_tasks.pair"], "tensor of 16 rows, got tuple"),
+        ("labels", ["task=multilabel", "network._target_=user_tasks.one_score"],
+         r"task.loss must be .*answers \(16, 1\) and labels \(16, 3\)"),
         ("rare", ["+task.colour=red"], "task.colour is not a setting here"),
     ],
 )  # fmt: skip

@@ -76,6 +76,27 @@ def dense(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
 
 
+def one_score(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with one score for any number of classes."""
+    return dense(shape, 1)
+
+
+class Pair(nn.Module):
+    """Scores and the inputs, as some networks return them."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inside(inputs), inputs
+
+
+def pair(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with two tensors."""
+    return Pair(dense(shape, classes))
+
+
 class Words(nn.Module):
     """Scores (s, t, c) of the next word."""
 
