@@ -201,7 +201,9 @@ def check_recipe(client: ClientConfig) -> None:
         except ValueError as error:
             raise ValueError(
                 f"client.{name} must be a class of torch with arguments that it accepts, got "
-                f"{target.path} with {dict(target.options)}: {error}; use one of conf/client/{name}"
+                f"{target.path} with {dict(target.options)}: {error}; remove "
+                f"what it does not take (~client.{name}.<argument>), or use one of "
+                f"conf/client/{name}"
             ) from error
 
 
