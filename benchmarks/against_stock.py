@@ -63,7 +63,7 @@ OUTSIDE = (
     "rounds."
 )
 COLUMNS = (
-    "side", "median s", "least", "most", "outside the clients", "times faster than stock",
+    "side", "median s", "least", "most", "outside the clients", "times faster than {other}",
     "accuracy",
 )  # fmt: skip
 ALONE = ["engine=inprocess", "engine.workers=1"]
@@ -89,13 +89,17 @@ OURS["small"] = {
 
 def stock(work: Work, data: Path) -> Side:
     """Run Flower's side in a process of its own."""
+    return theirs([sys.executable, str(Path(__file__).parent / "stock" / "app.py")], work, data)
+
+
+def theirs(command: Sequence[str], work: Work, data: Path) -> Side:
+    """Run another side, a program that takes the work as options and writes `--out`."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "stock.json"
-        command = [sys.executable, str(Path(__file__).parent / "stock" / "app.py")]
-        command += [f"--data={data}", f"--out={out}", f"--rounds={work.rounds}"]
+        out = Path(folder) / "found.json"
+        options = [f"--data={data}", f"--out={out}", f"--rounds={work.rounds}"]
         for name in ("clients", "samples", "cohort", "epochs", "batch_size", "learning_rate"):
-            command.append(f"--{name.replace('_', '-')}={getattr(work, name)}")
-        _run(command)
+            options.append(f"--{name.replace('_', '-')}={getattr(work, name)}")
+        _run([*command, *options])
         found = json.loads(out.read_text())
     return Side(found["seconds"][work.skipped :], found["accuracy"][-1])
 
@@ -136,9 +140,15 @@ def _run(command: list[str]) -> None:
 def measure(name: str, data: Path) -> None:
     """Run all sides of one kind of work after each other and write the section."""
     work = WORKS[name]
-    base = stock(work, data)
-    sides = {"stock Flower: Ray, FedAvg, fp32": base}
+    sides = {"stock Flower: Ray, FedAvg, fp32": stock(work, data)}
     sides |= {label: ours(work, data, overrides) for label, overrides in OURS[name].items()}
+    lines = told(work, sides, "stock")
+    write_section(work.title, f"benchmarks/against_stock.py {name}", lines)
+
+
+def told(work: Work, sides: dict[str, Side], other: str) -> list[str]:
+    """Return the lines of a section; the first side is the one that the others are held against."""
+    base = next(iter(sides.values()))
     lines = [
         f"{work.cohort} of {work.clients} clients with {work.samples} samples, E = {work.epochs}, "
         f"B = {work.batch_size}, 1,663,370 parameters.",
@@ -146,7 +156,7 @@ def measure(name: str, data: Path) -> None:
         f"on the whole test set after {work.rounds} rounds.",
         *([OUTSIDE] if not work.epochs else []),
         "",
-        *header(*COLUMNS),
+        *header(*(name.format(other=other) for name in COLUMNS)),
     ]
     for label, side in sides.items():
         middle = median(side.seconds)
@@ -154,12 +164,12 @@ def measure(name: str, data: Path) -> None:
         outside = f"{median(side.outside):.4f}" if side.outside else ""
         ratio = median(base.seconds) / middle
         times = (f"{second:.4f}" for second in (middle, min(side.seconds), max(side.seconds)))
-        lines.append(row(label, *times, outside, f"{ratio:.1f}", accuracy))
+        lines.append(row(label, *times, outside, f"{ratio:.2f}", accuracy))
     if work.epochs:
         apart = max(abs(side.accuracy - base.accuracy) for side in sides.values())
         verdict = "equal" if apart < CLOSE else "NOT EQUAL"
         lines += ["", f"Accuracies are {verdict}: at most {apart:.3f} apart (limit {CLOSE})."]
-    write_section(work.title, f"benchmarks/against_stock.py {name}", lines)
+    return lines
 
 
 def main() -> None:
