@@ -5,6 +5,7 @@ set (minutes); otherwise some of them, chosen by its name, which are always the 
 """
 
 import os
+import re
 import resource
 import zlib
 from collections.abc import Iterator
@@ -98,6 +99,24 @@ def test_an_odd_value_is_refused_in_sentences_or_works(overrides: tuple[str, ...
                 pytest.fail(f"{name}={value!r:.80}: {type(error).__name__}: {error}")
             assert told, f"the reason does not name {name}={value!r:.80}"
         OmegaConf.update(composed, name, before, merge=False, force_add=True)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["attack=backdoor", "attack.value=1e308"], "got fl_app.client.attacks.Backdoor with .*1e"),
+        (["data=client_files", "data.root=wards"], "data=fl_app.data.table.client_files: line 2"),
+    ],
+)
+def test_what_only_a_trial_shows_names_its_setting(
+    overrides: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wards").mkdir()
+    (tmp_path / "wards" / "north.csv").write_text("age,stay\n71\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        load(overrides, also=problems)
+    assert re.search(said, str(error.value), re.MULTILINE)
 
 
 @pytest.mark.parametrize(

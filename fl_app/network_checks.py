@@ -1,0 +1,152 @@
+"""Rules between a network and what it is trained with, found by building it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fl_app.client.learner import Learner, learner_of
+from fl_app.client.normalisation import local_names
+from fl_app.client.pretrained import Pretrained
+from fl_app.client.training_probe import same
+from fl_app.data.datasets import Dataset
+from fl_app.params import FlatModule
+from fl_app.records.models import StateForm
+from fl_app.report_checks import check_reports
+from fl_app.rng import global_torch_seed
+from fl_app.schema import GraphConfig, RecordsConfig, Target
+from fl_app.wiring import seeded_network
+
+
+def check_network(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a network that cannot be built or contradicts other settings."""
+    net, method, records, client = (
+        values[key] for key in ("network", "strategy", "records", "client")
+    )
+    module = built_network(values, data)
+    local = local_names(module, client.batch_norm) if client is not None else ()
+    _check_local(local, records, values["graph"])
+    _check_constants(FlatModule(module, local=local), lambda: fresh_network(values, data))
+    learner = learner_of(module, None if client is None else client.learner)
+    wanted = getattr(method.resolve(), "model_kind", None) if method else None
+    if method and wanted and learner.model_kind != wanted:
+        raise ValueError(
+            f"network and strategy must have one kind of model, got {net.path} with "
+            f"{learner.model_kind} and {method.path} for {wanted}; change one"
+        )
+    _check_data(module, learner, net, data)
+    if method:
+        asks = getattr(method.resolve(), "asks", {})
+        check_reports(method, asks, learner, values["privacy"], data)
+    if records is not None and records.central_test and data.target != "classification":
+        raise ValueError(
+            f"records.central_test must be false with data.target={data.target}, because it "
+            "takes equally many samples of each class; remove it"
+        )
+    if not learner.classifies and records is not None and records.central_test:
+        raise ValueError(
+            f"records.central_test must be false with {net.path}, which answers with no classes; "
+            "remove it"
+        )
+    guarded = values["privacy"]
+    if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
+        raise ValueError(
+            "client.cohort must not be fused with privacy=sample_dp, which clips the gradient of "
+            "each sample; give client.cohort=auto"
+        )
+    if client is not None and client.cohort == "fused" and not learner.fuses(module):
+        raise ValueError(
+            "client.cohort=fused needs a network without buffers, dropout and recurrent "
+            f"layers, but {net.path} has some; give client.cohort=auto"
+        )
+
+
+def fresh_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
+    """Return the network as the run starts with it."""
+    return seeded_network(values["network"], values["pretrained"], data, values["seed"])
+
+
+def _check_local(
+    local: Sequence[str], records: RecordsConfig | None, graph: GraphConfig | None
+) -> None:
+    """Raise ValueError for a test on the server of models of which a part is with the clients."""
+    tested = []
+    if local and records is not None and records.central_test:
+        tested.append("records.central_test must be false with client.batch_norm=local, got true")
+    if local and graph is not None and graph.benign == "root":
+        tested.append("graph.benign must be largest with client.batch_norm=local, got root")
+    if tested:
+        raise ValueError(
+            f"{'; '.join(tested)}: the server has no trained batch normalisation to test a model "
+            "with; remove it, or give client.batch_norm=average"
+        )
+
+
+def built_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
+    """Return the network; raises ValueError, also for what a user's constructor raises."""
+    net: Target = values["network"]
+    try:
+        seeded_network(net, Pretrained(weights=None, freeze=[]), data, values["seed"])
+    except Exception as error:
+        if isinstance(error, ValueError) and net.path.startswith("fl_app."):
+            raise  # its message already gives value, rule and remedy
+        raise ValueError(
+            f"network._target_ must build a network for inputs of shape {data.shape} and "
+            f"{data.classes} classes, got {net.path} with {type(error).__name__}: {error}; use "
+            "another network or other data"
+        ) from error
+    return fresh_network(values, data)
+
+
+def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Dataset) -> None:
+    """Raise ValueError for labels or inputs that the network or its learner cannot take."""
+    if data.target not in learner.targets:
+        raise ValueError(
+            f"data.target must be {' or '.join(learner.targets)} with {net.path}, whose learner "
+            f"is {learner.__name__}, got {data.target}; use other data or another learner"
+        )
+    unlabelled = data.target == "classification" and data.classes < 2
+    if unlabelled and learner.model_kind == "network" and learner.classifies:
+        raise ValueError(
+            f"data must have at least two classes with {net.path}, got {data.classes} in "
+            f"{data.name}; give data.label, or use network=centroids with strategy=kmeans"
+        )
+    if len(data.train_labels) and not len(data.test_labels) and not learner.scores_training_data:
+        raise ValueError(
+            f"data must have samples for test with {net.path}, got none in {data.name}; give "
+            "data.test_share above 0"
+        )
+    samples = np.arange(min(2, len(data.train_labels)))
+    if learner.model_kind != "network" or not len(samples):
+        return
+    inputs, _ = data.train(samples)
+    if not inputs.is_floating_point():
+        inputs[0] = int(data.train_images.max())  # the largest token must have an embedding
+    try:
+        with torch.no_grad(), global_torch_seed(0):
+            module.eval()(inputs)
+    except Exception as error:  # a user's layer can raise anything
+        remedy = "use another network or other data"
+        if not inputs.is_floating_point():
+            remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
+        raise ValueError(
+            f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} up to "
+            f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; {remedy}"
+        ) from error
+
+
+def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:
+    """Raise ValueError for a network that cannot be saved, or whose constants vary.
+
+    Server and clients each build it, and its constants are not sent, so they must be equal.
+    """
+    StateForm.of(first)
+    again = FlatModule(build(), local=first.local).constants if first.constants else {}
+    for name, constant in first.constants.items():
+        if not same(constant, again[name]):
+            raise ValueError(
+                "frozen parameters and buffers must be equal each time the network is built, got "
+                f"{name}, which varies; draw it only with torch or read it from a file"
+            )
