@@ -3,12 +3,19 @@
 import socket
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
+from logging import getLogger
 from pathlib import Path
 
 from fl_app.engines import flower
 from fl_app.engines.flower import Connection, FlowerError, RunResult
-from fl_app.engines.processes import Supervisor, free_ports, wait_for_port
+from fl_app.engines.processes import Supervisor, free_ports, tail, wait_for_port
 
+logger = getLogger(__name__)
+_STARTS = 4
+NOT_STARTED = "The current node timed out during startup"
+"""How Ray says that its own node was not ready in time."""
+_LINES = 400
 _START_TIMEOUT_S = 120.0
 _CLUSTER_S = 10.0
 _TEMPORARY_LENGTH = 18
@@ -50,8 +57,31 @@ def run_simulation(
             "client-resources-num-cpus": cpus_per_client,
             "client-resources-num-gpus": gpus_per_client,
         }
-        run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
-        return flower.follow(connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor)
+
+        def play() -> RunResult:
+            run_id = flower.submit(connection, app, overrides=overrides, federation=resources)
+            return flower.follow(
+                connection, run_id, log=log, on_tick=on_tick, supervisor=supervisor
+            )
+
+        return started(play, log)
+
+
+def started(play: Callable[[], RunResult], log: Path) -> RunResult:
+    """Play a run, and again if Ray did not start, as on a busy machine; return its outcome.
+
+    Ray gives its own node 30 s to start, which is not a setting. No round was played then.
+    """
+    for attempt in range(1, _STARTS + 1):
+        result = play()
+        if result.ok or NOT_STARTED not in tail(log, lines=_LINES):
+            return result
+        logger.warning("Ray did not start within 30 s (attempt %d of %d)", attempt, _STARTS)
+    return replace(
+        result,
+        detail=f"Ray must start its node within 30 s, got none in {_STARTS} attempts; stop other "
+        "work on this machine, or give the address of a running cluster as engine.ray_address",
+    )
 
 
 def _must_answer(ray_address: str) -> None:

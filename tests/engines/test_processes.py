@@ -29,7 +29,7 @@ def start(supervisor, folder, script, name="shell"):
     return supervisor.start(name, ["bash", "-c", script], log=folder / f"{name}.log", cwd=folder)
 
 
-def until(condition, timeout_s=20.0):
+def until(condition, timeout_s=120.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -39,7 +39,7 @@ def until(condition, timeout_s=20.0):
 def test_leaving_stops_also_what_left_the_session(tmp_path):
     with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
         process = start(supervisor, tmp_path, DAEMON)
-        wait_for_line(process, "started", timeout_s=10)
+        wait_for_line(process, "started", timeout_s=120)
         until(lambda: len(watchdog.marked(supervisor.token)) == 3)
     assert watchdog.marked(supervisor.token) == []
     assert process.popen.returncode is not None
@@ -47,7 +47,7 @@ def test_leaving_stops_also_what_left_the_session(tmp_path):
 
 def fail_inside(supervisor, folder):
     with supervisor:
-        wait_for_line(start(supervisor, folder, DAEMON), "started", timeout_s=10)
+        wait_for_line(start(supervisor, folder, DAEMON), "started", timeout_s=120)
         raise ZeroDivisionError
 
 
@@ -61,7 +61,7 @@ def test_an_error_inside_stops_everything_and_is_passed_on(tmp_path):
 def test_what_ignores_sigterm_is_killed(tmp_path, monkeypatch):
     with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
         stubborn = start(supervisor, tmp_path, "trap '' TERM; echo started; sleep 300 & wait; wait")
-        wait_for_line(stubborn, "started", timeout_s=10)
+        wait_for_line(stubborn, "started", timeout_s=120)
         supervisor.end(stubborn, grace_s=0.3)
         assert stubborn.popen.returncode == -signal.SIGKILL
 
@@ -74,7 +74,7 @@ folder = Path(sys.argv[1])
 with Supervisor({"PATH": "/usr/bin:/bin"}, scratch=folder / "scratch") as supervisor:
     words = ["bash", "-c", sys.argv[2]]
     process = supervisor.start("shell", words, log=folder / "shell.log", cwd=folder)
-    wait_for_line(process, "started", timeout_s=10)
+    wait_for_line(process, "started", timeout_s=120)
     print(supervisor.token, flush=True)
     process.popen.wait()
 """
@@ -100,7 +100,7 @@ def test_an_early_end_is_an_error_with_the_end_of_the_log(tmp_path):
     with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
         process = start(supervisor, tmp_path, "echo no such certificate; exit 7")
         with pytest.raises(ProcessError, match=r"(?s)shell.*code 7.*no such certificate"):
-            wait_for_line(process, "ready", timeout_s=10)
+            wait_for_line(process, "ready", timeout_s=120)
 
 
 def test_waiting_for_a_line_ends_with_the_timeout(tmp_path):
@@ -123,7 +123,7 @@ def test_a_port_is_awaited(tmp_path):
     server = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
     with Supervisor({}) as supervisor:
         process = supervisor.start("web", server, log=tmp_path / "web.log", cwd=tmp_path)
-        wait_for_port(process, port, timeout_s=30)
+        wait_for_port(process, port, timeout_s=120)
         assert process.alive
 
 
