@@ -126,7 +126,7 @@ def _tried(what: str) -> Iterator[None]:
 
 def _end_at_once(config: Config, folder: Path) -> None:
     """Kill all processes of this run; data that the loop has not written are lost."""
-    processes.kill_all()
+    processes.kill_all_for_good()
     run_state.finish(folder)  # stopped on purpose
     _summarise_for_the_dead(config, folder, interrupted=True)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fl_app.engines import signals, watchdog
-from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervisor, tail
+from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervisor, spawn, tail
 
 COMPLETED, FAILED, STOPPED = "finished:completed", "finished:failed", "finished:stopped"
 UNKNOWN = "finished:unknown"
@@ -124,22 +124,26 @@ def command(
     connection: Connection, *arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S
 ) -> dict[str, object]:
     """Run `flwr ARGUMENTS --format json` and return its output; raises FlowerError."""
-    try:
-        done = subprocess.run(
-            [executable("flwr"), *arguments, "--format", "json"],
-            env={**connection.environment(), watchdog.MARK: OF_COMMANDS},
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-            start_new_session=True,  # this process handles Ctrl-C, not the command
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FlowerError(f"flwr {arguments[0]} did not answer within {timeout_s:g} s") from error
-    answer = _last_object(done.stdout)
+    process = spawn(
+        [executable("flwr"), *arguments, "--format", "json"],
+        env={**connection.environment(), watchdog.MARK: OF_COMMANDS},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            said, complained = process.communicate(timeout=timeout_s)
+        except BaseException as error:
+            process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            late = f"flwr {arguments[0]} did not answer within {timeout_s:g} s"
+            raise FlowerError(late) from error
+    answer = _last_object(said)
     if answer is None or not answer.get("success", False):
-        reason = (answer or {}).get("error-message") or done.stderr or done.stdout
+        reason = (answer or {}).get("error-message") or complained or said
         raise FlowerError(f"flwr {arguments[0]}: {str(reason).strip()}")
     return answer
 

@@ -14,13 +14,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fl_app.engines import signals, watchdog
 
@@ -31,6 +32,8 @@ _TAIL_LINES = 15
 OF_COMMANDS = uuid.uuid4().hex
 """The mark of processes that this process starts without a Supervisor."""
 _tokens = {OF_COMMANDS}
+_starting = threading.Lock()
+"""Held while a process is started, and for good once this process ends."""
 
 
 class ProcessError(RuntimeError):
@@ -111,14 +114,13 @@ class Supervisor:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
             start = output.tell()
-            popen = subprocess.Popen(
+            popen = spawn(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
                 env={**self.environment, **(extra or {})},
-                start_new_session=True,
             )
         process = Process(name, popen, log, start)
         self._processes.append(process)
@@ -150,10 +152,22 @@ class Supervisor:
             _tokens.discard(self.token)
 
 
+def spawn(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+    """Start a process in its own session, which no Ctrl-C reaches; `options` are those of Popen."""
+    with _starting:
+        return subprocess.Popen(command, start_new_session=True, **options)
+
+
 def kill_all() -> None:
     """Kill all processes that this process has started and not stopped."""
     for token in tuple(_tokens):
         watchdog.kill(token)
+
+
+def kill_all_for_good() -> None:
+    """Kill them, and let no thread of this process start another one before it ends."""
+    _starting.acquire()
+    kill_all()
 
 
 def wait_for_line(process: Process, text: str, *, timeout_s: float) -> None:

@@ -13,6 +13,8 @@ from fl_app.engines.processes import (
     ProcessError,
     Supervisor,
     free_ports,
+    kill_all,
+    spawn,
     tail,
     wait_for_line,
     wait_for_port,
@@ -23,6 +25,27 @@ pytestmark = pytest.mark.skipif(
 )
 DAEMON = "sleep 300 & setsid sleep 300 & echo started; wait"
 """A shell whose second child leaves the session, as Flower's SuperExec does."""
+
+
+ENDS = """
+import os, threading, time
+from fl_app.engines.processes import OF_COMMANDS, kill_all_for_good, spawn
+from fl_app.engines.watchdog import MARK
+
+started = []
+
+def again_and_again():
+    while True:
+        child = spawn(["sleep", "300"], env={**os.environ, MARK: OF_COMMANDS})
+        started.append(child)
+
+threading.Thread(target=again_and_again, daemon=True).start()
+time.sleep(0.5)
+kill_all_for_good()
+print(len(started), OF_COMMANDS, flush=True)
+os._exit(0)
+"""
+"""A program that ends while another of its threads starts processes."""
 
 
 def start(supervisor, folder, script, name="shell"):
@@ -138,3 +161,20 @@ def test_tail_is_the_last_lines_and_empty_without_a_log(tmp_path):
     assert tail(log) == ""
     log.write_text("a\nb\nc\n")
     assert tail(log, lines=2) == "b\nc"
+
+
+def test_a_process_that_ends_starts_no_other_one(tmp_path):
+    """A thread that starts a process again and again leaves none behind."""
+    program = tmp_path / "ends.py"
+    program.write_text(ENDS)
+    found = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=120, check=True
+    )
+    count, token = found.stdout.split()
+    assert int(count) > 1
+    assert watchdog.marked(token) == []
+
+
+def test_a_kill_lets_others_start(tmp_path):
+    kill_all()
+    assert spawn(["true"]).wait() == 0
