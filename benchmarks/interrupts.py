@@ -36,8 +36,11 @@ MARK = "FL_APP_INTERRUPTED_RUN"
 """Environment variable that all processes of a run inherit."""
 HANGS_S = 300.0
 """A run that has not ended so long after the signal counts as hanging."""
-GONE_S = 5.0
-"""Seconds for which a killed process may still be listed."""
+GONE_S = 15.0
+"""Seconds after the end of a run within which its last processes must have gone.
+
+What a killed run leaves has 5 s to end by itself, before it is killed.
+"""
 STARTS_S = {"inprocess": 25.0, "simulation": 60.0, "deployment": 90.0}
 """Seconds from the start within which half of the interrupts come, some of them in the rounds."""
 ROUNDS_S = 20.0
@@ -228,7 +231,7 @@ def page(played: Sequence[Found], command: str) -> list[str]:
         "Real runs get SIGINT or SIGTERM at a random moment: half of them from the start of the",
         "program on, half of them during the rounds. Each run must end with exit code 130, leave a",
         "summary if it has a folder, a readable checkpoint of the last complete round, and no",
-        "process. A second signal, up to 2 s after the first, ends a run at once; such a run must",
+        f"process {GONE_S:.0f} s later. A second signal, up to 2 s after the first, ends a run at once; such a run must",
         "leave only the summary. Seconds are from the first signal to the end. Runs that ended",
         "before their interrupt, since Ray gives a node 30 s to start on a loaded machine too, and",
         f"were started again: {sum(each.get('lost', 0) for each in played)}.", "",

@@ -16,6 +16,7 @@ MARK = "FL_APP_SUPERVISOR"
 """Environment variable that descendants inherit, including new sessions and daemons."""
 GRACE_S = 5.0
 _POLL_S = 0.05
+_LOOKS = 4
 
 
 def marked(token: str) -> list[int]:
@@ -43,8 +44,14 @@ def sweep(token: str, *, grace_s: float = GRACE_S) -> None:
 
 
 def kill(token: str) -> None:
-    """Kill the marked processes and all processes that they start meanwhile."""
-    while marked(token):
+    """Kill the marked processes and all processes that they start meanwhile.
+
+    A process that is just replaced by another program shows no mark for a moment, so none must be
+    there several times.
+    """
+    looks = 0
+    while looks < _LOOKS:
+        looks = 0 if marked(token) else looks + 1
         _signal_all(token, signal.SIGKILL)
         time.sleep(_POLL_S)
 
