@@ -160,7 +160,7 @@ def write(rows: Sequence[Row]) -> None:
         f"slow link has {LINK.rate / 1e6:g} Mbit/s, {LINK.delay_s * 1e3:g} ms of delay and "
         f"{LINK.loss:.0%} of lost packets in each",
         f"direction. It is a relay between two TUN devices. {netem()}",
-        f"`engine.round_timeout_s` is {TIMEOUT_S} with the model of 13 MB, and else the 3600 of",
+        f"`engine.round_timeout_s` is {TIMEOUT_S} with the model of 13 MB, and else the 600 of",
         "a deployment. Missing: clients that failed in a round or were lost. The machine was busy",
         "with other work.", "",
         *header("links", "the run", "seconds of each round", "missing, by round", "accuracy"),
