@@ -21,6 +21,14 @@ HONEST = {"client_id": 4, "group": 1, "samples": 30, "malicious": False}
 @pytest.mark.parametrize("expected", [None, 4])
 def test_an_honest_node_is_who_it_says(expected: int | None) -> None:
     assert read_introduction(HONEST, 12, expected) == Identity(4, 1, 30, False)
+    newer = HONEST | {"flower": "1.39.0"}
+    assert read_introduction(newer, 12, expected) == Identity(4, 1, 30, False, "1.39.0")
+
+
+@pytest.mark.parametrize("version", [1.39, None, "one", "1", "1.39\n", "1.39" + 40 * "0"])
+def test_a_version_is_short_and_has_the_form_of_one(version: object) -> None:
+    with pytest.raises(RejectionError, match=r"flower must be a version such as 1\.39\.0, got"):
+        read_introduction(HONEST | {"flower": version}, 12)
 
 
 @settings(max_examples=1000, deadline=None)
