@@ -9,127 +9,31 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
+from composed import NODES, Composed
 from table import REPO, header, machine, row
 
-from fl_app.engines import flower
-from fl_app.engines.flower import COMPLETED, Connection, FlowerError
-from fl_app.engines.nodes import nodes_online
+from fl_app.engines.flower import COMPLETED
 from fl_app.records import run_state
 from fl_app.records.summary import read_summary
 
 TABLE = REPO / "docs" / "results" / "compose.md"
-NODES = 3
-DEADLINE_S = 900.0
-
-
-class Composed:
-    """The federation of the compose file of a copy of the checkout."""
-
-    def __init__(self, checkout: Path) -> None:
-        self.checkout = checkout
-        self.connection = Connection("compose", checkout / "deployment" / "compose")
-        self.environment = {**os.environ, "PYTHONPATH": str(checkout)}
-
-    def compose(self, *words: str, must: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run `docker compose` in the checkout."""
-        return self._run(["docker", "compose", *words], must=must)
-
-    def keys(self) -> None:
-        """Run `scripts/deploy keys`."""
-        words = ["-m", "fl_app.deploy", "keys", "--nodes", str(NODES)]
-        self._run([sys.executable, *words, "--folder", str(self.checkout / "deployment")])
-        for name in ("outputs", "data"):
-            (self.checkout / name).mkdir(exist_ok=True)
-
-    def up(self) -> None:
-        """Start all, and wait until the nodes are online and all that says so is healthy."""
-        self.compose("up", "--detach", "--no-build")
-        self.until("all nodes online", lambda: self.online() == NODES)
-        self.until("all containers healthy", lambda: set(self.states()) == {"running healthy"})
-
-    def online(self) -> int:
-        """Return how many nodes are online; -1 while the SuperLink does not answer."""
-        try:
-            return nodes_online(self.connection)
-        except FlowerError:
-            return -1
-
-    def states(self) -> list[str]:
-        """Return state and health of each container that runs on."""
-        listed = self.compose("ps", "--all", "--format", "json").stdout.splitlines()
-        found = [json.loads(line) for line in listed]
-        return [f"{c['State']} {c['Health']}" for c in found if c["Service"] != "registrar"]
-
-    def submit(self, name: str, *overrides: str, rounds: int) -> int:
-        """Submit a run of the demo into outputs/<name>; return its id."""
-        given = ["experiment=federation_demo", f"rounds={rounds}", "strategy.cluster_round=1"]
-        given += [f"records.evaluate_every={rounds}", "records.checkpoint_every=1"]
-        given += [f"records.folder=/outputs/{name}", *overrides]
-        return flower.submit(
-            self.connection, self.checkout, overrides=" ".join(given), federation={}
-        )
-
-    def rounds(self, name: str) -> list[dict[str, Any]]:
-        """Return the records of a run."""
-        path = self.checkout / "outputs" / name / "rounds.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []
-        return [json.loads(line) for line in lines]
-
-    def after(self, name: str, count: int) -> None:
-        """Wait until a run has so many rounds."""
-        self.until(f"round {count} of {name}", lambda: len(self.rounds(name)) >= count)
-
-    def ended(self, run_id: int) -> str:
-        """Wait for the end of a run and return its status."""
-        status = [""]
-
-        def over() -> bool:
-            try:
-                status[0] = flower.status(self.connection, run_id).state
-            except FlowerError:  # the SuperLink starts again
-                return False
-            return status[0].startswith("finished")
-
-        self.until(f"the end of run {run_id}", over)
-        return status[0]
-
-    def kill(self, service: str) -> None:
-        """Kill the processes of a container from outside, as a crash: Docker starts it again."""
-        container = self.compose("ps", "--quiet", service).stdout.strip()
-        listed = self._run(["docker", "top", container, "-eo", "pid"]).stdout.split()[1:]
-        for pid in map(int, listed):
-            os.kill(pid, signal.SIGKILL)
-
-    def until(self, what: str, found: Callable[[], bool]) -> None:
-        """Wait until `found` holds; raises TimeoutError."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not found():
-            if time.monotonic() > deadline:
-                logs = self.compose("logs", "--tail", "30", must=False).stdout
-                raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}:\n{logs}")
-            time.sleep(2.0)
-
-    def _run(self, words: list[str], *, must: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            words,
-            cwd=self.checkout,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if must and done.returncode:
-            raise RuntimeError(f"{' '.join(words)} failed:\n{done.stdout}\n{done.stderr}")
-        return done
+ROUNDS, STRANGER = 4, 2345
+"""Rounds of a run, and a user that is not root and has no name on this machine."""
+PROMETHEUS = """FROM {base}
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus wget \\
+    && install -d -o nobody /prometheus
+USER nobody
+ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml", \\
+    "--storage.tsdb.path=/prometheus"]
+"""
+"""Debian's Prometheus for a machine that reaches no registry."""
 
 
 def without_keys(federation: Composed) -> list[str]:
@@ -147,8 +51,8 @@ def without_keys(federation: Composed) -> list[str]:
 
 
 def plain(federation: Composed) -> list[str]:
-    """Run the demo."""
-    status = federation.ended(federation.submit("plain", rounds=4))
+    """Run the demo without a fault, for comparison."""
+    status = federation.ended(federation.submit("plain", rounds=ROUNDS))
     owner = (federation.checkout / "outputs" / "plain" / "rounds.jsonl").stat().st_uid
     what = f"{len(federation.rounds('plain'))} rounds; files belong to the caller: "
     return [row("a run", status, what + str(owner == os.getuid()))]
@@ -157,7 +61,7 @@ def plain(federation: Composed) -> list[str]:
 def killed_nodes(federation: Composed) -> list[str]:
     """Kill each SuperNode and the SuperLink in one run, one after the other."""
     services = [*(f"supernode-{node}" for node in range(NODES)), "superlink"]
-    run_id = federation.submit("killed", "engine.min_success=1", rounds=2 * len(services) + 6)
+    run_id = federation.submit("killed", "engine.min_success=1", rounds=2 * len(services) + ROUNDS)
     for place, service in enumerate(services):
         federation.after("killed", 2 * place + 1)
         federation.kill(service)
@@ -169,16 +73,19 @@ def killed_nodes(federation: Composed) -> list[str]:
 
 
 def killed_serverapp(federation: Composed) -> list[str]:
-    """Kill the container of the ServerApp; the service `runs` submits the run again."""
-    federation.submit("serverapp", rounds=6)
+    """Kill the service `runs` and the ServerApp; when it is back, it submits the run again."""
+    federation.submit("serverapp", rounds=ROUNDS)
     federation.after("serverapp", 2)
+    federation.kill("runs")
     federation.kill("serverapp")
-    return [_continued(federation, "serverapp", "kill -9 of the ServerApp's container")]
+    return [
+        _continued(federation, "serverapp", "kill -9 of the ServerApp and of the service `runs`")
+    ]
 
 
 def down_and_up(federation: Composed) -> list[str]:
     """Take all down in mid-run and up again; the service `runs` submits the run again."""
-    federation.submit("down", rounds=6)
+    federation.submit("down", rounds=ROUNDS)
     federation.after("down", 2)
     federation.compose("down")
     federation.up()
@@ -198,21 +105,15 @@ def _continued(federation: Composed, name: str, what: str) -> str:
     assert state is not None
     assert summary is not None
     models = (folder / "models.safetensors").read_bytes()
-    usual = (federation.checkout / "outputs" / "usual" / "models.safetensors").read_bytes()
-    same = f"the same models as undisturbed: {models == usual}"
+    plain = (federation.checkout / "outputs" / "plain" / "models.safetensors").read_bytes()
+    same = f"the same models as undisturbed: {models == plain}"
     seen = f"{summary['rounds']} rounds, submitted again {state.restarts} times; {same}"
     return row(what, summary["status"], seen)
 
 
-def usual(federation: Composed) -> list[str]:
-    """Run without a fault what others run with one."""
-    status = federation.ended(federation.submit("usual", rounds=6))
-    return [row("a longer run", status, f"{len(federation.rounds('usual'))} rounds")]
-
-
 def lost_node(federation: Composed) -> list[str]:
     """Remove a node for good in mid-run."""
-    run_id = federation.submit("lost", rounds=6)
+    run_id = federation.submit("lost", rounds=ROUNDS)
     federation.after("lost", 1)
     federation.compose("rm", "--stop", "--force", "supernode-2")
     status = federation.ended(run_id)
@@ -221,16 +122,75 @@ def lost_node(federation: Composed) -> list[str]:
     return [row("a SuperNode removed for good", status, what)]
 
 
+def monitored(federation: Composed) -> list[str]:
+    """Ask the Prometheus of the profile `monitoring` about a run; Grafana is not started."""
+    base = os.environ.get("FL_APP_BASE")
+    if base is not None:
+        image = "fl-app-prometheus:debian"
+        text = PROMETHEUS.format(base=base)
+        federation.run(["docker", "build", "--tag", image, "-"], given=text)
+        federation.environment["FL_APP_PROMETHEUS"] = image
+    federation.compose("up", "--detach", "--no-build", "prometheus")
+    known: set[str] = set()
+
+    def complete() -> bool:
+        known.update(_measured("fl_app_round"))
+        return bool(known)
+
+    run_id = federation.submit("seen", "metrics.port=9464", "metrics.host=0.0.0.0", rounds=ROUNDS)
+    federation.until("Prometheus to know a round", complete)
+    status = federation.ended(run_id)
+    alerts = len(_asked("rules")["groups"][0]["rules"])
+    who = "Debian's Prometheus" if base is not None else "Prometheus"
+    rounds = ", ".join(sorted(known | _measured("max_over_time(fl_app_round[10m])")))
+    seen = f"{who} saw rounds {rounds} of the run and has {alerts} alert rules"
+    federation.compose("rm", "--stop", "--force", "prometheus")
+    return [row("the profile `monitoring` without Grafana, and a run", status, seen)]
+
+
+def _measured(query: str) -> set[str]:
+    found = _asked(f"query?{urlencode({'query': query})}")["result"]
+    return {each["value"][1] for each in found}
+
+
+def _asked(path: str) -> dict[str, Any]:
+    try:
+        with urlopen(f"http://127.0.0.1:9090/api/v1/{path}") as answer:
+            return json.loads(answer.read())["data"]
+    except OSError:  # it starts
+        return {"result": [], "groups": []}
+
+
+def stranger(federation: Composed) -> list[str]:
+    """Start anew as a user that is not root, who owns the folders, and run."""
+    federation.compose("down", "--volumes")
+    federation.belong(STRANGER)
+    federation.up()
+    status = federation.ended(federation.submit("stranger", rounds=2))
+    owner = (federation.checkout / "outputs" / "stranger" / "rounds.jsonl").stat().st_uid
+    users = {federation.user(service) for service in ("superlink", "serverapp", "supernode-0")}
+    what = f"processes of user {', '.join(sorted(users))}; files belong to user {owner}"
+    return [row(f"all started anew as user {STRANGER}, and a run", status, what)]
+
+
 def _short(text: str) -> str:
     return text.replace("|", "/")[:160]
 
 
-SCENARIOS = (plain, usual, killed_nodes, killed_serverapp, down_and_up, lost_node)
+SCENARIOS = (
+    plain,
+    killed_nodes,
+    killed_serverapp,
+    down_and_up,
+    monitored,
+    lost_node,
+    stranger,
+)
 
 
 def image_of(federation: Composed) -> str:
     """Return the name of the base of the image and its size."""
-    shown = federation._run(["docker", "image", "inspect", "fl-app:0.1.0"]).stdout
+    shown = federation.run(["docker", "image", "inspect", "fl-app:0.1.0"]).stdout
     size = json.loads(shown)[0]["Size"] / 1e9
     base = os.environ.get("FL_APP_BASE", "the Dockerfile's base")
     return f"{size:.2f} GB on {base}"
@@ -262,8 +222,9 @@ def main() -> None:
                 print(*rows, sep="\n", end="\n\n", flush=True)
         finally:
             print(federation.compose("logs", "--tail", "5", must=False).stdout[-3000:], flush=True)
-            federation.compose("down", "--volumes", must=False)
-    write(rows, engine, image)
+            federation.compose("--profile", "monitoring", "down", "--volumes", must=False)
+            write(rows, engine, image)
+    assert COMPLETED in rows[1], "the plain run must complete"
 
 
 def copied(top: Path) -> Path:
@@ -280,17 +241,19 @@ def copied(top: Path) -> Path:
 
 
 def write(rows: list[str], engine: str, image: str) -> None:
-    """Write the page."""
+    """Write the page, also of what was run before an error."""
+    left = [each.__name__ for each in SCENARIOS[max(0, len(rows) - 1) :]]
+    ended = f"The command ended before: {', '.join(left)}.\n" if left else ""
     intro = (
         "# Compose\n\n"
         "Written by `benchmarks/compose.py`, which `scripts/test-compose` runs,\n"
         f"on {machine()}, Docker {engine}:\n"
         f"`docker-compose.yml` with three nodes, an image of {image}. A container\n"
-        "that is killed is started again by Docker. Ended: the run's status in Flower.\n\n"
+        "that is killed is started again by Docker. Ended: the run's status in Flower. Other\n"
+        f"work ran on the same cores.\n{ended}\n"
     )
     lines = [*header("what was done", "ended", "seen"), *rows]
     TABLE.write_text(intro + "\n".join(lines) + "\n")
-    assert COMPLETED in rows[1], "the plain run must complete"
 
 
 if __name__ == "__main__":

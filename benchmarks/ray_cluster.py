@@ -1,9 +1,10 @@
 """Runs simulations on a Ray cluster of two raylets; writes docs/results/ray_cluster.md.
 
-    .venv/bin/python benchmarks/ray_cluster.py [--clients 10000]
+    .venv/bin/python benchmarks/ray_cluster.py --out <file.jsonl> [--clients 300 1000 3000]
 
-Each raylet has one CPU of its own. The runs: on one raylet, on two, and on two of which one is
-killed for good in mid-run. The plan is what the measured seconds per client give on paper.
+Each raylet has one CPU of its own. For each number of clients there is a run on two raylets; for
+the first one also on one, and on two of which one is killed for good in mid-run. The plan is what
+the measured seconds per client give on paper. It continues where it was stopped.
 """
 
 import argparse
@@ -16,26 +17,31 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from uuid import uuid4
 
 from table import REPO, header, machine, row
 
+from fl_app.engines import watchdog
+
 PAGE = REPO / "docs" / "results" / "ray_cluster.md"
 PORT = 6391
-ROUNDS, COHORT, KILLED_AFTER = 12, 50, 4
+ROUNDS, SHARE, KILLED_AFTER = 8, 0.05, 4
+"""Rounds of a run, and the share of the clients that train in a round."""
 SKIPPED = 2
 """First rounds that medians exclude: workers import the libraries."""
-PLANNED = (8, 64, 512)
-"""Workers of the plan."""
+PLANNED, PLANNED_CLIENTS = (8, 64, 512), 10_000
+"""Workers and clients of the plan."""
 LIMIT_S = 1200.0
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a run on `raylets` showed; `after_s` are the rounds after the kill, if any."""
+    """What a run of `clients` clients on `raylets` showed."""
 
+    clients: int
     name: str
     raylets: int
     status: str
@@ -44,36 +50,51 @@ class Found:
     lost: int
     longest_s: float
 
+    @property
+    def cohort(self) -> int:
+        """Clients that train in a round."""
+        return round(SHARE * self.clients)
 
-def ray(*words: str) -> None:
-    """Call Ray's command line."""
+    @property
+    def client_s(self) -> float:
+        """Seconds of one worker for one client."""
+        return self.round_s * self.raylets / self.cohort
+
+
+def ray(token: str, *words: str) -> None:
+    """Call Ray's command line; all processes that it starts have the mark `token`."""
     command = [str(Path(sys.executable).with_name("ray")), *words]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, watchdog.MARK: token}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run(command, check=True, env=environment, **quiet)
 
 
-def raylets() -> set[int]:
-    """Return the processes of raylets on this machine."""
+def raylets(token: str) -> set[int]:
+    """Return the processes of our raylets: other work on the machine may have its own."""
     found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in watchdog.marked(token):
         with suppress(OSError):
-            if (folder / "cmdline").read_bytes().split(b"\0")[0].endswith(b"raylet/raylet"):
-                found.add(int(folder.name))
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if words[0].endswith(b"raylet/raylet"):
+                found.add(pid)
     return found
 
 
 @contextmanager
 def cluster(size: int) -> Iterator[int]:
     """Start a cluster of raylets with one CPU each; yield the process of the last one."""
+    token = uuid4().hex
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        ray("start", "--head", f"--port={PORT}", "--num-cpus=1", "--include-dashboard=false",
-            f"--temp-dir={folder}", "--disable-usage-stats")  # fmt: skip
         try:
+            ray(token, "start", "--head", f"--port={PORT}", "--num-cpus=1", "--disable-usage-stats",
+                "--include-dashboard=false", f"--temp-dir={folder}")  # fmt: skip
             for _ in range(size - 1):
-                before = raylets()
-                ray("start", f"--address=127.0.0.1:{PORT}", "--num-cpus=1", "--disable-usage-stats")
-            yield next(iter(raylets() - before)) if size > 1 else 0
-        finally:
-            ray("stop", "--force")
+                before = raylets(token)
+                ray(token, "start", f"--address=127.0.0.1:{PORT}", "--num-cpus=1",
+                    "--disable-usage-stats")  # fmt: skip
+            yield next(iter(raylets(token) - before)) if size > 1 else 0
+        finally:  # `ray stop` would end all Ray of this machine
+            watchdog.sweep(token)
 
 
 def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
@@ -85,7 +106,7 @@ def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
         command = [
             sys.executable, "-m", "fl_app.main", "engine=simulation",
             f"engine.ray_address=127.0.0.1:{PORT}", "strategy=fedavg", "network=mlp",
-            f"strategy.participation={COHORT / clients}", f"rounds={ROUNDS}",
+            f"strategy.participation={SHARE}", f"rounds={ROUNDS}",
             f"population.clients={clients}", "population.draw=replacement",
             "population.train_samples=20", "population.test_samples=10", "client.epochs=1",
             f"records.evaluate_every={ROUNDS}", "records.evaluate_at_most=50",
@@ -105,7 +126,7 @@ def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
                 os.kill(last, signal.SIGKILL)
                 kills = False
             time.sleep(0.2)
-        return found(name, size, folder, first)
+        return found(clients, name, size, folder, first)
 
 
 def records(folder: Path) -> list[dict]:
@@ -115,7 +136,7 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def found(name: str, size: int, folder: Path, start_s: float) -> Found:
+def found(clients: int, name: str, size: int, folder: Path, start_s: float) -> Found:
     """Return what the folder of a run tells."""
     summary = folder / "summary.json"
     status = json.loads(summary.read_text())["status"] if summary.exists() else "no summary"
@@ -123,60 +144,83 @@ def found(name: str, size: int, folder: Path, start_s: float) -> Found:
     seconds = [each["time"]["training_s"] for each in rounds]
     kept = seconds[SKIPPED:-1] or seconds or [float("nan")]
     lost = sum(len(each["failed"]) for each in rounds)
-    return Found(
-        name, size, f"{status}, {len(rounds)} rounds", start_s, median(kept), lost, max(kept)
-    )
+    ended = f"{status}, {len(rounds)} rounds"
+    return Found(clients, name, size, ended, start_s, median(kept), lost, max(kept))
 
 
-def page(clients: int, runs: list[Found]) -> str:
+def page(runs: list[Found]) -> str:
     """Return the whole page."""
-    one, two = runs[0], runs[1]
+    sizes = sorted({each.clients for each in runs})
+    command = f"benchmarks/ray_cluster.py --clients {' '.join(map(str, sizes))}"
     lines = [
         "# A simulation on a Ray cluster", "",
-        f"Written by `benchmarks/ray_cluster.py --clients {clients}`, on {machine()}, where the "
-        f"raylets, the server and the SuperLink share these cores: {clients:,} clients of 20 "
-        f"samples of the digits, {COHORT} a round, {ROUNDS} rounds, `engine.ray_address`. Each "
-        "raylet has one CPU and so one worker. Medians without the first "
-        f"{SKIPPED} rounds and the last.", "",
-        *header("cluster", "ended as", "s to the first round", "s a round, median", "longest",
-                "replies lost"),
+        f"Written by `{command}`, on {machine()}, where the raylets, the server, the SuperLink and "
+        "other work share these cores: clients of 20 samples of the digits, "
+        f"{SHARE:.0%} of them a round, {ROUNDS} rounds, `engine.ray_address`. Each raylet has one "
+        f"CPU and so one worker. Medians without the first {SKIPPED} rounds and the last. The "
+        "first round comes after all clients were asked who they are.", "",
+        *header("clients", "cluster", "ended as", "s to the first round", "clients a round",
+                "s a round, median", "longest", "ms a client and worker", "replies lost"),
     ]  # fmt: skip
     lines += [
-        row(each.name, each.status, f"{each.start_s:.0f}", f"{each.round_s:.2f}",
-            f"{each.longest_s:.1f}", each.lost)
+        row(f"{each.clients:,}", each.name, each.status, f"{each.start_s:.0f}", each.cohort,
+            f"{each.round_s:.2f}", f"{each.longest_s:.1f}", f"{1000 * each.client_s:.0f}",
+            each.lost)
         for each in runs
     ]  # fmt: skip
-    each_s = one.round_s / COHORT
-    lines += [
-        "", f"One worker takes {each_s * 1000:.0f} ms a client; two give "
-        f"{one.round_s / two.round_s:.2f} times its speed here. On paper, if workers of other "
-        "machines do not share cores with the server, a round of all clients takes "
-        "`clients * s / workers`, and at least what the server needs itself (see the rounds above "
-        "and [benchmarks](../benchmarks.md)):", "",
-        *header("workers", *(f"{share:,} clients a round, s" for share in (100, 1000, clients))),
+    return "\n".join([*lines, *plan(runs)])
+
+
+def plan(runs: list[Found]) -> list[str]:
+    """Return the lines of what the largest run means for more workers."""
+    two = [each for each in runs if each.name == "two raylets"]
+    largest = max(two, key=lambda each: each.clients)
+    cohort, start = round(SHARE * PLANNED_CLIENTS), largest.start_s / largest.clients
+    lines = [
+        "", f"The plan for {PLANNED_CLIENTS:,} clients is on paper. It takes the "
+        f"{1000 * largest.client_s:.0f} ms of a worker for a client from the run of "
+        f"{largest.clients:,} clients, `clients * s / workers`, as if workers of other machines "
+        "did not share cores with the server. A round takes at least what the server needs itself "
+        "(see [benchmarks](../benchmarks.md)), which these small numbers leave out:", "",
+        *header("workers", *(f"{many:,} clients a round, s" for many in (cohort, PLANNED_CLIENTS))),
     ]  # fmt: skip
     lines += [
-        row(number, *(f"{share * each_s / number:.1f}" for share in (100, 1000, clients)))
+        row(
+            number,
+            *(f"{many * largest.client_s / number:.1f}" for many in (cohort, PLANNED_CLIENTS)),
+        )
         for number in PLANNED
     ]
-    lines += [
-        "", "The first introduction asks every client once, at the same cost a client. The plan is "
-        "not measured: we had one machine.", "",
+    return [
+        *lines,
+        "", f"Up to the first round two raylets took {1000 * start:.0f} ms a client, with the "
+        f"start of Ray and the imports: at most {PLANNED_CLIENTS * start / 60:.0f} minutes for "
+        f"{PLANNED_CLIENTS:,} clients on two workers.", "",
+        "Data come by path: each worker reads `data.root` of its machine, once, and keeps the data "
+        "for all its clients. Nothing of ours puts data into Ray's object store. Models travel in "
+        "Flower's messages, which are arguments and results of Ray's tasks.", "",
     ]  # fmt: skip
-    return "\n".join(lines)
 
 
 def main() -> None:
-    """Run all cases and write the page."""
+    """Run what the file has not, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--clients", type=int, nargs="+", default=[300, 1000, 3000])
+    parser.add_argument("--out", type=Path, required=True, help="file of runs, one JSON a line")
     options = parser.parse_args()
-    runs = []
-    cases = (("one raylet", 1, False), ("two raylets", 2, False), ("two, one killed", 2, True))
-    for name, size, kills in cases:
-        runs.append(play(name, options.clients, size, kills=kills))
-        print(runs[-1], flush=True)
-    PAGE.write_text(page(options.clients, runs))
+    path: Path = options.out
+    lines = path.read_text().splitlines() if path.exists() else []
+    runs = [Found(**json.loads(line)) for line in lines]
+    first = options.clients[0]
+    cases = [(clients, "two raylets", 2, False) for clients in options.clients]
+    cases[1:1] = [(first, "one raylet", 1, False), (first, "two, one killed", 2, True)]
+    for clients, name, size, kills in cases:
+        if (clients, name) not in {(each.clients, each.name) for each in runs}:
+            runs.append(play(name, clients, size, kills=kills))
+            print(runs[-1], flush=True)
+            with path.open("a") as file:
+                file.write(json.dumps(asdict(runs[-1])) + "\n")
+    PAGE.write_text(page(runs))
     print(PAGE.read_text())
 
 

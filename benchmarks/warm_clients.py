@@ -1,83 +1,146 @@
 """A federation whose clients are forks of a warm process, beside one whose clients all import.
 
-    .venv/bin/python benchmarks/warm_clients.py [overrides]
+    .venv/bin/python benchmarks/warm_clients.py [--rounds 4] [--runs 2] [overrides]
 
-Each run is a process tree of its own, one after another. Linux only: processes that lose their
-parent are passed to this one, so that their processor seconds are counted too.
+Both federations are up all the time, and runs on them alternate, so that other work on the machine
+slows both. Linux only: memory is read from /proc.
 """
 
 import argparse
-import contextlib
-import ctypes
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from table import REPO, header, row, write_section
 
-SIDES = {"a fork of the warm process": "true", "a process that imports": "false"}
-PR_SET_CHILD_SUBREAPER = 36
+from fl_app.engines import watchdog
+from fl_app.engines.federation import Federation
+
+NODES, LOOK_S, POLL_S = 3, 3.0, 1.0
+"""An idle SuperNode of Flower looks for messages every `LOOK_S`."""
+SIDES = {"a fork of the warm process": True, "a process that imports": False}
+OTHERS = "flower-superlink", "--superexec-auth-secret", "flwr-serverapp", "watchdog.py"
+"""In the command lines of processes that belong to no node."""
 
 
-def adopt_orphans() -> None:
-    """Let this process be the parent of all descendants whose own parent has ended."""
-    if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError("Linux 3.4 or newer must let this process adopt orphans")
+@dataclass
+class Side:
+    """What runs on one federation showed: seconds of each round, and megabytes at each look."""
+
+    federation: Federation
+    training: list[float] = field(default_factory=list)
+    evaluation: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
+    clients: list[int] = field(default_factory=list)
+
+    def whole(self) -> list[float]:
+        """Return the seconds of each round with its evaluation."""
+        return [sum(both) for both in zip(self.training, self.evaluation, strict=True)]
+
+    def look(self) -> None:
+        """Note the memory of the nodes, where shared pages are shared out, and their clients."""
+        found, clients = 0.0, 0
+        for pid in watchdog.marked(self.federation.supervisor.token):
+            try:
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().decode()
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            except OSError:  # it has ended
+                continue
+            server = any(word in line for word in OTHERS)
+            share = next(each for each in rollup.splitlines() if each.startswith("Pss:"))
+            found += 0.0 if server else int(share.split()[1]) / 1024
+            clients += "flwr-clientapp" in line
+        self.memory.append(found)
+        self.clients.append(clients)
 
 
-def processor_seconds() -> float:
-    """Return the processor seconds of all descendants that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def measure(overrides: list[str], folder: Path) -> tuple[list[dict[str, Any]], float, float]:
-    """Return the times of the rounds of a run, its seconds, and its processor seconds."""
+def play(side: Side, folder: Path, overrides: Sequence[str]) -> None:
+    """Run once on a federation that is up; add what it showed."""
+    federation = side.federation
     words = [sys.executable, "-m", "fl_app.main", "engine=deployment", *overrides]
-    began, used = time.monotonic(), processor_seconds()
-    environment = {**os.environ, "PYTHONPATH": str(REPO)}
-    subprocess.run([*words, f"hydra.run.dir={folder}"], env=environment, check=True)
-    seconds = time.monotonic() - began
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-    lines = (folder / "rounds.jsonl").read_text().splitlines()
-    return [json.loads(line)["time"] for line in lines], seconds, processor_seconds() - used
+    words += [f"engine.connection={federation.connection.name}", f"hydra.run.dir={folder}"]
+    environment = {**federation.connection.environment(), "PYTHONPATH": str(REPO)}
+    process = subprocess.Popen(words, env=environment, cwd=REPO, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        side.look()
+        time.sleep(POLL_S)
+    if process.returncode:
+        raise RuntimeError(f"the run ended with {process.returncode}; see its log above")
+    for line in (folder / "rounds.jsonl").read_text().splitlines():
+        seconds = json.loads(line)["time"]
+        side.training.append(seconds["training_s"])
+        side.evaluation.append(seconds["evaluation_s"])
 
 
 def main() -> None:
-    """Run both sides and write the section."""
+    """Run both sides in turn and write the section."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--runs", type=int, default=2, help="runs on each side")
     parser.add_argument("overrides", nargs="*", default=["experiment=federation_demo"])
-    overrides = parser.parse_args().overrides
-    adopt_orphans()
+    given = parser.parse_args()
+    more = [f"rounds={given.rounds}", "records.evaluate_every=1", "records.report=false"]
+    more += ["records.figures=false", "strategy.cluster_round=1", f"population.clients={NODES}"]
+    with ExitStack() as stack:
+        top = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-warm-")))
+        sides = {
+            name: Side(stack.enter_context(Federation(top / str(warm), nodes=NODES, warm=warm)))
+            for name, warm in SIDES.items()
+        }
+        for number in range(given.runs):
+            order = list(sides.items())
+            for name, side in order if number % 2 == 0 else reversed(order):
+                play(side, top / f"run-{number}-{SIDES[name]}", [*given.overrides, *more])
+                print(name, side.training, side.evaluation, max(side.memory), flush=True)
+    command = f"benchmarks/warm_clients.py --rounds {given.rounds} --runs {given.runs}"
+    write_section("Warm clients", f"{command} {' '.join(given.overrides)}", told(sides))
+
+
+def told(sides: dict[str, Side]) -> list[str]:
+    """Return the lines of the section."""
+    forks, imports = sides.values()
+    rounds, load = len(forks.training), os.getloadavg()[2]
     lines = [
-        "Training of a round: median, smallest and largest; evaluation of a round: median. The",
-        "whole run includes the start and the end of the federation; processor seconds are those",
-        "of all its processes. Other work on the machine slows both sides.",
+        f"Medians of {rounds} rounds on each side, in runs that alternated. Each round was",
+        "followed by an evaluation of its own: it is a second message to each client, and never",
+        "part of the first. A round without it is the training alone. Memory is that of all",
+        f"processes of {NODES} nodes, with shared pages shared out (PSS). The machine did other",
+        f"work: at the end its load over 15 minutes was {load:.0f}. So only the ratios count.",
         "",
-        *header(
-            "a client is", "training s", "least", "most", "evaluation s", "run s", "processor s"
-        ),
+        *header("a client is", "round with evaluation, s", "without, s", "least without, s",
+                "memory at most, MB", "most clients at a time"),
+    ]  # fmt: skip
+    for name, side in sides.items():
+        seconds = median(side.whole()), median(side.training), min(side.training)
+        cells = (*(f"{each:.1f}" for each in seconds), f"{max(side.memory):,.0f}")
+        lines.append(row(name, *cells, max(side.clients)))
+    ratios = (
+        median(imports.whole()) / median(forks.whole()),
+        median(imports.training) / median(forks.training),
+        min(imports.training) / min(forks.training),
+        max(imports.memory) / max(forks.memory),
+    )
+    lines.append(row("ratio", *(f"{each:.1f}" for each in ratios), ""))
+    times = median(forks.training) / LOOK_S
+    lines += [
+        "",
+        f"Flower's idle SuperNodes look for messages every {LOOK_S:g} s. The median round without",
+        f"evaluation is {times:.1f} of these looks with the warm process.",
     ]
-    with tempfile.TemporaryDirectory() as top:
-        for side, warm in SIDES.items():
-            given = [*overrides, f"engine.warm={warm}"]
-            times, seconds, used = measure(given, Path(top) / warm)
-            training = [each["training_s"] for each in times]
-            evaluation = [each["evaluation_s"] for each in times if each["evaluation_s"]]
-            told = [statistics.median(training), min(training), max(training)]
-            told += [statistics.median(evaluation or [0.0])]
-            lines.append(row(side, *(f"{s:.1f}" for s in told), f"{seconds:.0f}", f"{used:.0f}"))
-    command = f"benchmarks/warm_clients.py {' '.join(overrides)}"
-    write_section("Warm clients", command, lines)
+    return lines
+
+
+def median(numbers: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(numbers)
 
 
 if __name__ == "__main__":

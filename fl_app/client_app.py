@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import flwr
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client
@@ -74,6 +75,7 @@ class FederatedClient(Client):
             "group": local.group,
             "samples": local.samples,
             "malicious": local.malicious,
+            "flower": flwr.__version__,
         }
         return GetPropertiesRes(_OK, properties)
 

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from logging import getLogger
 from typing import Any, TypeVar
 
+import flwr
 from flwr.app import Message, MessageType, RecordDict
 from flwr.common import (
     EvaluateIns,
@@ -28,6 +30,7 @@ from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
 
+log = getLogger(__name__)
 Reply = TypeVar("Reply")
 Exchanged = tuple[list[tuple[ClientProxy, Reply]], list[ClientFailure]]
 Sent = list[tuple[ClientProxy, Any]]
@@ -144,6 +147,13 @@ class ClientMessenger:
                 raise RejectionError("client_id", rule, shown(identity.client_id))
         except RejectionError as error:
             found.rejected[who] = f"introduction: {error}"
+            return
+        if _release(identity.flower) not in ("", _release(flwr.__version__)):
+            log.warning(
+                "client %d has flwr %s and the server %s; they are not known to work together: "
+                "install the server's version on the client's machine",
+                identity.client_id, identity.flower, flwr.__version__,
+            )  # fmt: skip
 
     def _parsed(
         self, replies: Sent, parsers: Sequence[Callable[[RecordDict], Reply]]
@@ -231,6 +241,11 @@ def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
     taken = {each for each in grid.push_messages(messages) if each}
     ids = [message.metadata.message_id for message in messages]
     return {each: place for place, each in enumerate(ids) if each in taken}
+
+
+def _release(version: str) -> str:
+    """Return `1.39` of `1.39.0`; releases of Flower with the same are compatible."""
+    return ".".join(version.split(".")[:2])
 
 
 def _identity(content: RecordDict, clients: int, expected: int | None) -> Identity:

@@ -1,5 +1,6 @@
 """Reads the introduction of a node."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,19 +9,22 @@ from fl_app.ingress.fields import MOST_SAMPLES, integer
 from fl_app.ingress.rejection import RejectionError, shown
 
 MOST_GROUPS = 2**31
+_VERSION = re.compile(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}")
 
 
 @dataclass(frozen=True)
 class Identity:
     """The introduction of a client: id, planted group (-1: unknown) and training samples.
 
-    Only simulations set `malicious`, and only metrics use it.
+    Only simulations set `malicious`, and only metrics use it. `flower` is the version of Flower on
+    its machine; "": unknown.
     """
 
     client_id: int
     group: int
     samples: int
     malicious: bool = False
+    flower: str = ""
 
 
 def read_introduction(
@@ -36,9 +40,13 @@ def read_introduction(
     malicious = properties.get("malicious", False)
     if type(malicious) is not bool:
         raise RejectionError("malicious", "true or false", shown(malicious))
+    flower = properties.get("flower", "")
+    if flower != "" and (type(flower) is not str or _VERSION.fullmatch(flower) is None):
+        raise RejectionError("flower", "a version such as 1.39.0", shown(flower))
     return Identity(
         client_id=integer(properties, "client_id", low, high),
         group=integer(properties, "group", -1, MOST_GROUPS),
         samples=integer(properties, "samples", 0, MOST_SAMPLES),
         malicious=malicious,
+        flower=flower,
     )

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import flwr
 import httpx
 import pytest
 from flwr.app import Error, Message, RecordDict
@@ -112,9 +113,9 @@ def fitted(message: Message, samples: int) -> Message:
     )
 
 
-def said(message: Message, client: int) -> Message:
+def said(message: Message, client: int, **more: str) -> Message:
     """Return the introduction of a client."""
-    properties = {"client_id": client, "group": -1, "samples": 10, "malicious": False}
+    properties = {"client_id": client, "group": -1, "samples": 10, "malicious": False, **more}
     result = GetPropertiesRes(OK, properties)
     return Message(compat.getpropertiesres_to_recorddict(result), reply_to=message)
 
@@ -397,6 +398,18 @@ def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
     outside = messenger.introduce()
     assert (list(outside.failed), outside.rejected) == (["node 103"], {})
     assert list(known.proxies()) == [1, 2]
+
+
+def test_another_release_of_flower_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    def of(client: int, version: str) -> Answer:
+        return lambda message: [said(message, client, flower=version)]
+
+    same = ".".join([*flwr.__version__.split(".")[:2], "99"])
+    messenger, _, known = strangers({101: of(1, "1.30.0"), 102: of(2, same), 103: trains(3)})
+    messenger.introduce()
+    assert list(known.proxies()) == [1, 2, 3]
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert warning.startswith(f"client 1 has flwr 1.30.0 and the server {flwr.__version__};")
 
 
 def test_a_rejected_node_that_left_is_forgotten() -> None:

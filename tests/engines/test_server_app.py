@@ -66,7 +66,7 @@ def test_on_real_nodes_the_engine_is_a_deployment_unless_the_run_names_one() -> 
     real, simulated = cast(Grid, RealGrid()), InMemoryGrid.__new__(InMemoryGrid)
     found = server_app.on_engine(real, "rounds=90 a='b c'")
     assert found == "engine=deployment rounds=90 'a=b c'"
-    assert load(found.split()[:2]).engine.round_timeout_s == 3600
+    assert load(found.split()[:2]).engine.round_timeout_s == 600
     assert server_app.on_engine(real, "engine=inprocess") == "engine=inprocess"
     assert server_app.on_engine(simulated, "rounds=3") == "rounds=3"
 

@@ -3,8 +3,12 @@
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
+import flwr
 import pytest
+from flwr.common import GetPropertiesIns
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import rules
 from lies import lie_of_properties
 
+from fl_app.client.local import LocalClient
+from fl_app.client_app import FederatedClient
 from fl_app.ingress.introductions import Identity, read_introduction
 from fl_app.ingress.rejection import RejectionError
 
@@ -21,6 +27,21 @@ HONEST = {"client_id": 4, "group": 1, "samples": 30, "malicious": False}
 @pytest.mark.parametrize("expected", [None, 4])
 def test_an_honest_node_is_who_it_says(expected: int | None) -> None:
     assert read_introduction(HONEST, 12, expected) == Identity(4, 1, 30, False)
+    newer = HONEST | {"flower": "1.39.0"}
+    assert read_introduction(newer, 12, expected) == Identity(4, 1, 30, False, "1.39.0")
+
+
+def test_a_client_says_its_version_of_flower() -> None:
+    local = SimpleNamespace(client_id=4, group=1, samples=30, malicious=False)
+    told = FederatedClient(cast(LocalClient, local)).get_properties(GetPropertiesIns({}))
+    found = read_introduction(told.properties, 12)
+    assert found == Identity(4, 1, 30, False, flwr.__version__)
+
+
+@pytest.mark.parametrize("version", [1.39, None, "one", "1", "1.39\n", "1.39" + 40 * "0"])
+def test_a_version_is_short_and_has_the_form_of_one(version: object) -> None:
+    with pytest.raises(RejectionError, match=r"flower must be a version such as 1\.39\.0, got"):
+        read_introduction(HONEST | {"flower": version}, 12)
 
 
 @settings(max_examples=1000, deadline=None)

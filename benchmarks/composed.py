@@ -1,0 +1,136 @@
+"""The federation of docker-compose.yml in a copy of a checkout, whose containers can be killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fl_app.engines import flower
+from fl_app.engines.flower import Connection, FlowerError
+from fl_app.engines.nodes import nodes_online
+
+NODES = 3
+DEADLINE_S = 900.0
+
+
+class Composed:
+    """The federation of the compose file of a copy of the checkout."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.checkout = checkout
+        self.connection = Connection("compose", checkout / "deployment" / "compose")
+        self.environment = {**os.environ, "PYTHONPATH": str(checkout)}
+
+    def compose(self, *words: str, must: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run `docker compose` in the checkout."""
+        return self.run(["docker", "compose", *words], must=must)
+
+    def keys(self) -> None:
+        """Run `scripts/deploy keys`."""
+        words = ["-m", "fl_app.deploy", "keys", "--nodes", str(NODES)]
+        self.run([sys.executable, *words, "--folder", str(self.checkout / "deployment")])
+        for name in ("outputs", "data"):
+            (self.checkout / name).mkdir(exist_ok=True)
+
+    def up(self) -> None:
+        """Start all, and wait until the nodes are online and all that says so is healthy."""
+        self.compose("up", "--detach", "--no-build")
+        self.until("all nodes online", lambda: self.online() == NODES)
+        self.until("all containers healthy", lambda: set(self.states()) == {"running healthy"})
+
+    def online(self) -> int:
+        """Return how many nodes are online; -1 while the SuperLink does not answer."""
+        try:
+            return nodes_online(self.connection)
+        except FlowerError:
+            return -1
+
+    def states(self) -> list[str]:
+        """Return state and health of each container that runs on."""
+        listed = self.compose("ps", "--all", "--format", "json").stdout.splitlines()
+        found = [json.loads(line) for line in listed]
+        return [f"{c['State']} {c['Health']}" for c in found if c["Service"] != "registrar"]
+
+    def submit(self, name: str, *overrides: str, rounds: int) -> int:
+        """Submit a run of the demo into outputs/<name>; return its id."""
+        given = ["experiment=federation_demo", f"rounds={rounds}", "strategy.cluster_round=1"]
+        given += [f"records.evaluate_every={rounds}", "records.checkpoint_every=1"]
+        given += [f"records.folder=/outputs/{name}", "engine.connect_timeout_s=900", *overrides]
+        return flower.submit(
+            self.connection, self.checkout, overrides=" ".join(given), federation={}
+        )
+
+    def rounds(self, name: str) -> list[dict[str, Any]]:
+        """Return the records of a run."""
+        path = self.checkout / "outputs" / name / "rounds.jsonl"
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def after(self, name: str, count: int) -> None:
+        """Wait until a run has so many rounds."""
+        self.until(f"round {count} of {name}", lambda: len(self.rounds(name)) >= count)
+
+    def ended(self, run_id: int) -> str:
+        """Wait for the end of a run and return its status."""
+        status = [""]
+
+        def over() -> bool:
+            try:
+                status[0] = flower.status(self.connection, run_id).state
+            except FlowerError:  # the SuperLink starts again
+                return False
+            return status[0].startswith("finished")
+
+        self.until(f"the end of run {run_id}", over)
+        return status[0]
+
+    def kill(self, service: str) -> None:
+        """Kill the processes of a container from outside, as a crash: Docker starts it again."""
+        for line in self._top(service, "uid"):
+            os.kill(int(line.split()[-1]), signal.SIGKILL)
+
+    def until(self, what: str, found: Callable[[], bool]) -> None:
+        """Wait until `found` holds; raises TimeoutError."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not found():
+            if time.monotonic() > deadline:
+                logs = self.compose("logs", "--tail", "30", must=False).stdout
+                raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}:\n{logs}")
+            time.sleep(2.0)
+
+    def belong(self, user: int) -> None:
+        """Give the checkout to a user, as whom containers run from the next start on."""
+        self.run(["chown", "--recursive", f"{user}:{user}", str(self.checkout)])
+        self.environment["FL_APP_USER"] = f"{user}:{user}"
+
+    def user(self, service: str) -> str:
+        """Return the ids of the users of the processes of a container."""
+        return " ".join(sorted({line.split()[0] for line in self._top(service, "uid")}))
+
+    def _top(self, service: str, column: str) -> list[str]:
+        container = self.compose("ps", "--quiet", service).stdout.strip()
+        return self.run(["docker", "top", container, "-eo", f"{column},pid"]).stdout.splitlines()[
+            1:
+        ]
+
+    def run(
+        self, words: list[str], *, must: bool = True, given: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the checkout, with `given` as its input."""
+        done = subprocess.run(
+            words,
+            cwd=self.checkout,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            input=given,
+        )
+        if must and done.returncode:
+            raise RuntimeError(f"{' '.join(words)} failed:\n{done.stdout}\n{done.stderr}")
+        return done
