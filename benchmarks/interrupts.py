@@ -231,10 +231,11 @@ def page(played: Sequence[Found], command: str) -> list[str]:
         "Real runs get SIGINT or SIGTERM at a random moment: half of them from the start of the",
         "program on, half of them during the rounds. Each run must end with exit code 130, leave a",
         "summary if it has a folder, a readable checkpoint of the last complete round, and no",
-        f"process {GONE_S:.0f} s later. A second signal, up to 2 s after the first, ends a run at once; such a run must",
-        "leave only the summary. Seconds are from the first signal to the end. Runs that ended",
-        "before their interrupt, since Ray gives a node 30 s to start on a loaded machine too, and",
-        f"were started again: {sum(each.get('lost', 0) for each in played)}.", "",
+        f"process {GONE_S:.0f} s later. A second signal, up to 2 s after the first, ends a run at",
+        "once; such a run must leave only the summary. Seconds are from the first signal to the",
+        "end. Runs that ended before their interrupt and were started again, because Ray gives a",
+        "node 30 s to start on a loaded machine too: "
+        f"{sum(each.get('lost', 0) for each in played)}.", "",
         *header(
             "engine", "signals", "interrupts", "before the first round", "as they should",
             "seconds, median", "longest",
