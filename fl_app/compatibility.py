@@ -1,6 +1,6 @@
 """Finds contradictions between the groups of a configuration by building each part once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import Learner, learner_of
-from fl_app.client.normalisation import local_names
+from fl_app.client.personal import Shared
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.privacy import Privacy
 from fl_app.client.scoring import check_task
@@ -19,11 +19,12 @@ from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.params import FlatModule
+from fl_app.personal_checks import check_own
 from fl_app.records.models import StateForm
 from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
-from fl_app.schema import GraphConfig, RecordsConfig, Target
-from fl_app.wiring import check_recipe, client_recipe, dataset, seeded_network, task
+from fl_app.schema import GraphConfig, Target
+from fl_app.wiring import check_recipe, client_recipe, dataset, personal, seeded_network, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -64,7 +65,9 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     if client is None or wanted is None or not wanted.sound:
         return
     check_recipe(client)
-    unusual = replace(client_recipe(client), task=task(wanted)).unusual()
+    own = values["personal"]
+    mine = personal(own) if own is not None and own.sound else Shared()
+    unusual = replace(client_recipe(client), task=task(wanted), personal=mine).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(
@@ -124,8 +127,7 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
         values[key] for key in ("network", "strategy", "records", "client")
     )
     module = _built(values, data)
-    local = local_names(module, client.batch_norm) if client is not None else ()
-    _check_local(local, records, values["graph"])
+    local = check_own(values, module)
     _check_constants(FlatModule(module, local=local), lambda: _network(values, data))
     learner = learner_of(module, None if client is None else client.learner)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
@@ -163,22 +165,6 @@ def _check_network(values: Mapping[str, Any], data: Dataset) -> None:
 
 def _network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
     return seeded_network(values["network"], values["pretrained"], data, values["seed"])
-
-
-def _check_local(
-    local: Sequence[str], records: RecordsConfig | None, graph: GraphConfig | None
-) -> None:
-    """Raise ValueError for a test on the server of models of which a part is with the clients."""
-    tested = []
-    if local and records is not None and records.central_test:
-        tested.append("records.central_test must be false with client.batch_norm=local, got true")
-    if local and graph is not None and graph.benign == "root":
-        tested.append("graph.benign must be largest with client.batch_norm=local, got root")
-    if tested:
-        raise ValueError(
-            f"{'; '.join(tested)}: the server has no trained batch normalisation to test a model "
-            "with; remove it, or give client.batch_norm=average"
-        )
 
 
 def _built(values: Mapping[str, Any], data: Dataset) -> nn.Module:
