@@ -34,6 +34,7 @@ from fl_app.ingress.placements import LOSSES, PLACE
 from fl_app.learner_reports import HELD_OUT, asked, packed
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
+from fl_app.wiring import kept_by
 
 Hold = Callable[[LocalClient, Vector, int], None]
 """Stores a client's own model (d,) after a round where the client finds it."""
@@ -155,7 +156,8 @@ def _memory(config: Config, client_id: int, context: Context) -> Memory:
     """
     run, every = config.records.folder, config.records.checkpoint_every
     place = context.node_config.get("state-folder")
-    if config.client.batch_norm == "average" or run is None:
+    kept = kept_by(config)
+    if not kept or run is None:
         return ContextMemory(context.state)
     if config.engine.name != "deployment":
         return local_state.of_run(Path(run), client_id, every)
@@ -165,8 +167,8 @@ def _memory(config: Config, client_id: int, context: Context) -> Memory:
         return found
     if config.records.resume:
         raise ValueError(
-            "the node config must have state-folder to resume a run with client.batch_norm=local, "
-            "got none, so the batch normalisation of this client is lost; start a new run"
+            f"the node config must have state-folder to resume a run with {kept}, got none, so "
+            "what this client had of its own is lost; start a new run"
         )
     return ContextMemory(context.state)
 

@@ -9,6 +9,7 @@ import torch
 
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
+from fl_app.client.personal import Shared
 from fl_app.client.privacy import Privacy
 from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
@@ -17,7 +18,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.schema import GraphConfig, Target
-from fl_app.wiring import check_recipe, client_recipe, dataset, task
+from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -59,7 +60,9 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     if client is None or wanted is None or not wanted.sound:
         return
     check_recipe(client)
-    unusual = replace(client_recipe(client), task=task(wanted)).unusual()
+    own = values["personal"]
+    mine = personal(own) if own is not None and own.sound else Shared()
+    unusual = replace(client_recipe(client), task=task(wanted), personal=mine).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Rules between a network and what it is trained with, found by building it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 from fl_app.client.learner import Learner, learner_of
-from fl_app.client.normalisation import local_names
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.params import FlatModule
+from fl_app.personal_checks import check_own
 from fl_app.records.models import StateForm
 from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
-from fl_app.schema import GraphConfig, RecordsConfig, Target
+from fl_app.schema import Target
 from fl_app.wiring import seeded_network
 
 
@@ -26,8 +26,7 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
         values[key] for key in ("network", "strategy", "records", "client")
     )
     module = built_network(values, data)
-    local = local_names(module, client.batch_norm) if client is not None else ()
-    _check_local(local, records, values["graph"])
+    local = check_own(values, module)
     _check_constants(FlatModule(module, local=local), lambda: fresh_network(values, data))
     learner = learner_of(module, None if client is None else client.learner)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
@@ -66,22 +65,6 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
 def fresh_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
     """Return the network as the run starts with it."""
     return seeded_network(values["network"], values["pretrained"], data, values["seed"])
-
-
-def _check_local(
-    local: Sequence[str], records: RecordsConfig | None, graph: GraphConfig | None
-) -> None:
-    """Raise ValueError for a test on the server of models of which a part is with the clients."""
-    tested = []
-    if local and records is not None and records.central_test:
-        tested.append("records.central_test must be false with client.batch_norm=local, got true")
-    if local and graph is not None and graph.benign == "root":
-        tested.append("graph.benign must be largest with client.batch_norm=local, got root")
-    if tested:
-        raise ValueError(
-            f"{'; '.join(tested)}: the server has no trained batch normalisation to test a model "
-            "with; remove it, or give client.batch_norm=average"
-        )
 
 
 def built_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:

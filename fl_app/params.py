@@ -70,8 +70,9 @@ class FlatModule:
     is whether training draws from global generators, as dropout does; None: not known yet.
 
     `local` names the tensors that stay with a client: `load` sets them to the constants, or to the
-    values in `own` if the client has some. Raises ValueError for a module without trainable
-    parameters to send, or with complex ones.
+    values in `own` if the client has some. `own` can also have values of what is sent, which then
+    replace those of the vector. Raises ValueError for a module without trainable parameters to
+    send, or with complex ones.
     """
 
     draws: bool | None = None
@@ -93,6 +94,7 @@ class FlatModule:
             sum(isinstance(tensor, nn.Parameter) for tensor in pieces.values()),
         )
         _check_trainable(pieces)
+        self._pieces = pieces
         self.flat = torch.cat([t.detach().reshape(-1).float() for t in pieces.values()])
         self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
         for tensor, view in zip(pieces.values(), self._views(), strict=True):
@@ -139,6 +141,7 @@ class FlatModule:
         for tensor, view in self._apart:
             tensor.copy_(view)
         self._set_constants()
+        self._set_own()
 
     @torch.no_grad()
     def _set_constants(self) -> None:
@@ -146,10 +149,27 @@ class FlatModule:
             own = self.own.get(name)
             tensor.copy_(self.constants[name] if own is None else torch.from_numpy(own))
 
+    @torch.no_grad()
+    def _set_own(self) -> None:
+        for name in self.own.keys() & self._pieces.keys():
+            self._pieces[name].copy_(torch.from_numpy(self.own[name]))
+
     def local_state(self) -> dict[str, np.ndarray]:
-        """Return copies of the tensors that stay with the client, by name."""
+        """Return copies of the tensors that stay with the client, by name in the state dict."""
+        return self._copies(self.local)
+
+    def whole_state(self) -> dict[str, np.ndarray]:
+        """Return copies of all tensors that training changes, by name in the state dict."""
+        return self._copies(self.local | self._pieces.keys())
+
+    def _copies(self, names: Collection[str]) -> dict[str, np.ndarray]:
         self._settle()
-        return {name: self._constants[name].cpu().numpy().copy() for name in sorted(self.local)}
+        both = self._pieces | self._constants
+        return {
+            name: _as_array(both[source])
+            for name, source in sorted(self.sources().items())
+            if source in names
+        }
 
     def view(self) -> Vector:
         """Return the model as a vector (d,) that is valid until the next `load` or training."""
@@ -177,6 +197,13 @@ class FlatModule:
                 )
             found[name] = self._sources[id(tensor)]
         return found
+
+
+def _as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy; NumPy has no bfloat16, and float32 holds all of its values."""
+    plain = tensor.detach().cpu()
+    found: np.ndarray = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().copy()
+    return found
 
 
 def _divided(

@@ -224,6 +224,7 @@ class Config:
     network: Target
     attack: Target
     privacy: Target
+    personal: Target
     tracking: Target
     task: Target
     dynamics: Dynamics
@@ -266,7 +267,10 @@ FIXED = {
 }
 PARTS: Mapping[str, Any] = {"population.dynamics": Dynamics, "network": Pretrained}
 """Settings of every option of a group with a target, which the target does not receive."""
-TARGETS = ("strategy", "population", "data", "network", "attack", "privacy", "tracking", "task")
+TARGETS = (
+    "strategy", "population", "data", "network", "attack", "privacy", "personal", "tracking",
+    "task",
+)  # fmt: skip
 NESTED = ("client/optimizer", "client/scheduler", "client/transform")
 """Groups whose targets are classes of other libraries, with arguments of their own."""
 SERVER_TARGETS = ("strategy", "tracking")

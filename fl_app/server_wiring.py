@@ -32,6 +32,7 @@ from fl_app.wiring import (
     device,
     flat_network,
     initial_model,
+    kept_by,
     network,
     plan_of,
     privacy,
@@ -158,7 +159,7 @@ def server(config: Config) -> RoundLoop:
         central=central_test(config),
         schedule=schedule(config),
         budget=privacy_budget(config, recorder.releases),
-        places=config.engine.place_newcomers and config.client.batch_norm == "average",
+        places=config.engine.place_newcomers and not kept_by(config),
     )
 
 

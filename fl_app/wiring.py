@@ -18,8 +18,8 @@ from hydra.utils import get_object, instantiate
 from fl_app.client.augmentation import Transform
 from fl_app.client.drawing import drawn
 from fl_app.client.learner import learner_of
-from fl_app.client.normalisation import local_names
 from fl_app.client.optimisation import Optimisation, check
+from fl_app.client.personal import Personal, reason, staying
 from fl_app.client.pretrained import Pretrained, prepare
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.recipe import Recipe
@@ -119,7 +119,7 @@ def flat_network(
     constants: Mapping[str, torch.Tensor] | None = None,
 ) -> FlatModule:
     """Return a network of the run as a flat one, without what stays with each client."""
-    local = local_names(module, config.client.batch_norm)
+    local = staying(module, config.client.batch_norm, personal(config.personal))
     return FlatModule(module, device=device, constants=constants, local=local)
 
 
@@ -140,7 +140,25 @@ def schedule(config: Config) -> Schedule:
 @lru_cache(maxsize=2)
 def recipe(config: Config) -> Recipe:
     """Return what clients train with, beside the settings of SGD (cached)."""
-    return replace(client_recipe(config.client), task=task(config.task))
+    return replace(
+        client_recipe(config.client), task=task(config.task), personal=personal(config.personal)
+    )
+
+
+def personal(given: Target) -> Personal:
+    """Return what each client of a run has of its own."""
+    built: object = given.resolve()(**given.options)
+    if not isinstance(built, Personal):
+        raise ValueError(
+            "personal._target_ must name a subclass of fl_app.client.personal.Personal, got "
+            f"{given.path}; use one of conf/personal"
+        )
+    return built
+
+
+def kept_by(config: Config) -> str:
+    """Return the settings because of which clients have something of their own; empty: none."""
+    return reason(config.client.batch_norm, personal(config.personal).name)
 
 
 def task(given: Target) -> Task:
@@ -183,6 +201,8 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
         "client_names": list(people.names),
         "preprocess": data.prepares.describe(),
         "local": sorted(flat.local),
+        "own_models": personal(config.personal).own_model,
+        "kept_by": kept_by(config),
         "constants": [name for name, part in flat.sources().items() if part in flat.constants],
     }
 

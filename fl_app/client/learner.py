@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from inspect import isabstract
 from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from hydra.utils import get_object
 from torch import Tensor, nn
@@ -95,6 +96,10 @@ class Learner(ABC):
     @abstractmethod
     def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
         """Return the score of `model` (d,) on images (s, C, H, W) and labels (s,)."""
+
+    def own_model(self, job: TrainingJob, own: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Return a client's own model after `job`, from its tensors by name: see `Ditto`."""
+        raise NotImplementedError(f"{type(self).__name__} trains no model of a client's own")
 
     @classmethod
     def fuses(cls, module: nn.Module) -> bool:

@@ -1,8 +1,9 @@
 """One client: its data, its model, and its answers to the server."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from fl_app.client import held_out
 from fl_app.client.attacks import Attack
 from fl_app.client.draws import Draws, keyed_layers
-from fl_app.client.learner import Learner, TrainingJob
+from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.privacy import Privacy, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
@@ -109,10 +110,7 @@ class LocalClient:
             server_round,
             self._epochs(server_round),
         )
-        self._recall(server_round - 1)
-        done = self.learner.train(job)
-        if self.memory is not None and self.learner.flat.local:
-            self.memory.write(self.learner.flat.local_state(), server_round)
+        done = self._trained(job, draws)
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
         if attacks:
@@ -126,6 +124,23 @@ class LocalClient:
         reports = {**done.reports, **told} if self.plan is None else {}
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
 
+    def _trained(self, job: TrainingJob, draws: Draws) -> TrainingResult:
+        """Train the shared model and what stays with this client, and store the latter."""
+        before, personal = job.server_round - 1, self.learner.recipe.personal
+        self._recall(before, shared=True)
+        done = self.learner.train(job)
+        if self.memory is None:
+            return done
+        if personal.own_model:
+            done, began = replace(done, model=done.model.copy()), perf_counter()
+            again = replace(job, generator=draws.torch("batches of the own model"))
+            own = self.learner.own_model(again, self.memory.read(before))
+            self.memory.write(own, job.server_round)
+            return replace(done, seconds=done.seconds + perf_counter() - began)
+        if self.learner.flat.local:
+            self.memory.write(self.learner.flat.local_state(), job.server_round)
+        return done
+
     def _compare(
         self, start: Vector, other: Vector, images: Tensor, labels: Tensor, keys: Mapping[str, int]
     ) -> tuple[Tensor, Tensor, Vector]:
@@ -135,7 +150,8 @@ class LocalClient:
 
         def loss(model: Vector, part: Tensor) -> float:
             rows = part.to(labels.device)
-            return self._score(model, images[rows], labels[rows], now, until=now - 1).loss
+            given = images[rows], labels[rows], now
+            return self._score(model, *given, until=now - 1, shared=True).loss
 
         told, rows = held_out.losses((start, other), parts, loss), kept.to(labels.device)
         return images[rows], labels[rows], told
@@ -166,10 +182,14 @@ class LocalClient:
             return epochs
         return epochs.draw(self.seed, server_round=server_round, client=self.client_id)
 
-    def _recall(self, until: int) -> None:
-        """Give the network, which clients share, what stayed with this client up to a round."""
-        flat = self.learner.flat
-        flat.own = {} if self.memory is None or not flat.local else dict(self.memory.read(until))
+    def _recall(self, until: int, *, shared: bool) -> None:
+        """Give the network, which clients share, what stayed with this client up to a round.
+
+        With `shared` a model of the client's own does not replace the one that it received.
+        """
+        flat, personal = self.learner.flat, self.learner.recipe.personal
+        stays = not shared if personal.own_model else bool(flat.local)
+        flat.own = {} if self.memory is None or not stays else dict(self.memory.read(until))
 
     def attack_success(self, model: Vector, *, server_round: int) -> float | None:
         """Return the share of test images for which `model` (d,) answers as the attack wants.
@@ -186,7 +206,7 @@ class LocalClient:
             return 0
         data = self.load(server_round)
         given, before = (data.train_images, data.train_labels, server_round), server_round - 1
-        losses = [self._score(model, *given, until=before).loss for model in models]
+        losses = [self._score(model, *given, until=before, shared=True).loss for model in models]
         return min(range(len(losses)), key=losses.__getitem__)
 
     def losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
@@ -197,12 +217,16 @@ class LocalClient:
         return losses
 
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
-        """Return the score of `model` (d,) on the test data, or on the training data."""
+        """Return the score of `model` (d,) on the test data, or on the training data.
+
+        A model of the client's own replaces it only on the test data: the loss on the training
+        data compares shared models.
+        """
         data = self.load(server_round)
         trains = train_data or self.learner.scores_training_data
         images = data.train_images if trains else data.test_images
         labels = data.train_labels if trains else data.test_labels
-        return self._score(model, images, labels, server_round)
+        return self._score(model, images, labels, server_round, shared=train_data)
 
     def _score(
         self,
@@ -211,12 +235,15 @@ class LocalClient:
         labels: Tensor,
         server_round: int,
         until: int | None = None,
+        *,
+        shared: bool = False,
     ) -> Score:
         """Return a score; a network that draws also in evaluation draws the same every time.
 
-        What stays with the client is as it was after the round `until`; None: this one.
+        What stays with the client is as it was after the round `until`; None: this one. With
+        `shared` the model itself is scored, not one of the client's own in its place.
         """
-        self._recall(server_round if until is None else until)
+        self._recall(server_round if until is None else until, shared=shared)
         seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
         with keyed_layers(self.learner.flat, seed, trains=False):
             return self.learner.score(model, images, labels)

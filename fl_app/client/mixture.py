@@ -165,7 +165,7 @@ def responsibilities(losses: Tensor, weights: Tensor, log_priors: Tensor | None 
     """Return `q_ik ~ weights_k exp(-loss_ik) / prior_ik` (s, k), which sum to 1 over k.
 
     For losses (s, k), weights (k,), and the logarithm of the share of a sample's class in each
-    component (s, k). Marfoq et al., NeurIPS 2021, eq. 9; with priors: Guo et al., ICML 2024.
+    component (s, k). Marfoq et al., NeurIPS 2021; with priors: Guo et al., ICML 2024.
     """
     likely = weights.clamp(min=LEAST).log() - losses
     return (likely if log_priors is None else likely - log_priors).softmax(dim=1)

@@ -1,7 +1,7 @@
 """What a client trains with, beside the settings of plain SGD."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from fl_app.client.augmentation import Transform, augmented
 from fl_app.client.optimisation import Optimisation
+from fl_app.client.personal import Personal, Shared
 from fl_app.client.task import Loss, Task
 from fl_app.client.training import Settings
 
@@ -21,13 +22,14 @@ class Recipe:
 
     Without any it is plain SGD: the settings alone say how to train, and a cohort can be fused.
     `clip_norm` is the largest norm of the gradient of a batch; without a `task` it is
-    classification by cross-entropy.
+    classification by cross-entropy. `personal` is what each client has of its own.
     """
 
     optimisation: Optimisation | None = None
     task: Task | None = None
     clip_norm: float | None = None
     transform: Transform | None = None
+    personal: Personal = field(default_factory=Shared)
 
     def unusual(self) -> list[str]:
         """Return the settings because of which training is not plain SGD."""
@@ -37,6 +39,7 @@ class Recipe:
         if self.task is not None and not self.task.plain:
             found.append("task.loss other than cross-entropy")
         found += ["client.clip_norm"] * (self.clip_norm is not None)
+        found += ["personal other than none"] * (not isinstance(self.personal, Shared))
         return found + ["client.transform"] * (self.transform is not None)
 
     def change(self, seed: int) -> Callable[[Tensor, int], Tensor] | None:

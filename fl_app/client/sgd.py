@@ -1,11 +1,11 @@
 """Local training by SGD, alone or with the cohort that the client is called in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from logging import getLogger
 from time import perf_counter
-from typing import ClassVar, Self, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from fl_app.client.cohort_barrier import gathered, together
 from fl_app.client.draws import keyed_layers
 from fl_app.client.fused_training import can_fuse, train_cohort
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.personal import Ditto, training_only
 from fl_app.client.scoring import evaluate_task
 from fl_app.client.stragglers import most
 from fl_app.client.subspaces import CLASS_SUBSPACES, SUBSPACE, subspaces
@@ -63,19 +64,45 @@ class SgdLearner(Learner):
     def _single(self, job: TrainingJob) -> TrainingResult:
         began, module, now = perf_counter(), self.flat.module, job.server_round
         self.flat.load(job.start)
+        loss = 0.0
+        for part, epochs in self.recipe.personal.phases(module):
+            given = self.recipe.settings(self.settings, now, epochs or job.epochs)
+            with training_only(module, part):
+                loss = self._train(job, given)
+        return TrainingResult(self.flat.view(), loss, perf_counter() - began)
+
+    def _train(
+        self, job: TrainingJob, settings: Settings, toward: Sequence[Tensor] | None = None
+    ) -> float:
+        """Train the network from where it is, and return the last epoch's mean loss."""
+        module = self.flat.module
         with keyed_layers(self.flat, job.layers_seed):
-            loss = train(
+            return train(
                 module,
                 job.images,
                 job.labels,
-                self.recipe.settings(self.settings, now, job.epochs),
+                settings,
                 generator=job.generator,
-                optimiser=self.recipe.optimiser(trainable(module), now),
+                optimiser=self.recipe.optimiser(trainable(module), job.server_round),
                 clip_norm=self.recipe.clip_norm,
                 loss_of=self.recipe.loss_of(job.labels, self.classes),
                 change=self.recipe.change(job.layers_seed),
+                toward=toward,
             )
-        return TrainingResult(self.flat.view(), loss, perf_counter() - began)
+
+    def own_model(self, job: TrainingJob, own: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
+        """Return a client's own model after SGD from its tensors: see `Ditto`."""
+        personal, flat = self.recipe.personal, self.flat
+        assert isinstance(personal, Ditto)
+        flat.own = {}
+        flat.load(job.start)
+        toward = [each.detach().clone() for each in trainable(flat.module)]
+        flat.own = dict(own)
+        flat.load(job.start)
+        epochs = personal.epochs or job.epochs
+        given: Any = self.recipe.settings(self.settings, job.server_round, epochs)
+        self._train(job, replace(given, proximal=personal.proximal), toward)
+        return flat.whole_state()
 
     def _cohort(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         """Train a cohort as one computation; one after another if the network's layers draw.

@@ -1,6 +1,6 @@
 """Local training and evaluation of one model on one client's tensors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -76,6 +76,7 @@ def train(
     clip_norm: float | None = None,
     loss_of: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
     change: Callable[[Tensor, int], Tensor] | None = None,
+    toward: Sequence[Tensor] | None = None,
 ) -> float:
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
@@ -86,10 +87,11 @@ def train(
     the proximal term, and `change` returns other images (s, ...) in each epoch, by its number.
     The local solver of FedAvg: McMahan et al., AISTATS 2017, algorithm 1 (ClientUpdate);
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
+    `toward` has other tensors in the place of w_start, one for each trainable parameter.
     """
     module.train()
     parameters = trainable(module)
-    starts = [p.detach().clone() for p in parameters] if settings.proximal else []
+    starts = list(toward or (p.detach().clone() for p in parameters) if settings.proximal else ())
     optimiser = optimiser or PlainSgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
     for epoch in range(most(settings.epochs)):

@@ -1,7 +1,7 @@
 """FedEM: several models for all clients, of which each client uses its own mixture.
 
 Marfoq, Neglia, Bellet, Kameni and Vidal, NeurIPS 2021, "Federated multi-task learning under a
-mixture of distributions", algorithm 1.
+mixture of distributions".
 """
 
 from collections.abc import Mapping, Sequence

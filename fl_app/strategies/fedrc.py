@@ -1,7 +1,7 @@
 """FedRC: as FedEM, but a component that has much of a class is not preferred for this class.
 
 Guo, Tang and Lin, ICML 2024, "FedRC: tackling diverse distribution shifts challenge in federated
-learning by robust clustering", algorithm 1.
+learning by robust clustering".
 """
 
 from collections.abc import Mapping, Sequence

@@ -132,8 +132,8 @@ def communities(scorer: Scorer) -> list[str]:
     """
     if scorer.run.serving["local"]:
         raise ValueError(
-            "a newcomer needs whole models, got a run with client.batch_norm=local, where batch "
-            "normalisation is trained by each client; repeat the run with client.batch_norm=average"
+            f"a newcomer needs whole models, got a run with {scorer.run.kept_by}, where a part of "
+            "them is trained by each client; repeat the run without it"
         )
     return [name for name in scorer.run.models if name.startswith(COMMUNITY)]
 

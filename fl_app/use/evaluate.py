@@ -55,7 +55,7 @@ def evaluate_samples(run: FinishedRun, path: Path, clients: Sequence[int]) -> di
     scorer = Scorer(run, config)
     inputs, labels = on_device(*labelled(run, path), device(config))
     scores: dict[tuple[str, int | None], Score] = {}
-    used = {c: (run.name(client=c), c if run.serving["local"] else None) for c in clients}
+    used = {c: (run.name(client=c), c if run.kept_by else None) for c in clients}
     for name, client in used.values():
         if (name, client) not in scores:
             model = scorer.vector(name)

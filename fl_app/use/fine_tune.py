@@ -89,7 +89,13 @@ def _write(run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path) -> N
     write_models(to, {PERSONAL: model}, flat.layout, whole)
     shown = ("version", "round", "models", "mixtures", "clients")
     rest = {key: value for key, value in run.serving.items() if key not in shown}
-    write_serving(to, Served(), [PERSONAL], rest | {"local": []}, run.round)
+    write_serving(
+        to,
+        Served(),
+        [PERSONAL],
+        rest | {"local": [], "own_models": False, "kept_by": ""},
+        run.round,
+    )
     _copy_project(run, to)
 
 

@@ -57,7 +57,7 @@ class ServedRun(PythonModel):  # type: ignore[misc]
             )
         number = self.run.client_id(str(client))
         name = self.run.name(client=number)
-        name = f"{name} of {number}" if self.run.serving["local"] else name
+        name = f"{name} of {number}" if self.run.kept_by else name
         if name not in self.models:
             self.models[name] = self.run.model(client=number)
         frame = isinstance(given, pd.DataFrame)

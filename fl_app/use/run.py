@@ -120,6 +120,12 @@ class FinishedRun:
                 found[int(names[0].removeprefix(COMMUNITY))].append(client)
         return found
 
+    @property
+    def kept_by(self) -> str:
+        """The settings because of which clients have something of their own; empty: none."""
+        local = "client.batch_norm=local" if self.serving["local"] else ""  # of older runs
+        return str(self.serving.get("kept_by", local))
+
     @cached_property
     def summary(self) -> dict[str, Any]:
         """The summary of the run; empty if it has none."""
@@ -183,9 +189,11 @@ class FinishedRun:
 
         Raises ValueError if something does, for no client and for a client elsewhere.
         """
-        if not (local := self.serving["local"]):
+        local, whole = self.serving["local"], self.serving.get("own_models", False)
+        if not local and (client is None or not whole):
             return {}
-        told = f"client.batch_norm=local: {local[0]} and {len(local) - 1} others stay with a client"
+        parts = f"{local[0]} and {len(local) - 1} others stay" if local else "a model stays"
+        told = f"{self.kept_by}: {parts} with a client"
         if client is None:
             raise ValueError(
                 f"a model must be a client's, got none with {told}; give a client of the run"

@@ -15,7 +15,7 @@ from fl_app import client_wiring, own
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient
 from fl_app.client.local_state import of_run
-from fl_app.client.normalisation import local_names
+from fl_app.client.personal import staying
 from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check, load
 from fl_app.params import FlatModule
@@ -23,7 +23,7 @@ from fl_app.records.names import CONFIG
 from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
-from fl_app.wiring import device, recipe
+from fl_app.wiring import device, personal, recipe
 
 
 def config_of(folder: Path, changes: Sequence[str]) -> Config:
@@ -61,6 +61,8 @@ def _complete(tree: Any) -> None:
         for name, value in usual[group].items():
             if name not in tree[group]:
                 tree[group][name] = value
+    if "personal" not in tree:
+        tree["personal"] = usual["personal"]
 
 
 class Scorer:
@@ -76,7 +78,8 @@ class Scorer:
         torch.set_num_threads(self.config.client.threads)  # as a client of the run
         frozen = prepare(self.run.network(), self.config.pretrained)
         module = self.run.load_shared(self.run.models[0], frozen)
-        local = local_names(module, self.config.client.batch_norm)
+        own = personal(self.config.personal)
+        local = staying(module, self.config.client.batch_norm, own)
         flat = FlatModule(module, device=device(self.config), local=local)
         classes = int(self.run.serving["classes"])
         build = learner_of(module, self.config.client.learner)
