@@ -182,6 +182,12 @@ MANY = 200
 """Parameters of the model below: in few dimensions, noise alone can look like groups."""
 
 
+@pytest.fixture
+def wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let toy clients compare models of MANY parameters."""
+    monkeypatch.setattr("fl_app.testing.toy.TARGETS", np.zeros((3, MANY), np.float32))
+
+
 def _wide(*, contrast: bool) -> Cfl:
     layout, initial = Layout(("w",), ((MANY,),), 1), np.zeros(MANY, np.float32)
     given = context(contrast=contrast, layout=layout, initial=initial)
@@ -204,6 +210,7 @@ def _parts(strategy: Cfl) -> set[frozenset[int]]:
     return {frozenset(c for c in members if members[c] == row) for row in members.values()}
 
 
+@pytest.mark.usefixtures("wide_targets")
 def test_with_contrast_clusters_are_split_by_cumulated_updates_alone() -> None:
     found = {}
     for contrast in (True, False):
@@ -214,6 +221,7 @@ def test_with_contrast_clusters_are_split_by_cumulated_updates_alone() -> None:
     assert len(found[False]) > 3
 
 
+@pytest.mark.usefixtures("wide_targets")
 def test_with_contrast_clients_of_one_kind_stay_one_cluster() -> None:
     strategy = _wide(contrast=True)
     play(strategy, roster(12), range(1, 13), client=_noisy(groups=1))
