@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fl_app.graph.bipartition import bipartition
 from fl_app.graph.communities import canonical
 from fl_app.types import Labels, Matrix
 
@@ -65,6 +66,21 @@ def significant(cosine: Matrix, partition: Partition) -> Labels:
             break
         labels = canonical(np.where(labels == other, one, labels))
     return labels
+
+
+def halves(cosine: Matrix, labels: Labels) -> Labels:
+    """Return the two parts (n,) of clients in k communities (n,) that are least alike.
+
+    They are the bipartition of the communities by the mean cosine of their centred vectors, of
+    clients with these cosines (n, n). One community is one part. Numbered as by `canonical`.
+    """
+    k = int(labels.max()) + 1
+    if k < 2:
+        return np.zeros(len(labels), int)
+    inside = np.eye(k)[labels]
+    shares = inside / inside.sum(axis=0)
+    between = shares.T @ cosines(centred(cosine)) @ shares
+    return canonical(bipartition(between)[0][labels])
 
 
 def strength(cosine: Matrix, parts: Labels, *, noise: float) -> float:

@@ -15,7 +15,7 @@ from fl_app.graph.communities import (
     louvain,
     sparse_communities,
 )
-from fl_app.graph.contrast import contrast, significant
+from fl_app.graph.contrast import contrast, halves, significant
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
 from fl_app.types import Backend, Labels, Matrix
 
@@ -90,6 +90,15 @@ class BySignificance:
         quick: Backend = "leiden" if how.backend == "leiden" else "fast"
         backend = how.backend if len(similarity) <= how.sparse_above else quick
         return louvain(similarity, backend=backend, resolution=how.resolution, seed=how.seed)
+
+
+@dataclass(frozen=True)
+class BySignificantCut(BySignificance):
+    """The two parts of these communities that are least alike: see `halves`."""
+
+    def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
+        """Return the part (m,) of each client; one part if no split is significant."""
+        return halves(self._cosines(graph, among), super().__call__(graph, among))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from pydantic import Field, NonNegativeFloat
 from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.detection import ByCut
-from fl_app.graph.measures import ShiftedCosine
+from fl_app.graph.detection import ByCut, BySignificantCut
+from fl_app.graph.measures import Cosine, ShiftedCosine
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -33,7 +33,7 @@ from fl_app.strategies.fallback import (
     of_communities,
     offered,
 )
-from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
+from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -72,10 +72,14 @@ class Cfl(CommunityStrategy):
     `mean_below` and `norm_above`, if given, allow a split only if the norm of the cluster's mean
     update is below the first and its largest norm is above the second. `gap_above` allows it only
     if the mean similarity within the parts exceeds the mean across them by more than this value.
+    With `graph.contrast`, which the paper does not have, the updates are cumulated over the rounds
+    without the drift of each cluster (`add_updates`), the two parts are `halves` of the significant
+    communities, and there is no split without these. The similarities of
+    the other conditions are then those of the cumulated updates; conditions on norms are refused.
     """
 
     state: CflState
-    graph_use = GraphUse()
+    graph_use = GraphUse(contrast=True)
 
     def __init__(
         self,
@@ -103,8 +107,16 @@ class Cfl(CommunityStrategy):
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
+        if context.contrast and not (mean_below is None and norm_above is None):
+            raise ValueError(
+                "strategy.mean_below and strategy.norm_above must be null with "
+                f"graph.contrast=true, got {mean_below} and {norm_above}: they are norms of one "
+                "round's updates, and contrast cumulates them; use strategy.gap_above"
+            )
         length = context.layout.direction.stop
-        graph = graph_of(context, ShiftedCosine(), ByCut(), length=length)
+        how = BySignificantCut(context.detection) if context.contrast else ByCut()
+        measure = Cosine() if context.contrast else ShiftedCosine()
+        graph = graph_of(context, measure, how, length=length)
         self.state = CflState(communities=Communities.of(context.initial), graph=graph)
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
@@ -167,19 +179,23 @@ class Cfl(CommunityStrategy):
 
     def _remember(self, server_round: int, replies: Replies) -> None:
         part = self.context.layout.direction
-        starts = self.state.communities.models[replies.starts]
-        for client, start, model in zip(
-            replies.client_ids.tolist(), starts, replies.models, strict=True
-        ):
-            self.state.graph.put(client, model[part] - start[part], server_round)
+        graph, starts = self.state.graph, self.state.communities.models[:, part]
+        if self.context.contrast:
+            for row in np.unique(replies.starts).tolist():
+                mine = replies.where(replies.starts == row)
+                models = mine.models[:, part]
+                add_updates(graph, server_round, mine.client_ids, starts[row], models)
+            return
+        received = zip(replies.client_ids.tolist(), replies.starts, replies.models, strict=True)
+        for client, row, model in received:
+            graph.put(client, model[part] - starts[row], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
         """Split a cluster if its recent updates meet the conditions."""
         among, ids = self._fresh(server_round, row)
         if len(ids) < 2 or self.state.settled:
             return
-        labels, shifted = bipartition(self.state.graph.matrix(), among)
-        self.alpha_cross[row] = shifted - 1.0
+        labels, self.alpha_cross[row] = self._parts(among)
         threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
         apart = self.alpha_cross[row] < threshold and self._parted(among, labels)
         if not apart or not self._unsettled(among):
@@ -200,6 +216,16 @@ class Cfl(CommunityStrategy):
         members = now.members | dict.fromkeys(parted, len(models) - 1)
         self.state.communities = Communities(models, members)
         self.events.append(Event("clustered", what, parted))
+
+    def _parts(self, among: Labels) -> tuple[Labels, float]:
+        """Return the two parts (m,) of a cluster, and alpha_cross; it is 1 if there is one part."""
+        graph = self.state.graph
+        if not self.context.contrast:
+            labels, shifted = bipartition(graph.matrix(), among)
+            return labels, shifted - 1.0
+        labels = graph.labels(among)
+        across = graph.values(among)[np.ix_(labels == 0, labels == 1)]
+        return labels, float(across.max(initial=-1.0)) if labels.any() else 1.0
 
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, Labels]:
         """Return the graph rows (m,) of a cluster's recent updates, and their clients (m,)."""

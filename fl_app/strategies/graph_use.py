@@ -35,11 +35,11 @@ SKETCHABLE = get_args(UpdateDistance)
 class GraphUse:
     """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `contrast`: the graph is of updates of one
-    model, which can be cumulated. `ahead`: in rounds before the clustering,
-    the records can contain the communities that would be found. `vectors`: why the method needs
-    whole vectors and cannot use sketches; if `option` is given, this holds only if the value of
-    that option is not one of SKETCHABLE.
+    `modularity`: communities are found by modularity. `contrast`: the graph is of updates that can
+    be cumulated, from models that several clients received. `ahead`: in rounds before the
+    clustering, the records can contain the communities that would be found. `vectors`: why the
+    method needs whole vectors and cannot use sketches; if `option` is given, this holds only if the
+    value of that option is not one of SKETCHABLE.
     """
 
     modularity: bool = False
@@ -53,7 +53,7 @@ class GraphUse:
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
         if setting == "contrast" and not self.contrast:
-            return "whose graph is not of updates of one model"
+            return "whose graph is not of updates that can be cumulated"
         if setting == "look_ahead_every" and not self.ahead:
             return "which has no rounds before the clustering to record"
         if setting in VECTORS:

@@ -7,7 +7,15 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
-from fl_app.graph.contrast import centred, contrast, cosines, noise_within, significant, strength
+from fl_app.graph.contrast import (
+    centred,
+    contrast,
+    cosines,
+    halves,
+    noise_within,
+    significant,
+    strength,
+)
 
 PARTITION = partial(louvain, resolution=1.0, seed=0, backend="fast")
 SPECTRA = {
@@ -58,6 +66,15 @@ def test_noise_averages_out_of_cumulated_updates() -> None:
         for each in (rounds[-1], sum(rounds))
     ]
     assert scores == [0.0, 1.0]
+
+
+def test_halves_are_the_communities_that_are_least_alike() -> None:
+    # communities 0 and 2 have a common direction, 1 has another
+    direction = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 4.0], [3.0, -1.0, 0.0]])
+    labels = np.array([0, 0, 1, 1, 2, 2])
+    updates = direction[labels]
+    assert halves(cosines(updates @ updates.T), labels).tolist() == [0, 0, 1, 1, 0, 0]
+    assert halves(np.eye(6), np.zeros(6, int)).tolist() == [0] * 6
 
 
 def test_strength_is_the_formula() -> None:

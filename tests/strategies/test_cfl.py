@@ -1,6 +1,7 @@
 """CFL's splits, and robust rules, on toy clients."""
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 
+from fl_app.params import Layout
+from fl_app.strategies.cfl import Cfl
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import SIZE, TARGETS, builder, context, honest, play, reply, roster
@@ -173,3 +176,58 @@ def test_a_split_into_clusters_of_noise_is_undone_and_there_are_no_others() -> N
     assert kinds.index("undone") == len(kinds) - 1
     assert len(strategy.state.communities.models) == 1
     assert strategy.state.settled
+
+
+MANY = 200
+"""Parameters of the model below: in few dimensions, noise alone can look like groups."""
+
+
+@pytest.fixture
+def wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let toy clients compare models of MANY parameters."""
+    monkeypatch.setattr("fl_app.testing.toy.TARGETS", np.zeros((3, MANY), np.float32))
+
+
+def _wide(*, contrast: bool) -> Cfl:
+    layout, initial = Layout(("w",), ((MANY,),), 1), np.zeros(MANY, np.float32)
+    given = context(contrast=contrast, layout=layout, initial=initial)
+    return cfl(given, participation=1.0, mode="clusters", alpha_threshold=0.5)
+
+
+def _noisy(groups: int) -> Callable[[int, np.ndarray, int], FitRes]:
+    """Return clients whose updates are mostly noise, of this number of groups."""
+
+    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
+        noise = np.random.default_rng((number, server_round)).normal(0, 0.05, MANY)
+        signal = np.eye(MANY)[number % groups]
+        return reply((start + 0.3 * signal + noise).astype(np.float32))
+
+    return client
+
+
+def _parts(strategy: Cfl) -> set[frozenset[int]]:
+    members = strategy.state.communities.members
+    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
+
+
+@pytest.mark.usefixtures("wide_targets")
+def test_with_contrast_clusters_are_split_by_cumulated_updates_alone() -> None:
+    found = {}
+    for contrast in (True, False):
+        strategy = _wide(contrast=contrast)
+        play(strategy, roster(12), range(1, 13), client=_noisy(groups=3))
+        found[contrast] = _parts(strategy)
+    assert found[True] == {frozenset(range(group, 12, 3)) for group in range(3)}
+    assert len(found[False]) > 3
+
+
+@pytest.mark.usefixtures("wide_targets")
+def test_with_contrast_clients_of_one_kind_stay_one_cluster() -> None:
+    strategy = _wide(contrast=True)
+    play(strategy, roster(12), range(1, 13), client=_noisy(groups=1))
+    assert len(strategy.state.communities.models) == 1
+
+
+def test_contrast_refuses_conditions_on_norms() -> None:
+    with pytest.raises(ValueError, match=r"mean_below.*must be null.*got 0.5 and None"):
+        cfl(context(contrast=True), mean_below=0.5)
