@@ -22,15 +22,21 @@ _LOOKS = 4
 def marked(token: str) -> list[int]:
     """Return the sorted ids of this user's live processes with the mark `token`.
 
+    Their children count too: a process that gives itself a title, like Ray's agents, has no mark.
     Needs /proc (Linux); on other systems the list is empty, and only process groups are stopped.
     """
     wanted = f"{MARK}={token}".encode()
-    found = []
+    found, parents = set[int](), dict[int, int]()
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+            state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+            if state != "Z":
+                parents[int(entry.name)] = int(parent)
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return sorted(pid for pid in found if pid != os.getpid())
+                found.add(int(entry.name))
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sorted(found - {os.getpid()})
 
 
 def sweep(token: str, *, grace_s: float = GRACE_S) -> None:

@@ -175,6 +175,27 @@ def test_a_process_that_ends_starts_no_other_one(tmp_path):
     assert watchdog.marked(token) == []
 
 
+def test_a_child_without_the_mark_is_killed_with_its_parent(tmp_path):
+    """Ray's agents overwrite their environment with a title."""
+    script = f"env --unset={watchdog.MARK} sleep 300 & echo started $!; wait"
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, script)
+        wait_for_line(process, "started", timeout_s=120)
+        child = int(process.output.split()[1])
+        until(lambda: watchdog.MARK.encode() not in Path(f"/proc/{child}/environ").read_bytes())
+        assert child in watchdog.marked(supervisor.token)
+        kill_all()
+        assert b"sleep" not in command_of(child)
+
+
+def command_of(pid):
+    """Return the command of a process; b"" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def test_a_kill_lets_others_start(tmp_path):
     kill_all()
     assert spawn(["true"]).wait() == 0
