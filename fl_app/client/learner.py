@@ -98,8 +98,11 @@ class Learner(ABC):
         """Return the score of `model` (d,) on images (s, C, H, W) and labels (s,)."""
 
     def own_model(self, job: TrainingJob, own: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
-        """Return a client's own model after `job`, from its tensors by name: see `Ditto`."""
-        raise NotImplementedError(f"{type(self).__name__} trains no model of a client's own")
+        """Return a client's own model after `job`, from its tensors by name: see `Ditto`.
+
+        Only for learners that train by SGD: a configuration with another one is refused before.
+        """
+        raise TypeError(f"{type(self).__name__} must be a SgdLearner to train a client's own model")
 
     @classmethod
     def fuses(cls, module: nn.Module) -> bool:
