@@ -2,21 +2,24 @@
 
     .venv/bin/python benchmarks/all_methods.py --data <folder> [--cells 'mnist/*/full/static']
         [--methods flux flic] [--seeds 0 1 2] [--budget 3] [--workers 2]
-        [--quick] [--measured] [--commands]
+        [--minutes 60] [--quick] [--measured] [--commands]
 
 `--data` contains MNIST, Fashion-MNIST, and CIFAR-10 as torchvision stores it or as
 `cifar10-imagefolder.tar.gz` (see benchmarks/problems.py). A cell is <data>/<shift>/<participation>/
 <change>. `--budget` settings are tried for each method on a seed of their own, the same number for
-all. The output folder has one line of JSON per run; what is there is not run again, so that an
-interrupted benchmark continues. `--measured` runs nothing and writes the pages of what is there;
-`--commands` prints the command of each run, to repeat one by hand.
-`--quick` uses small federations of few rounds to try the command; its pages go to the output
-folder.
+all. docs/results/benchmark.jsonl has one line per run; what is there is not run again, so that a
+benchmark of many hours continues where it was interrupted, also on another machine. `--minutes`
+is the time after which no run is started. `--measured` runs nothing and writes the pages of what
+is there; `--commands` prints the command of each run, to repeat one by hand.
+`--quick` uses small federations of few rounds to try the command; its results and its pages go to
+the output folder.
 """
 
 import argparse
+import math
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -25,7 +28,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from method_cells import BUDGET, IMAGES, METHODS, NIGHT, QUICK, TABLE, Cell, Scale, cells, words
-from method_page import write_pages
+from method_page import NAME, write_pages
 from method_runs import Found, Job, append, chosen, finals, measure, read, remaining_s, tuning
 from problems import ARCHIVE, unpack
 from table import REPO
@@ -71,13 +74,20 @@ def commands(jobs: Sequence[Job], found: Sequence[Found], budget: int, out: Path
     return told
 
 
-def play(jobs: Sequence[Job], log: Path, data: Path, workers: int) -> None:
-    """Run jobs at once in `workers` processes; append each result as soon as it is there."""
-    out, waiting, done = log.parent, list(jobs), 0
+def play(
+    jobs: Sequence[Job], log: Path, out: Path, data: Path, workers: int, until: float = math.inf
+) -> None:
+    """Run jobs at once in `workers` processes; append each result as soon as it is there.
+
+    None is started later than `until`, a time of the monotonic clock.
+    """
+    waiting, done = list(jobs), 0
     context = get_context("spawn")  # threads of torch do not survive a fork
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         under_way: dict[Future[Found], Job] = {}
         while waiting or under_way:
+            if time.monotonic() > until:
+                waiting.clear()
             while waiting and len(under_way) < workers:
                 job = waiting.pop(0)
                 under_way[pool.submit(_measured, job, data, out)] = job
@@ -124,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--budget", type=int, default=BUDGET, choices=range(1, BUDGET + 1))
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "methods")
     for name in ("quick", "measured", "commands"):
         parser.add_argument(f"--{name}", action="store_true")
@@ -141,7 +152,7 @@ def main() -> None:
     if given.data is None and not (given.measured or given.commands):
         parser.error("--data must be a folder with the data sets; give it, or --measured")
     scale, out = QUICK if given.quick else NIGHT, given.out.resolve()
-    log = out / "results.jsonl"
+    log = (out / "results.jsonl") if given.quick else PAGES / f"{NAME}.jsonl"
     if given.commands:
         jobs = finals(wanted, given.methods, given.seeds, scale, given.budget)
         print("\n".join(commands(jobs, read(log), given.budget, out)))
@@ -155,7 +166,8 @@ def main() -> None:
 def _run_all(given: argparse.Namespace, wanted: Sequence[Cell], scale: Scale, log: Path) -> None:
     """Run the tuning and then the final runs, of what is missing."""
     data = given.data.resolve()
-    prepare(wanted, data, log.parent)
+    out, until = given.out.resolve(), time.monotonic() + 60 * given.minutes
+    prepare(wanted, data, out)
     first = tuning(wanted, given.methods, given.budget, scale)
     last = finals(wanted, given.methods, given.seeds, scale, given.budget)
     found = read(log)
@@ -169,7 +181,7 @@ def _run_all(given: argparse.Namespace, wanted: Sequence[Cell], scale: Scale, lo
         f"{_long(remaining_s(found, [*tunes, *left], given.workers))} with {given.workers} workers",
         flush=True,
     )
-    start = partial(play, log=log, data=data, workers=given.workers)
+    start = partial(play, log=log, out=out, data=data, workers=given.workers, until=until)
     if tunes:
         start(tunes)
     found = read(log)

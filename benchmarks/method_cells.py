@@ -134,6 +134,15 @@ METHODS = {
         ("strategy=flux", "strategy.cluster_round={rounds_6}"),
         _tried("strategy.radius_scale", 1.25, 1.0, 1.5),
     ),
+    "fedgwc": Method(("strategy=fedgwc",), _tried("strategy.split_below", 0.2, 0.5, 1.0)),
+    "feddrift": Method(
+        ("strategy=feddrift",),
+        (
+            ("strategy.delta=1.0",),
+            ("strategy.delta=0.5", "strategy.merge_below=0.5"),
+            ("strategy.start=own",),
+        ),
+    ),
     "cfl_clusters": Method(
         ("strategy=cfl_clusters",), _tried("strategy.alpha_threshold", 0.1, 0.02, 0.3)
     ),

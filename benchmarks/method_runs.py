@@ -121,7 +121,12 @@ def append(log: Path, result: Found) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     torn = log.exists() and not log.read_bytes().endswith(b"\n") and log.stat().st_size > 0
     with log.open("a", encoding="utf-8") as file:
-        file.write("\n" * torn + json.dumps(result) + "\n")
+        file.write("\n" * torn + json.dumps(_short(result)) + "\n")
+
+
+def _short(result: Found) -> Found:
+    """Return a result with six decimals: the file stands in the repository."""
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in result.items()}
 
 
 def measure(job: Job, data: Path, out: Path, folder: Path) -> Found:

@@ -18,9 +18,7 @@ import method_page as page
 import method_runs as runs
 from method_cells import BUDGET, METHODS, NIGHT, QUICK, Cell, cell_named, cells, words
 
-from fl_app.config import choices, load, option
-from fl_app.strategies.fedem import FedEm
-from fl_app.strategies.ifca import Ifca
+from fl_app.config import choices, load
 
 CELL = cell_named("mnist/label_swap/full/static")
 VALUES = {
@@ -47,13 +45,17 @@ def _grid(accuracies: dict[str, list[float]], count: int = 6) -> list[runs.Found
     ]
 
 
+OTHERS = {
+    "bulyan", "fedavg", "fedmedian", "geometric_median", "krum", "multi_krum", "robust",
+    "trimmed_mean",  # one model for all
+    "central_kmeans", "kfed", "kmeans",  # groups of points
+    "cfl",  # trains one of its clusters only
+}  # fmt: skip
+
+
 def test_every_method_that_groups_clients_is_in_the_benchmark() -> None:
     named = {word for each in METHODS.values() for word in each.words}
-    for name in choices("strategy"):
-        method = option(f"strategy={name}").resolve()
-        groups = getattr(method, "graph_use", None) is not None or issubclass(method, Ifca | FedEm)
-        if groups and name != "cfl":  # which trains one of its clusters only
-            assert f"strategy={name}" in named
+    assert {f"strategy={name}" for name in {*choices("strategy")} - OTHERS} <= named
     assert all(len(each.tried) == BUDGET for each in METHODS.values())
 
 
@@ -123,6 +125,18 @@ def test_results_survive_a_line_that_was_cut(tmp_path: Path) -> None:
     runs.append(log, second)
     assert runs.read(log) == [first, second]
     assert runs.read(tmp_path / "none.jsonl") == []
+
+
+def test_after_its_time_no_run_is_started(tmp_path: Path) -> None:
+    jobs = runs.finals([CELL], ["fedavg"], [0], QUICK, 3)
+    log = tmp_path / "results.jsonl"
+    all_methods.play(jobs, log, tmp_path, tmp_path, 1, until=-np.inf)
+    assert not log.exists()
+
+
+def test_the_file_of_results_has_six_decimals(tmp_path: Path) -> None:
+    runs.append(tmp_path / "log", {"key": ["night"], "accuracy": 2 / 3, "rounds": None})
+    assert runs.read(tmp_path / "log") == [{"key": ["night"], "accuracy": 0.666667, "rounds": None}]
 
 
 def test_the_rest_takes_as_long_as_the_runs_of_the_same_method() -> None:
