@@ -1,68 +1,151 @@
-"""The same run on the three engines; writes docs/results/engines.md.
+"""The same runs on the three engines; writes docs/results/engines.md.
 
-    .venv/bin/python benchmarks/engines.py
+    .venv/bin/python benchmarks/engines.py [--only flic ifca] [--measured]
 
-Compares communities and final models with those of the in-process engine.
+Short runs of every method, and of personal models and masks, with four clients. The output folder
+keeps the runs; those that completed are not repeated. `--measured` writes the page of what is
+there.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from table import REPO, header, machine, row
 
+from fl_app.config import choices, option
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
 
-REPO = Path(__file__).resolve().parent.parent
-TABLE = REPO / "docs" / "results" / "engines.md"
+PAGE = REPO / "docs" / "results" / "engines.md"
+COMMON = (
+    "population=label_swap", "population.clients=4", "population.groups=2",
+    "population.train_samples=200", "population.test_samples=80", "client.epochs=2", "rounds=3",
+    "records.evaluate_every=3", "tracking=none",
+)  # fmt: skip
+GIVEN = {"participation": 1.0, "cluster_round": 2, "malicious": 0, "fewest": 3}
+"""Of a method, where it has such a setting."""
+NETWORKS = {"centroids": "network=centroids", "mixture": "network=mixture"}
+"""By the kind of model of a method."""
+OTHERS = {
+    "fedavg personal=ditto": ("strategy=fedavg", "personal=ditto"),
+    "fedavg personal=fedper": ("strategy=fedavg", "personal=fedper"),
+    "flic personal=fedrep": ("strategy=flic", "strategy.cluster_round=2", "personal=fedrep"),
+    "ifca masking=secagg": ("experiment=secure_ifca", "masking.smallest=1"),
+}
+HEAD = """# The same runs on three engines
+
+Written by `benchmarks/engines.py`, on {machine}: four clients of the embedded digits in two groups
+that swap labels, three rounds, all clients in each, clustered in the second where a method has such
+a setting; the common settings are `{common}`. Each run is compared with that of the in-process
+engine: whether the clients are in the same communities, and the largest difference of a parameter
+of the final models. Seconds are those of all rounds, of runs that share the machine with other
+work.
+"""
+Summary = dict[str, Any]
 
 
-def largest_difference(ours: Path, theirs: Path) -> float:
-    """Return the largest difference of one parameter between the models of two runs."""
-    pairs = zip(read_models(ours), read_models(theirs), strict=True)
-    return max(float(np.abs(a[name] - b[name]).max()) for a, b in pairs for name in a)
+def cases() -> dict[str, list[str]]:
+    """Return the overrides of each case; k-means in one process has no other engine."""
+    found = {
+        name: _words(name)
+        for name in choices("strategy")
+        if not option(f"strategy={name}").resolve().simulation_only
+    }
+    return found | {name: [*each, *COMMON] for name, each in OTHERS.items()}
+
+
+def _words(name: str) -> list[str]:
+    target = option(f"strategy={name}")
+    network = NETWORKS.get(target.resolve().model_kind)
+    given = [f"strategy.{k}={value}" for k, value in GIVEN.items() if k in target.options]
+    return [*COMMON, f"strategy={name}", *([network] if network else []), *given]
+
+
+def run(words: Sequence[str], engine: str, folder: Path) -> str | None:
+    """Run a case unless its folder has a completed run; return the last line of an error."""
+    if _summary(folder).get("status") == "completed":
+        return None
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "fl_app", *words, f"engine={engine}"]
+    done = subprocess.run(
+        [*command, f"hydra.run.dir={folder}"], capture_output=True, text=True, check=False
+    )
+    told = done.stderr.strip() or f"exit code {done.returncode}"
+    return None if done.returncode == 0 else told.splitlines()[-1]
+
+
+def _summary(folder: Path) -> Summary:
+    path = folder / "summary.json"
+    found: Summary = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def apart(ours: Path, theirs: Path) -> float:
+    """Return the largest difference of a parameter; NaN for unequal numbers of models."""
+    first, second = read_models(ours), read_models(theirs)
+    if len(first) != len(second):
+        return float("nan")
+    pairs = zip(first, second, strict=True)
+    return max(
+        float(np.abs(a[name].astype(float) - b[name].astype(float)).max())
+        for a, b in pairs
+        for name in a
+    )
+
+
+def compared(name: str, out: Path) -> Iterator[str]:
+    """Yield a row for each engine whose run of a case is complete."""
+    folders = {engine: out / name.replace(" ", "-") / engine for engine in ENGINES}
+    found = {engine: _summary(folder) for engine, folder in folders.items()}
+    first = found[ENGINES[0]]
+    for engine, mine in found.items():
+        if {mine.get("status"), first.get("status")} != {"completed"}:
+            yield row(f"`{name}`", engine, "not completed", "", "", "", "")
+            continue
+        same = _assignment(mine) == _assignment(first)
+        yield row(
+            f"`{name}`", engine, (mine["communities"] or {}).get("sizes", ""),
+            "yes" if same else "**no**", f"{apart(folders[ENGINES[0]], folders[engine]):.2g}",
+            _accuracy(mine), f"{mine['time']['total_s']:.1f}",
+        )  # fmt: skip
+
+
+def _accuracy(summary: Summary) -> str:
+    found = summary["accuracy"]["mean"]
+    return "" if found is None else f"{found:.4f}"
+
+
+def _assignment(summary: Summary) -> object:
+    return (summary["communities"] or {}).get("assignment")
 
 
 def main() -> None:
-    """Run on every engine, one after another, and write the table."""
+    """Run what is missing, one after another, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("overrides", nargs="*", default=["experiment=federation_demo"])
-    overrides = parser.parse_args().overrides
-    with tempfile.TemporaryDirectory() as top:
-        folders = {engine: Path(top) / engine for engine in ENGINES}
-        summaries: dict[str, dict[str, Any]] = {}
-        for engine, folder in folders.items():
-            command = [sys.executable, "-m", "fl_app.main", *overrides, f"engine={engine}"]
-            subprocess.run([*command, f"hydra.run.dir={folder}"], check=True)
-            summaries[engine] = json.loads((folder / "summary.json").read_text())
-        first = folders["inprocess"]
-        difference = {e: largest_difference(first, folder) for e, folder in folders.items()}
-    lines = [
-        "# One run on three engines",
-        "",
-        f"Written by `benchmarks/engines.py {' '.join(overrides)}`. Each engine is compared with",
-        "the in-process engine: whether the clients are in the same communities, and the largest",
-        "difference of a parameter of the final models. Seconds are those of all rounds.",
-        "",
-        "| engine | communities | equal | largest difference | accuracy | seconds |",
-        "|---|---|---|---|---|---|",
-    ]
-    for engine, summary in summaries.items():
-        found = summary["communities"]
-        same = found["assignment"] == summaries["inprocess"]["communities"]["assignment"]
-        lines.append(
-            f"| {engine} | {found['sizes']} | {'yes' if same else 'NO'} | "
-            f"{difference[engine]:.3g} | {summary['accuracy']['mean']:.4f} | "
-            f"{summary['time']['total_s']:.1f} |"
-        )
-    TABLE.parent.mkdir(parents=True, exist_ok=True)
-    TABLE.write_text("\n".join(lines) + "\n")
+    every = cases()
+    parser.add_argument("--only", nargs="+", default=list(every), choices=list(every))
+    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "engines")
+    parser.add_argument("--measured", action="store_true")
+    given = parser.parse_args()
+    out = given.out.resolve()
+    for name in () if given.measured else given.only:
+        for engine in ENGINES:
+            error = run(every[name], engine, out / name.replace(" ", "-") / engine)
+            print(f"{name} {engine}: {error or 'completed'}", flush=True)
+    names = ("case", "engine", "communities", "equal", "largest difference", "accuracy", "seconds")
+    lines = [HEAD.format(machine=machine(), common=" ".join(COMMON))]
+    lines += header(*names)
+    lines += [each for name in given.only for each in compared(name, out)]
     print("\n".join(lines))
+    if given.only == list(every):
+        PAGE.write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
