@@ -2,8 +2,9 @@
 
     .venv/bin/python benchmarks/warm_clients.py [--rounds 4] [--runs 2] [overrides]
 
-Both federations are up all the time, and runs on them alternate, so that other work on the machine
-slows both. Linux only: memory is read from /proc.
+Each runs with evaluations that the next training carries and with evaluations of their own. Both
+federations are up all the time, and runs alternate, so that other work on the machine slows all.
+Linux only: memory is read from /proc.
 """
 
 import argparse
@@ -27,23 +28,32 @@ from fl_app.engines.federation import Federation
 NODES, LOOK_S, POLL_S = 3, 3.0, 1.0
 """An idle SuperNode of Flower looks for messages every `LOOK_S`."""
 SIDES = {"a fork of the warm process": True, "a process that imports": False}
+WAYS = {"carried by the next training": True, "an exchange of its own": False}
 OTHERS = "flower-superlink", "--superexec-auth-secret", "flwr-serverapp", "watchdog.py"
 """In the command lines of processes that belong to no node."""
 
 
+def _by_way() -> dict[bool, list[float]]:
+    return {carried: [] for carried in WAYS.values()}
+
+
 @dataclass
 class Side:
-    """What runs on one federation showed: seconds of each round, and megabytes at each look."""
+    """What runs on one federation showed: seconds of each round, and megabytes at each look.
+
+    `training` and `evaluation` are by whether the next training carries the evaluation.
+    """
 
     federation: Federation
-    training: list[float] = field(default_factory=list)
-    evaluation: list[float] = field(default_factory=list)
+    training: dict[bool, list[float]] = field(default_factory=_by_way)
+    evaluation: dict[bool, list[float]] = field(default_factory=_by_way)
     memory: list[float] = field(default_factory=list)
     clients: list[int] = field(default_factory=list)
 
-    def whole(self) -> list[float]:
+    def whole(self, carried: bool) -> list[float]:
         """Return the seconds of each round with its evaluation."""
-        return [sum(both) for both in zip(self.training, self.evaluation, strict=True)]
+        both = self.training[carried], self.evaluation[carried]
+        return [sum(each) for each in zip(*both, strict=True)]
 
     def look(self) -> None:
         """Note the memory of the nodes, where shared pages are shared out, and their clients."""
@@ -62,10 +72,11 @@ class Side:
         self.clients.append(clients)
 
 
-def play(side: Side, folder: Path, overrides: Sequence[str]) -> None:
+def play(side: Side, carried: bool, folder: Path, overrides: Sequence[str]) -> None:
     """Run once on a federation that is up; add what it showed."""
     federation = side.federation
     words = [sys.executable, "-m", "fl_app.main", "engine=deployment", *overrides]
+    words += [f"engine.evaluate_with_training={str(carried).lower()}"]
     words += [f"engine.connection={federation.connection.name}", f"hydra.run.dir={folder}"]
     environment = {**federation.connection.environment(), "PYTHONPATH": str(REPO)}
     process = subprocess.Popen(words, env=environment, cwd=REPO, stdout=subprocess.DEVNULL)
@@ -76,8 +87,8 @@ def play(side: Side, folder: Path, overrides: Sequence[str]) -> None:
         raise RuntimeError(f"the run ended with {process.returncode}; see its log above")
     for line in (folder / "rounds.jsonl").read_text().splitlines():
         seconds = json.loads(line)["time"]
-        side.training.append(seconds["training_s"])
-        side.evaluation.append(seconds["evaluation_s"])
+        side.training[carried].append(seconds["training_s"])
+        side.evaluation[carried].append(seconds["evaluation_s"])
 
 
 def main() -> None:
@@ -96,10 +107,11 @@ def main() -> None:
             for name, warm in SIDES.items()
         }
         for number in range(given.runs):
-            order = list(sides.items())
-            for name, side in order if number % 2 == 0 else reversed(order):
-                play(side, top / f"run-{number}-{SIDES[name]}", [*given.overrides, *more])
-                print(name, side.training, side.evaluation, max(side.memory), flush=True)
+            order = [(name, carried) for carried in WAYS.values() for name in sides]
+            for name, carried in order if number % 2 == 0 else reversed(order):
+                side, run = sides[name], f"run-{number}-{SIDES[name]}-{carried}"
+                play(side, carried, top / run, [*given.overrides, *more])
+                print(name, carried, side.whole(carried), max(side.memory), flush=True)
     command = f"benchmarks/warm_clients.py --rounds {given.rounds} --runs {given.runs}"
     write_section("Warm clients", f"{command} {' '.join(given.overrides)}", told(sides))
 
@@ -107,35 +119,42 @@ def main() -> None:
 def told(sides: dict[str, Side]) -> list[str]:
     """Return the lines of the section."""
     forks, imports = sides.values()
-    rounds, load = len(forks.training), os.getloadavg()[2]
+    rounds, load = len(forks.training[True]), os.getloadavg()[2]
     lines = [
-        f"Medians of {rounds} rounds on each side, in runs that alternated. Each round was",
-        "followed by an evaluation of its own: it is a second message to each client, and never",
-        "part of the first. A round without it is the training alone. Memory is that of all",
-        f"processes of {NODES} nodes, with shared pages shared out (PSS). The machine did other",
+        f"Medians of {rounds} rounds each, in runs that alternated. All {NODES} clients evaluated",
+        "each round: in messages of its own, or when they trained the next round; the last round",
+        "of a run has none. The training alone includes the scores that it carries. Memory is that",
+        "of all processes of the nodes, with shared pages shared out (PSS). The machine did other",
         f"work: at the end its load over 15 minutes was {load:.0f}. So only the ratios count.",
         "",
-        *header("a client is", "round with evaluation, s", "without, s", "least without, s",
-                "memory at most, MB", "most clients at a time"),
+        *header("a client is", "an evaluation is", "round, s", "training alone, s",
+                "least round, s", "memory at most, MB", "most clients at a time"),
     ]  # fmt: skip
     for name, side in sides.items():
-        seconds = median(side.whole()), median(side.training), min(side.training)
-        cells = (*(f"{each:.1f}" for each in seconds), f"{max(side.memory):,.0f}")
-        lines.append(row(name, *cells, max(side.clients)))
-    ratios = (
-        median(imports.whole()) / median(forks.whole()),
-        median(imports.training) / median(forks.training),
-        min(imports.training) / min(forks.training),
-        max(imports.memory) / max(forks.memory),
-    )
-    lines.append(row("ratio", *(f"{each:.1f}" for each in ratios), ""))
-    times = median(forks.training) / LOOK_S
-    lines += [
+        for way, carried in WAYS.items():
+            whole, training = side.whole(carried), side.training[carried]
+            seconds = (f"{each:.1f}" for each in (median(whole), median(training), min(whole)))
+            lines.append(row(name, way, *seconds, f"{max(side.memory):,.0f}", max(side.clients)))
+    memory = max(imports.memory) / max(forks.memory)
+    for way, carried in WAYS.items():
+        ratios = (
+            median(imports.whole(carried)) / median(forks.whole(carried)),
+            median(imports.training[carried]) / median(forks.training[carried]),
+            min(imports.whole(carried)) / min(forks.whole(carried)),
+            memory,
+        )
+        lines.append(row("ratio", way, *(f"{each:.1f}" for each in ratios), ""))
+    looks = median(forks.whole(True)) / LOOK_S
+    both = median(imports.whole(False)) / median(forks.whole(True))
+    saved = median(forks.whole(False)) / median(forks.whole(True))
+    return [
+        *lines,
         "",
-        f"Flower's idle SuperNodes look for messages every {LOOK_S:g} s. The median round without",
-        f"evaluation is {times:.1f} of these looks with the warm process.",
+        f"Flower's idle SuperNodes look for messages every {LOOK_S:g} s. The median round with the",
+        f"warm process and a carried evaluation is {looks:.1f} of these looks. It is",
+        f"{saved:.1f} times as fast as one with messages for its evaluation, and",
+        f"{both:.1f} times as fast as that without the warm process.",
     ]
-    return lines
 
 
 def median(numbers: Sequence[float]) -> float:

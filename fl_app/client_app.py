@@ -6,7 +6,7 @@ from pathlib import Path
 
 import flwr
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
@@ -28,9 +28,11 @@ from fl_app.client import local_state
 from fl_app.client.local import LocalClient, Memory
 from fl_app.config import Config, of_run
 from fl_app.data.population import own
+from fl_app.ingress.attached import attach_answers, detach
 from fl_app.ingress.carried import read_address
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
+from fl_app.ingress.rejection import shown
 from fl_app.learner_reports import HELD_OUT, OFFERED, Told, asked, packed
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
@@ -217,6 +219,38 @@ def as_addressed(message: Message, context: Context, call_next: ClientAppCallabl
     return reply
 
 
+def as_attached(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer the evaluations that are attached to a training message, then train.
+
+    So the client evaluates with what it has of its own from before the training. An evaluation
+    that fails has a reason in the reply, and the client trains all the same.
+    """
+    if message.metadata.message_type != MessageType.TRAIN:
+        return call_next(message, context)
+    questions, training = detach(message.content), message.content
+    answers: list[RecordDict | str] = []
+    try:
+        message.metadata.message_type = MessageType.EVALUATE
+        for question in questions:
+            message.content = question
+            answers.append(_answered(message, context, call_next))
+    finally:
+        message.metadata.message_type, message.content = MessageType.TRAIN, training
+    reply = call_next(message, context)
+    if reply.has_content():
+        attach_answers(reply.content, answers)
+    return reply
+
+
+def _answered(message: Message, context: Context, call_next: ClientAppCallable) -> RecordDict | str:
+    """Return the content of the answer, or why there is none, as an engine words it."""
+    try:
+        reply = call_next(message, context)
+    except (Exception, SystemExit) as error:
+        return f"{type(error).__name__}: {shown(error)}"
+    return reply.content if reply.has_content() else str(reply.error.reason)
+
+
 def as_masked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer without anything of this client alone, if the run has masks."""
     config = of_run(context.run_config, on_client=True)
@@ -227,4 +261,4 @@ def as_masked(message: Message, context: Context, call_next: ClientAppCallable) 
     return answer(message, context, call_next, config)
 
 
-app = ClientApp(client_fn, mods=[as_addressed, as_masked])
+app = ClientApp(client_fn, mods=[as_addressed, as_attached, as_masked])

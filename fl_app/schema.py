@@ -147,6 +147,7 @@ class EngineConfig:
     round_timeout_s: PositiveFloat | None
     connect_timeout_s: PositiveFloat
     place_newcomers: bool
+    evaluate_with_training: bool
     nodes_timeout_s: PositiveFloat
     cpus_per_client: PositiveInt
     gpus_per_client: NonNegativeFloat

@@ -177,6 +177,7 @@ def server(config: Config) -> RoundLoop:
         places=config.engine.place_newcomers and not kept_by(config),
         class_counts=class_counts(config),
         exchange=exchange(config, method),
+        evaluate_with_training=config.engine.evaluate_with_training,
     )
 
 

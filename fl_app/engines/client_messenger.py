@@ -35,6 +35,8 @@ Reply = TypeVar("Reply")
 Exchanged = tuple[list[tuple[ClientProxy, Reply]], list[ClientFailure]]
 Sent = list[tuple[ClientProxy, Any]]
 """The receiver of each message, and the content of its reply or the reason why there is none."""
+Outgoing = Sequence[tuple[ClientProxy, str, RecordDict]]
+"""The receiver, type and content of each message."""
 
 INTRODUCED_AT_ONCE = 1000
 """New nodes per batch of introductions, since each message needs memory."""
@@ -86,16 +88,15 @@ class ClientMessenger:
     ) -> Exchanged[FitRes]:
         """Train on every instructed client."""
         contents = [(p, compat.fitins_to_recorddict(ins, True)) for p, ins in instructions]
-        replies = self._send(server_round, MessageType.TRAIN, contents)
-        return self._parsed(replies, [_fit_reply] * len(contents))
+        return self.ask(server_round, MessageType.TRAIN, contents, [fit_reply] * len(contents))
 
     def evaluate(
         self, server_round: int, instructions: Sequence[tuple[ClientProxy, EvaluateIns]]
     ) -> Exchanged[EvaluateRes]:
         """Evaluate on every instructed client; one client may get several models."""
         contents = [(p, compat.evaluateins_to_recorddict(ins, True)) for p, ins in instructions]
-        replies = self._send(server_round, MessageType.EVALUATE, contents)
-        return self._parsed(replies, [_evaluation_of(ins) for _, ins in instructions])
+        parsers = [evaluation_of(ins) for _, ins in instructions]
+        return self.ask(server_round, MessageType.EVALUATE, contents, parsers)
 
     def ask(
         self,
@@ -105,7 +106,8 @@ class ClientMessenger:
         parsers: Sequence[Callable[[RecordDict], Reply]],
     ) -> Exchanged[Reply]:
         """Send any messages of a type that the client app knows; each reply has its own parser."""
-        return self._parsed(self._send(server_round, kind, contents), parsers)
+        messages = [(proxy, kind, content) for proxy, content in contents]
+        return self.parsed(self.send(server_round, messages), parsers)
 
     def introduce(self) -> Introductions:
         """Ask new nodes for their identity; return the nodes that are not admitted so far.
@@ -165,7 +167,7 @@ class ClientMessenger:
                 identity.client_id, identity.flower, flwr.__version__,
             )  # fmt: skip
 
-    def _parsed(
+    def parsed(
         self, replies: Sent, parsers: Sequence[Callable[[RecordDict], Reply]]
     ) -> Exchanged[Reply]:
         """Return the valid replies and the failures, both sorted by client."""
@@ -187,22 +189,17 @@ class ClientMessenger:
         results.sort(key=lambda result: self.roster.client_id(result[0]))
         return results, sorted(failures, key=lambda failure: failure.client_id)
 
-    def _send(
-        self,
-        server_round: int,
-        message_type: str,
-        contents: Sequence[tuple[ClientProxy, RecordDict]],
-    ) -> Sent:
+    def send(self, server_round: int, contents: Outgoing) -> Sent:
         """Return the content of the reply to each message, or the reason why there is none."""
         if not contents:
             return []
         timeout = self.timeout
-        messages = [_message(p, each, message_type, server_round, timeout) for p, each in contents]
+        messages = [_message(p, each, kind, server_round, timeout) for p, kind, each in contents]
         found: list[Any] = [Silence(f"no reply within engine.round_timeout_s={timeout}")]
         found *= len(contents)
         for place, reply in self._answers(_grid(contents[0][0]), messages):
             found[place] = reply
-        return [(proxy, reply) for (proxy, _), reply in zip(contents, found, strict=True)]
+        return [(proxy, reply) for (proxy, *_), reply in zip(contents, found, strict=True)]
 
     def _answers(
         self, grid: Grid, messages: list[Message]
@@ -273,11 +270,12 @@ def _node(proxy: ClientProxy) -> int:
     return int(proxy.cid)
 
 
-def _fit_reply(content: RecordDict) -> FitRes:
+def fit_reply(content: RecordDict) -> FitRes:
+    """Return a client's reply to a training message."""
     return compat.recorddict_to_fitres(content, keep_input=True)
 
 
-def _evaluation_of(ins: EvaluateIns) -> Callable[[RecordDict], EvaluateRes]:
+def evaluation_of(ins: EvaluateIns) -> Callable[[RecordDict], EvaluateRes]:
     """Return the parser of a reply, which takes the community from the request."""
     asked = ins.config["community"]
 

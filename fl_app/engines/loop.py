@@ -5,9 +5,8 @@ fails and sends one message per thread. All engines use this loop.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from logging import getLogger
-from typing import Any
 
 from flwr.server.history import History as FlowerHistory
 from flwr.server.server import Server
@@ -17,37 +16,34 @@ from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
 from fl_app.engines import figures, signals, stop_request
 from fl_app.engines.availability import Availability
+from fl_app.engines.carried_evaluation import CarriedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.connections import Connections
 from fl_app.engines.memory import keep_objects
 from fl_app.engines.newcomers import Newcomers
 from fl_app.engines.plain_exchange import PlainExchange, RoundExchange
 from fl_app.engines.privacy_budget import PrivacyBudget
+from fl_app.engines.round_aggregation import ATTEMPTS, RoundAggregation
 from fl_app.engines.round_reporter import CountClasses, RoundReporter
+from fl_app.engines.run_output import RunOutput
 from fl_app.engines.trained_round import TrainedRound, failed, times
 from fl_app.records.history import EVALUATION
 from fl_app.records.recorder import Recorder
-from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
-from fl_app.strategies.replies import (
-    ClientFailure,
-    LostRepliesError,
-    TooFewRepliesError,
-    too_few,
-)
+from fl_app.strategies.replies import ClientFailure, LostRepliesError, TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.serving import served
-from fl_app.strategies.state import load, save
+from fl_app.strategies.state import load
 
 log = getLogger(__name__)
-ATTEMPTS = 3
-"""Most attempts at a round whose clients are lost, since they may come back. Also the number of
-rounds after which a run fails if all of them were skipped."""
 
 
 class RoundLoop(Server):
-    """Flower's Server with the rounds of this module."""
+    """Flower's Server with the rounds of this module.
+
+    With `evaluate_with_training`, the next round carries the evaluation of a round where it can;
+    until then the round is open, and not in the records.
+    """
 
     def __init__(
         self,
@@ -64,6 +60,7 @@ class RoundLoop(Server):
         places: bool = False,
         class_counts: CountClasses | None = None,
         exchange: RoundExchange | None = None,
+        evaluate_with_training: bool = False,
     ) -> None:
         self.roster = Roster()
         super().__init__(client_manager=self.roster, strategy=strategy)
@@ -94,11 +91,16 @@ class RoundLoop(Server):
         self.budget = budget
         self.availability = Availability(self.roster, schedule, budget)
         self.newcomers = Newcomers(strategy, self.availability, recorder.folder, places=places)
+        started, seen = strategy.initialize_parameters(self.roster), (self.roster, self.reporter)
+        self.aggregation = RoundAggregation(self.exchange, started, self.context.rounds)
+        self.carried = CarriedEvaluation(
+            strategy, self.exchange, *seen, recorder, wanted=evaluate_with_training
+        )
+        self.output = RunOutput(strategy, recorder, *seen, self.newcomers, self.carried)
         self.superseded: Callable[[], bool] = lambda: False
         self._outcome: Outcome | None = None
         self._restart = recorder.restarts
         self._sound = True
-        self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
 
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the remaining rounds; a stop of any kind leaves a checkpoint and a summary."""
@@ -112,10 +114,12 @@ class RoundLoop(Server):
         try:
             self.availability.show_members(first)  # who joins later may have connected already
             self.connections.wait(self.clients - len(self.roster.absent))
+            self._reopen(first)
             self.newcomers.begin(first, self.recorder.history.rounds)
             with keep_objects():
                 for done in self._rounds(first, last):
                     log.debug("round %d is done", done)
+                self._close(last)
             status = "completed"
         except (KeyboardInterrupt, SystemExit, RunNotRunningException):
             status = "interrupted"  # by request, by a signal to Flower's process or by `flwr stop`
@@ -126,7 +130,7 @@ class RoundLoop(Server):
             else:
                 # After a stop during an aggregation, the previous checkpoint stays valid.
                 if self._sound:
-                    self._checkpoint()
+                    self.output.checkpoint()
                 self._finish(status)
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
@@ -148,19 +152,33 @@ class RoundLoop(Server):
 
     def _restore(self) -> int:
         """Load the checkpoint of a resumed run; return the number of its completed rounds."""
-        self.parameters = self.method.initialize_parameters(self.roster)
         saved = self.recorder.restored()
         if saved is None:
             if self.budget is not None:
                 self.budget.restore([])
             return 0
         load(self.method.state, saved.arrays, saved.state)
-        if not all(_was_skipped(record) for record in self.recorder.history.rounds):
-            self._idle = None
-        self.reporter.restore(self.recorder.history.rounds)
+        records = self.carried.restore(saved.state)
+        self.aggregation.restore(records)
+        self.reporter.restore(records)
         if self.budget is not None:
-            self.budget.restore(self.recorder.history.rounds)
+            self.budget.restore(records)
         return saved.round
+
+    def _reopen(self, first: int) -> None:
+        """Evaluate the last round of a resumed run, if it was stopped before it could."""
+        now = self.carried.unscored
+        if now is not None:
+            self.availability.show_members(now)
+            self.carried.reopen(self.aggregation.parameters)
+            self._close(now)
+            self.availability.show_members(first)
+
+    def _close(self, server_round: int) -> float:
+        """Complete the open round, if there is one; return the seconds that this took."""
+        seconds, outcome = self.carried.close(self.messenger, server_round)
+        self._outcome = outcome or self._outcome
+        return seconds
 
     def _round(self, server_round: int) -> Outcome:
         """Run a round, and repeat it if too many clients were lost.
@@ -173,6 +191,8 @@ class RoundLoop(Server):
             if server_round > 1 or attempt > 1:
                 self.connections.introduce()
             self.connections.require()
+            if self.newcomers.asks():  # what a newcomer chooses then is its last choice
+                self._close(server_round)
             self.newcomers.place(server_round, self.messenger.evaluate)
             trained = self._train(server_round)
             try:
@@ -185,16 +205,20 @@ class RoundLoop(Server):
         raise AssertionError("a round has at least one attempt")
 
     def _train(self, server_round: int) -> TrainedRound:
-        """Train on the clients that the strategy selects."""
+        """Train on the clients that the strategy selects, which first evaluate the open round."""
         began = time.perf_counter()
         leaving = self.availability.show_trainable(server_round)
-        instructions = self.method.configure_fit(server_round, self.parameters, self.roster)
+        instructions = self.method.configure_fit(
+            server_round, self.aggregation.parameters, self.roster
+        )
         self.availability.show_members(server_round)
         if self.budget is not None:
             self.budget.instruct(server_round, instructions, self.roster)
         asked = time.perf_counter()
-        failures = self.exchange.train(self.messenger, server_round, instructions)
+        attached = self.carried.attached
+        failures = self.exchange.train(self.messenger, server_round, instructions, attached)
         training_s = time.perf_counter() - asked
+        began += self._close(server_round)  # which is time of the round before
         return TrainedRound(server_round, began, training_s, failures, leaving)
 
     def _learn(self, trained: TrainedRound) -> Outcome:
@@ -202,13 +226,19 @@ class RoundLoop(Server):
         now = trained.round
         self._sound = False
         failures, evaluation_s = failed(now, trained.failures), 0.0
-        loss, skipped = self._aggregate(trained, failures)
+        try:
+            loss, skipped = self.aggregation.learn(trained, failures, self.connections.refused)
+        except TooFewRepliesError:
+            self._sound = True  # the state of the method has not changed yet
+            raise
         outcome = self.method.outcome(now)
         booked = self.budget.book(outcome, self.roster) if self.budget is not None else None
         end = self._exhausted() if now < self.context.rounds else None
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)
-        if end is not None or self._is_measured(now, outcome):
+        measured = end is not None or self._is_measured(now, outcome)
+        waits = measured and end is None and self.carried.apart_because(outcome, now) is None
+        if measured and not waits:
             evaluated = time.perf_counter()
             failures += self._evaluate(now)
             evaluation_s = time.perf_counter() - evaluated
@@ -219,9 +249,12 @@ class RoundLoop(Server):
         record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": self.exchange.bytes_down, "up": self.exchange.bytes_up}
         record["time"] = times(trained, evaluation_s, outcome)
-        self.recorder.round(record)
+        if waits:
+            self.carried.begin(record, outcome, self.aggregation.parameters)
+        else:
+            self.recorder.round(record)
         self._sound, self._outcome = True, outcome
-        self._keep(now, outcome, record)
+        self.output.keep(outcome, record)
         return outcome
 
     def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
@@ -233,39 +266,10 @@ class RoundLoop(Server):
         least = self.context.min_success
         return None if self.budget is None else self.budget.exhausted(self.roster, least)
 
-    def _aggregate(
-        self, trained: TrainedRound, failures: Sequence[ClientFailure]
-    ) -> tuple[Any, Event | None]:
-        """Pass the replies and failures of a round to the strategy; return the training loss.
-
-        A round with too few valid replies has no loss and an event `skipped`: clients that send
-        nothing valid cannot end a run that has learnt from others.
-        """
-        missing = [*trained.failures, *self.connections.refused]
-        try:
-            parameters, metrics = self.exchange.learn(trained.round, [*missing])
-        except TooFewRepliesError as error:
-            told = too_few(error, failures)
-            if isinstance(told, LostRepliesError) or not self._may_skip():
-                self._sound = True  # the state of the method has not changed yet
-                raise told from error
-            log.warning("%s; the models stay as they are", told)
-            return None, Event("skipped", str(told))
-        self._idle = None
-        if parameters is not None:
-            self.parameters = parameters
-        return metrics.get("train_loss"), None
-
-    def _may_skip(self) -> bool:
-        """Count a skipped round; False if the first rounds of the run were all skipped."""
-        if self._idle is not None:
-            self._idle += 1
-        return self._idle is None or self._idle < min(ATTEMPTS, self.context.rounds)
-
     def _evaluate(self, server_round: int) -> list[ClientFailure]:
         """Evaluate on the clients; return the failures."""
         failures = self.exchange.evaluate(
-            self.messenger, server_round, self.parameters, self.roster
+            self.messenger, server_round, self.aggregation.parameters, self.roster
         )
         return failed(server_round, failures, EVALUATION)
 
@@ -277,45 +281,7 @@ class RoundLoop(Server):
         done = len(self.recorder.history.rounds)
         return Event("restarted", f"the run was lost and goes on after round {done}")
 
-    def _keep(self, server_round: int, outcome: Outcome, record: dict[str, Any]) -> None:
-        """Write a snapshot and a checkpoint if this round requires them."""
-        clustered = any(event["kind"] == "clustered" for event in record["events"])
-        wanted = clustered or server_round in self.recorder.snapshot_rounds
-        last = server_round == self.context.rounds
-        wanted = wanted or (last and not self.recorder.has_snapshots)
-        view = outcome.view
-        if view is not None and view.affinity is not None and wanted:
-            groups = self.reporter.groups(view, server_round)
-            self.recorder.snapshot(
-                server_round, view.client_ids, view.affinity, view.labels, groups, view.distance
-            )
-        if clustered or server_round % self.recorder.checkpoint_every == 0:
-            self._checkpoint()
-
-    def _checkpoint(self) -> None:
-        self.recorder.checkpoint(*save(self.method.state))
-
     def _finish(self, status: str) -> None:
-        outcome = self._outcome if self._outcome is not None else self.method.outcome(0)
-        self.recorder.finish(
-            status,
-            clients=len(self.roster.proxies()),
-            assignment={**outcome.assignment, **self.newcomers.now},
-            removed=sorted(outcome.removed),
-            models=outcome.models,
-            layout=self.context.layout,
-            serve=self._served,
-        )
+        self.output.finish(status, self._outcome)
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)
-
-    def _served(self, former: Mapping[int, tuple[str, ...]]) -> Served:
-        """Return which model each client uses, also a client that is absent now."""
-        known = {*self.roster.proxies(), *self.method.state.communities.members}
-        rounds = self.recorder.history.rounds
-        done = rounds[-1]["round"] if rounds else 0
-        return self.newcomers.served(served(self.method, sorted(known), done, former))
-
-
-def _was_skipped(record: Mapping[str, Any]) -> bool:
-    return any(event["kind"] == "skipped" for event in record["events"])

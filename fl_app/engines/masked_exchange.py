@@ -11,6 +11,7 @@ from flwr.common import FitIns, Parameters
 from flwr.compat.common import recorddict_compat as compat
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.engines.attached_evaluation import AttachedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.plain_exchange import Instructions, Learned
 from fl_app.engines.secure_sum import SecureSum
@@ -45,7 +46,11 @@ class MaskedExchange:
     If there are several models, a first sum counts who chose which, and a second one leaves out
     the slots that fewer than `smallest` clients chose. A sum that no honest clients can have is
     discarded, as if too few had replied: who is to blame cannot be known.
+
+    An evaluation cannot be attached to a training: each is a sum in several stages.
     """
+
+    attaches = False
 
     def __init__(self, method: CommunityStrategy, settings: SecAgg) -> None:
         self.method, self.settings = method, settings
@@ -54,7 +59,11 @@ class MaskedExchange:
         self._sums: SlotSums | TooFewRepliesError | None = None
 
     def train(
-        self, messenger: ClientMessenger, server_round: int, instructions: Instructions
+        self,
+        messenger: ClientMessenger,
+        server_round: int,
+        instructions: Instructions,
+        attached: AttachedEvaluation | None = None,
     ) -> list[ClientFailure]:
         """Sum the updates of the instructed clients by the model that each chose."""
         self.bytes_down = self.bytes_up = 0

@@ -75,6 +75,12 @@ class Newcomers:
         present = self.roster.proxies()
         return [c for c in present if c not in settled and self._asked.get(c, 0) < ASKED]
 
+    def asks(self) -> bool:
+        """Whether newcomers that are present now are to be asked before the next round."""
+        return (
+            self.places and bool(self.waiting()) and _differ(self.method.state.communities.models)
+        )
+
     def place(self, server_round: int, send: Send, *, ended: bool = False) -> None:
         """Ask the newcomers, if there is a choice or the run has `ended` after this round."""
         self.events = []

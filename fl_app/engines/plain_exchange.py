@@ -6,6 +6,7 @@ from typing import Protocol
 from flwr.common import FitIns, FitRes, Parameters, Scalar
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.engines.attached_evaluation import AttachedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.round_reporter import sent
 from fl_app.strategies.base import CommunityStrategy
@@ -20,16 +21,22 @@ Learned = tuple[Parameters | None, dict[str, Scalar]]
 class RoundExchange(Protocol):
     """How the clients of a round are asked, and what of their replies the method receives.
 
-    `bytes_down` and `bytes_up` are those of the last training.
+    `bytes_down` and `bytes_up` are those of the last training. `attaches`: whether an evaluation
+    can be attached to a training.
     """
 
     bytes_down: int
     bytes_up: int
+    attaches: bool
 
     def train(
-        self, messenger: ClientMessenger, server_round: int, instructions: Instructions
+        self,
+        messenger: ClientMessenger,
+        server_round: int,
+        instructions: Instructions,
+        attached: AttachedEvaluation | None = None,
     ) -> list[ClientFailure]:
-        """Train on every instructed client; return the failures."""
+        """Train on every instructed client and answer what is attached; return the failures."""
 
     def learn(self, server_round: int, failures: FitFailures) -> Learned:
         """Pass what came back to the method; raises TooFewRepliesError."""
@@ -43,16 +50,25 @@ class RoundExchange(Protocol):
 class PlainExchange:
     """Every client's reply goes to the method."""
 
+    attaches = True
+
     def __init__(self, method: CommunityStrategy) -> None:
         self.method = method
         self.bytes_down = self.bytes_up = 0
         self._results: list[tuple[ClientProxy, FitRes]] = []
 
     def train(
-        self, messenger: ClientMessenger, server_round: int, instructions: Instructions
+        self,
+        messenger: ClientMessenger,
+        server_round: int,
+        instructions: Instructions,
+        attached: AttachedEvaluation | None = None,
     ) -> list[ClientFailure]:
-        """Train on every instructed client; return the failures."""
-        self._results, failures = messenger.fit(server_round, instructions)
+        """Train on every instructed client and answer what is attached; return the failures."""
+        if attached is None:
+            self._results, failures = messenger.fit(server_round, instructions)
+        else:
+            self._results, failures = attached.train(messenger, server_round, instructions)
         self.bytes_down, self.bytes_up = sent(instructions), sent(self._results)
         return failures
 

@@ -18,7 +18,7 @@ from httpx import TransportError
 
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
-from fl_app.ingress.rejection import RejectionError, printable, shown, trusted
+from fl_app.ingress.rejection import LONGEST_REASON, RejectionError, printable, shown, trusted
 from fl_app.records.aside import Job, work
 
 Pull = Future[list[Message]]
@@ -26,8 +26,6 @@ Call = Callable[[], list[Message]]
 
 PATIENCE_S = 10.0
 """How long other replies wait for a reply whose pieces are still arriving."""
-LONGEST_REASON = 4000
-"""Characters of a node's error message that are written to the log and to the records."""
 OF_THE_LOST = (
     ErrorCode.NODE_UNAVAILABLE,
     ErrorCode.MESSAGE_UNAVAILABLE,

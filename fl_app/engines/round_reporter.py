@@ -70,30 +70,41 @@ class RoundReporter:
         events: Sequence[Event],
     ) -> dict[str, Any]:
         """Return the record of a round; the loop adds time, bytes, loss and privacy."""
-        scores, view = outcome.scores, outcome.view
+        view = outcome.view
         self._follow(server_round)
         return {
             "round": server_round,
             "phase": outcome.phase,
             "sampled": list(outcome.cohort),
-            "failed": self._named({f.client_id: f.reason for f in failures}),
-            "rejected": self._named(outcome.rejected),
+            "failed": self.failed(failures),
+            "rejected": self.named(outcome.rejected),
             "lost": self.roster.lost(self.clients),
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
             "odd_updates": {str(client): size for client, size in outcome.odd_updates.items()},
-            "accuracy": _accuracy(scores),
-            "metrics": _metrics(scores.measured),
-            "global_accuracy": _mean(scores.global_accuracy),
-            "central": self._central(outcome) if _accuracy(scores) else None,
+            **self.scored(outcome, set(self.roster.proxies())),
             "communities": self._describe(view, server_round) if view else None,
-            "attack": self._attack(outcome),
             "notes": dict(outcome.notes),
             "events": [self._event(e) for e in (*self._changes(server_round), *events)],
             "stability": outcome.stability,
             "step": outcome.step,
         }
 
-    def _named(self, reasons: Mapping[int | str, str]) -> dict[str, str]:
+    def scored(self, outcome: Outcome, clients: set[int]) -> dict[str, Any]:
+        """Return the fields of a record that an evaluation changes; `clients` were present then."""
+        scores = outcome.scores
+        return {
+            "accuracy": _accuracy(scores),
+            "metrics": _metrics(scores.measured),
+            "global_accuracy": _mean(scores.global_accuracy),
+            "central": self._central(outcome) if _accuracy(scores) else None,
+            "attack": self._attack(outcome, clients),
+        }
+
+    def failed(self, failures: Sequence[ClientFailure]) -> dict[str, str]:
+        """Return the reasons of failures by client id."""
+        return self.named({failure.client_id: failure.reason for failure in failures})
+
+    def named(self, reasons: Mapping[int | str, str]) -> dict[str, str]:
         """Return the reasons by client id, with the clients' own names if they have some."""
         names = {str(client): f" (client {name})" for client, name in self.names.items()}
         return {str(client): why + names.get(str(client), "") for client, why in reasons.items()}
@@ -135,13 +146,12 @@ class RoundReporter:
         right = set(event.clients) <= malicious if known else None
         return asdict(event) | {"right": right}
 
-    def _attack(self, outcome: Outcome) -> dict[str, Any] | None:
+    def _attack(self, outcome: Outcome, clients: set[int]) -> dict[str, Any] | None:
         """Return the detection of malicious clients, in simulations that know them."""
         malicious = self.roster.malicious()
         if not malicious:
             return None
-        suspects, clients = outcome.suspects(self.benign), set(self.roster.proxies())
-        scores = outcome.scores
+        suspects, scores = outcome.suspects(self.benign), outcome.scores
         found = detection(suspects, malicious, clients, scores.accuracy, outcome.members)
         rates = [rate for c, rate in scores.attack_success.items() if c not in malicious]
         return found | {"success": float(np.mean(rates)) if rates else None}

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 Read = TypeVar("Read")
 LONGEST = 80
 """Characters of a received value that a message shows."""
+LONGEST_REASON = 4000
+"""Characters of a node's error message that are written to the log and to the records."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST
 

@@ -29,6 +29,8 @@ from fl_app.types import Labels, Matrix, Vectors
 
 log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
+OPEN_ROUND = "open_round"
+"""In the state of a checkpoint: the last round, if it was not evaluated yet."""
 Serve = Callable[[Mapping[int, tuple[str, ...]]], Served]
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
 """Names the checkpoint from which the run continues, for the process at the terminal."""
@@ -70,7 +72,7 @@ class Recorder:
         self._checkpoints = folder / CHECKPOINTS
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
         self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
-        self._written: int | None = None
+        self._written: tuple[int, bool] | None = None  # the round, and whether it was whole
         self._ours = resume  # whether the existing checkpoints belong to this run
         self._saved = self._resume() if resume else None
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +91,7 @@ class Recorder:
         """Return the newest intact checkpoint and record its name; raises CheckpointError."""
         found = checkpoints.find(self._checkpoints)
         if found.fault is None:
-            self._written = found.checkpoint.round
+            self._written = found.checkpoint.round, OPEN_ROUND not in found.checkpoint.state
         elif checkpoints.set_aside(self._checkpoints):
             log.warning("%s %s; it was renamed to %s", FILE, found.fault, DAMAGED)
         with replacing(self.folder / RESUMED) as temporary:
@@ -156,17 +158,25 @@ class Recorder:
         )
         self.tracking.matrix(server_round, similarity, labels)
 
-    def checkpoint(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+    def checkpoint(
+        self,
+        arrays: dict[str, np.ndarray],
+        state: dict[str, Any],
+        open_round: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write the server state and the history so far as one checkpoint.
 
-        A checkpoint that cannot be written is logged as an error, and the run continues. The
-        round is that of the history, since an interrupt can come before the loop has counted it.
+        `open_round` is that after the history, whose `record` has no scores yet. A checkpoint that
+        cannot be written is logged as an error, and the run continues. The round is that of the
+        history, since an interrupt can come before the loop has counted it.
         """
         rounds = self.history.rounds
-        done = rounds[-1]["round"] if rounds else 0
-        if done == self._written:
+        last = rounds[-1] if rounds else {"round": 0}
+        done = int((last if open_round is None else open_round["record"])["round"])
+        if (done, open_round is None) == self._written:
             return
-        saved = Checkpoint(done, arrays, state | {"history": rounds})
+        more = {} if open_round is None else {OPEN_ROUND: open_round}
+        saved = Checkpoint(done, arrays, state | {"history": rounds} | more)
         try:
             checkpoints.write(self._checkpoints, saved, keep_former=self._ours)
         except (CheckpointError, OSError) as error:
@@ -176,7 +186,7 @@ class Recorder:
                 error,
             )
             return
-        self._written, self._ours = done, True
+        self._written, self._ours = (done, open_round is None), True
         self.audit.append("checkpoint written", round=done)
 
     def finish(

@@ -54,6 +54,9 @@ class CommunityStrategy(Strategy, ABC):
     """What clients tell beside their models, by name; a constructor may set it too."""
     simulation_only = False
     """Whether the server needs data that only a simulation has."""
+    reads_scores: ClassVar[bool] = False
+    """Whether the method itself uses the clients' scores. Else they may come with the replies of
+    the next round, before these are aggregated, and `aggregate_evaluate` is then not called."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]] | None] = None
     """The values of settings with which sums over the clients of each model are all that the
     method needs, as under secure aggregation; None: it needs single replies."""

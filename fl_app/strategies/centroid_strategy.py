@@ -33,6 +33,7 @@ class CentroidStrategy(CommunityStrategy):
     screens_direction = True
     clusters_points = True
     clips_updates = False
+    reads_scores = True
 
     def __init__(self, context: ServerContext, *, participation: Participation) -> None:
         super().__init__(context, participation=participation, rule=weighted_mean)

@@ -114,6 +114,17 @@ class ModelEvaluation:
                 instructions.append((proxy, ins))
         return instructions
 
+    def handed_over(self, rejections: Rejections) -> "ModelEvaluation":
+        """Return this evaluation with its questions, to `receive` after the next round has begun.
+
+        It records its rejections elsewhere, since the next round clears those of the method.
+        """
+        found = ModelEvaluation(rejections, metrics=self._metrics, has_accuracy=self._has_accuracy)
+        found.check, found.choices = self.check, self.choices
+        found._asked, found._choosing = self._asked, self._choosing
+        self.begin()
+        return found
+
     def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
         """Set `scores` from the valid replies."""
         self._rejections.add_failed(failures, EVALUATION)

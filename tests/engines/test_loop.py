@@ -17,7 +17,8 @@ from fl_app.config import load
 from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.client_messenger import Introductions
-from fl_app.engines.loop import ATTEMPTS, RoundLoop
+from fl_app.engines.loop import RoundLoop
+from fl_app.engines.round_aggregation import ATTEMPTS
 from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint

@@ -13,7 +13,7 @@ from fl_app.records import checkpoint, recorder
 from fl_app.records.checkpoint import DAMAGED, FILE, PREVIOUS, CheckpointError, read
 from fl_app.records.history import FIELDS, read_rounds
 from fl_app.records.models import read_models
-from fl_app.records.recorder import RESUMED, Recorder
+from fl_app.records.recorder import OPEN_ROUND, RESUMED, Recorder
 from fl_app.records.summary import read_summary
 from fl_app.records.tracking import NoTracker, Tracked
 
@@ -69,6 +69,21 @@ def test_a_round_is_written_once_and_the_one_before_is_of_an_earlier_round(tmp_p
     run.checkpoint(MODELS, {"members": {}})  # at the end of the run
     (tmp_path / "checkpoint" / FILE).unlink()
     assert read(tmp_path / "checkpoint").round == 1
+
+
+def test_a_round_without_scores_is_in_the_checkpoint_until_it_has_them(tmp_path: Path) -> None:
+    run = _recorder(tmp_path)
+    _play(run, 1)
+    run.checkpoint(MODELS, {}, {"record": {"round": 2}, "clients": [0]})
+    found = read(tmp_path / "checkpoint")
+    assert (found.round, len(found.state["history"])) == (2, 1)
+    assert found.state[OPEN_ROUND] == {"record": {"round": 2}, "clients": [0]}
+    again = _recorder(tmp_path, resume=True)
+    assert [record["round"] for record in again.history.rounds] == [1]
+    _play(again, 2)
+    found = read(tmp_path / "checkpoint")
+    assert (found.round, len(found.state["history"])) == (2, 2)
+    assert OPEN_ROUND not in found.state
 
 
 def test_resuming_says_which_checkpoint_it_took(tmp_path: Path) -> None:

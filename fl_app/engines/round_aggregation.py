@@ -1,0 +1,74 @@
+"""Passes the replies of a round to the method; a round with too few of them is skipped."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from logging import getLogger
+from typing import Any
+
+from flwr.common import Parameters
+
+from fl_app.engines.plain_exchange import RoundExchange
+from fl_app.engines.trained_round import TrainedRound
+from fl_app.strategies.outcome import Event
+from fl_app.strategies.replies import (
+    ClientFailure,
+    LostRepliesError,
+    TooFewRepliesError,
+    too_few,
+)
+
+log = getLogger(__name__)
+ATTEMPTS = 3
+"""Most attempts at a round whose clients are lost, since they may come back. Also the number of
+rounds after which a run fails if all of them were skipped."""
+SKIPPED = "skipped"
+
+
+class RoundAggregation:
+    """Aggregates the rounds of a run of `rounds`; `parameters` are what the method returned last.
+
+    A round with too few valid replies has no loss and an event `skipped`: clients that send
+    nothing valid cannot end a run that has learnt from others.
+    """
+
+    def __init__(self, exchange: RoundExchange, parameters: Parameters, rounds: int) -> None:
+        self.exchange, self.parameters, self.rounds = exchange, parameters, rounds
+        self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
+
+    def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Restore whether any of the earlier rounds was not skipped."""
+        if not all(_was_skipped(record) for record in records):
+            self._idle = None
+
+    def learn(
+        self,
+        trained: TrainedRound,
+        failures: Sequence[ClientFailure],
+        refused: Iterable[ClientFailure],
+    ) -> tuple[Any, Event | None]:
+        """Pass the replies and failures of a round to the method; return the training loss.
+
+        `failures` are those for the message of an error, and `refused` those of nodes that could
+        not introduce themselves. Raises TooFewRepliesError before the state of the method changes.
+        """
+        try:
+            parameters, metrics = self.exchange.learn(trained.round, [*trained.failures, *refused])
+        except TooFewRepliesError as error:
+            told = too_few(error, failures)
+            if isinstance(told, LostRepliesError) or not self._may_skip():
+                raise told from error
+            log.warning("%s; the models stay as they are", told)
+            return None, Event(SKIPPED, str(told))
+        self._idle = None
+        if parameters is not None:
+            self.parameters = parameters
+        return metrics.get("train_loss"), None
+
+    def _may_skip(self) -> bool:
+        """Count a skipped round; False if the first rounds of the run were all skipped."""
+        if self._idle is not None:
+            self._idle += 1
+        return self._idle is None or self._idle < min(ATTEMPTS, self.rounds)
+
+
+def _was_skipped(record: Mapping[str, Any]) -> bool:
+    return any(event["kind"] == SKIPPED for event in record["events"])

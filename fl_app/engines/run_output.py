@@ -1,0 +1,73 @@
+"""What the loop writes beside the records of the rounds: snapshots, checkpoints, the end."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fl_app.engines.carried_evaluation import CarriedEvaluation
+from fl_app.engines.newcomers import Newcomers
+from fl_app.engines.round_reporter import RoundReporter
+from fl_app.records.recorder import Recorder
+from fl_app.records.serving import Served
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.outcome import Outcome
+from fl_app.strategies.roster import Roster
+from fl_app.strategies.serving import served
+from fl_app.strategies.state import save
+
+
+class RunOutput:
+    """Writes the state of a method into the folder of a run."""
+
+    def __init__(
+        self,
+        method: CommunityStrategy,
+        recorder: Recorder,
+        roster: Roster,
+        reporter: RoundReporter,
+        newcomers: Newcomers,
+        carried: CarriedEvaluation,
+    ) -> None:
+        self.carried = carried
+        self.method, self.recorder, self.roster = method, recorder, roster
+        self.reporter, self.newcomers = reporter, newcomers
+
+    def keep(self, outcome: Outcome, record: Mapping[str, Any]) -> None:
+        """Write a snapshot and a checkpoint if this round requires them."""
+        now = record["round"]
+        clustered = any(event["kind"] == "clustered" for event in record["events"])
+        wanted = clustered or now in self.recorder.snapshot_rounds
+        last = now == self.method.context.rounds
+        wanted = wanted or (last and not self.recorder.has_snapshots)
+        view = outcome.view
+        if view is not None and view.affinity is not None and wanted:
+            groups = self.reporter.groups(view, now)
+            self.recorder.snapshot(
+                now, view.client_ids, view.affinity, view.labels, groups, view.distance
+            )
+        if clustered or now % self.recorder.checkpoint_every == 0:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint, with the round that is not evaluated yet."""
+        self.recorder.checkpoint(*save(self.method.state), self.carried.saved())
+
+    def finish(self, status: str, outcome: Outcome | None) -> None:
+        """Write the models, which client uses which, and the summary."""
+        self.carried.leave()
+        outcome = outcome if outcome is not None else self.method.outcome(0)
+        self.recorder.finish(
+            status,
+            clients=len(self.roster.proxies()),
+            assignment={**outcome.assignment, **self.newcomers.now},
+            removed=sorted(outcome.removed),
+            models=outcome.models,
+            layout=self.method.context.layout,
+            serve=self._served,
+        )
+
+    def _served(self, former: Mapping[int, tuple[str, ...]]) -> Served:
+        """Return which model each client uses, also a client that is absent now."""
+        known = {*self.roster.proxies(), *self.method.state.communities.members}
+        rounds = self.recorder.history.rounds
+        done = rounds[-1]["round"] if rounds else 0
+        return self.newcomers.served(served(self.method, sorted(known), done, former))
