@@ -106,8 +106,11 @@ class FederatedClient(Client):
     def _choose(
         self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]
     ) -> tuple[int, dict[str, Told]]:
-        """Return the index of the best model (d,), and the losses of all if they are asked for."""
-        if OFFERED not in asked(task):
+        """Return the index of the best model (d,), and the losses of all if they are asked for.
+
+        With a privacy only the index, whatever is asked for: no noise hides the losses.
+        """
+        if OFFERED not in asked(task) or self.local.plan is not None:
             return self.local.choose(starts, server_round=now), {}
         losses = self.local.offered_losses(starts, server_round=now)
         return int(losses.argmin()), {OFFERED: losses}

@@ -11,13 +11,14 @@ from logging import getLogger
 import numpy as np
 import torch
 
+from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient, Memory
 from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.config import Config
-from fl_app.data.population import ClientData, Population
+from fl_app.data.population import ClientData, Population, own
 from fl_app.params import FlatModule
 from fl_app.types import Vector, Vectors
 from fl_app.wiring import (
@@ -77,12 +78,14 @@ def client(
 def _private_entries(config: Config, people: Population) -> PrivateEntries:
     """Return which entries of a model privacy hides, computed once per process on a copy.
 
-    Raises ValueError for a network that privacy cannot hide. Each client checks this itself and
-    does not rely on the check at the start of the run.
+    Raises ValueError for a network or data that privacy cannot hide. Each client checks this itself
+    and does not rely on the check at the start of the run, which may see no data.
     """
     with _parts_lock:
         if config.key not in _entries:
             guard, shape = privacy(config), people.dataset.shape
+            if guard.of_samples and config.population.resolve() is own:
+                private_inputs.check(people.dataset)
             tried = network(config, people.dataset)
             guard.check(tried, config.client, shape, deployed=config.engine.name == "deployment")
             entries = guard.entries(flat_network(config, network(config, people.dataset)), shape)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fl_app.client import private_inputs
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared
@@ -15,6 +16,7 @@ from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
 from fl_app.data.datasets import Dataset
+from fl_app.data.population import own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
@@ -61,8 +63,8 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     if client is None or wanted is None or not wanted.sound:
         return
     check_recipe(client)
-    own = values["personal"]
-    mine = personal(own) if own is not None and own.sound else Shared()
+    personally = values["personal"]
+    mine = personal(personally) if personally is not None and personally.sound else Shared()
     unusual = replace(client_recipe(client), task=task(wanted), personal=mine).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
@@ -130,6 +132,8 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
             f"privacy must not be one of samples with tokens, got {given.path} with {data.name}; "
             "use privacy=local_dp"
         )
+    if guard.of_samples and values["population"].resolve() is own:
+        private_inputs.check(data)
     if guard.kind != "none":
         module = fresh_network(values, data)
         guard.check(module, client, data.shape, deployed=engine.name == "deployment")

@@ -259,9 +259,11 @@ class SampleDp(Budgeted):
     The client trains by DP-SGD (Abadi et al., CCS 2016, algorithm 1) with Opacus: Poisson
     sampling of batches, each sample's gradient clipped to `clip`, and Gaussian noise with
     deviation `noise_multiplier * clip` on their sum. An observer of all models that the client
-    sends, including the server, can detect whether a sample is in its data only within
-    (epsilon, delta). Properties of the client as a whole, such as its rotation or its label
-    distribution, are not hidden: a server can still find out which clients belong together.
+    sends, including the server, can detect whether a sample is in its data, or one without a
+    gradient in its place, only within (epsilon, delta). The number of samples is known, and two
+    values of a sample are as far apart as with half the noise. Properties of the client as a whole,
+    such as its rotation or its label distribution, are not hidden: a server can still find out
+    which clients belong together.
     A network whose layers mix samples, or that writes into a buffer in training, is rejected.
 
     A malicious client also trains by DP-SGD, on poisoned data if its attack poisons data; a

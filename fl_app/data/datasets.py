@@ -90,6 +90,13 @@ class Dataset:
         return _kind(self.train_images) in "ui"
 
     @property
+    def statistics(self) -> tuple[str, ...]:
+        """Settings by which each input or its form depends on all training samples."""
+        found = [*self.inferred, *self.prepares.statistics]
+        found += ["data.standardise"] if self.moments is not None else []
+        return tuple(dict.fromkeys(found))
+
+    @property
     def prepares(self) -> Preparation:
         """How raw samples become inputs."""
         if self.preparation is not None:

@@ -38,6 +38,11 @@ class Preparation(ABC):
         """Mean and deviation per channel (C,) of pixels, if they are standardised."""
         return None
 
+    @property
+    def statistics(self) -> Sequence[str]:
+        """Settings by which an input depends on the other training samples."""
+        return ()
+
     def describe(self) -> dict[str, Any]:
         """Return the JSON values from which `preparation` builds this again."""
         kind = type(self)

@@ -79,6 +79,14 @@ class TableRows(RowPreparation):
             [each.name for each in columns],
         )
 
+    @property
+    def statistics(self) -> Sequence[str]:
+        filled = [each["fill"] for each in self.numbers]
+        filled += [each["usual"] for each in self.categories]
+        found = ["data.missing"] if any(value is not None for value in filled) else []
+        scaled = any(each["mean"] is not None for each in self.numbers)
+        return [*found, "data.standardise"] if scaled else found
+
     def of_frame(self, frame: Frame) -> np.ndarray:
         built: list[FeatureColumn] = [
             *(NumberColumn(**each) for each in self.numbers),

@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 import pytest
+from flwr.common import FitIns, Parameters
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -12,10 +13,16 @@ from hypothesis.extra.numpy import arrays
 from fl_app import client_wiring, wiring
 from fl_app.client import accountant, local_dp
 from fl_app.client.accountant import Release, whole_update
+from fl_app.client.class_losses import LOSSES
 from fl_app.client.draws import Draws
+from fl_app.client.loss_trajectory import TRAJECTORY
 from fl_app.client.privacy import TrainingPlan
+from fl_app.client.subspaces import SUBSPACE
+from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
+from fl_app.learner_reports import HELD_OUT, OFFERED, PREFIX
+from fl_app.params import to_bytes
 from fl_app.wiring import made
 
 guard = partial(made, "privacy=local_dp")
@@ -168,6 +175,19 @@ def test_a_malicious_client_keeps_no_rules_while_it_attacks() -> None:
     config = _config(*options, *private)
     assert np.linalg.norm(_update(config, 1)) > 1
     assert np.linalg.norm(_update(config, 1, 2)) == pytest.approx(0.1, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["local_dp", "sample_dp", "none"])
+def test_a_private_client_tells_no_report_whatever_it_is_asked_for(kind: str) -> None:
+    config = _config(f"privacy={kind}")
+    _, start = wiring.initial_model(config)
+    model = Parameters([to_bytes(start)] * 2, "numpy.ndarray")
+    lengths = {LOSSES: 10, HELD_OUT: 8, OFFERED: 2, TRAJECTORY: 4, SUBSPACE: 64}
+    task = {f"{PREFIX}{name}": length for name, length in lengths.items()}
+    client = FederatedClient(client_wiring.client(config, 0))
+    sent = client.fit(FitIns(model, {"round": 1, **task})).metrics
+    told = {name for name in sent if name.startswith(PREFIX)}
+    assert told == (task.keys() if kind == "none" else set())
 
 
 def test_private_training_bounds_each_sample_and_is_repeatable() -> None:

@@ -1,0 +1,190 @@
+"""The rows of the audit: every setting of privacy, and the faults that it must find."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import audit_faults as faults
+from audit_trials import (
+    BATCHES,
+    SAMPLES,
+    SIZE,
+    WHOLE,
+    Case,
+    Seen,
+    blank,
+    certain,
+    choice_loss,
+    loss,
+    mislabelled,
+    scaled,
+    update,
+    with_samples,
+)
+
+MANY, FEW = 6000, 1000
+"""Trials of each kind: with noise, and without."""
+SAMPLE, LOCAL = "privacy=sample_dp", "privacy=local_dp"
+ONE, FOUR, TEN, CLIPPED = (f"privacy.epsilon={each}" for each in (1, 4, 10, "inf"))
+LONG = "client.learning_rate=1"
+"""With it the update of a client of one kind of samples is longer than the clip bound."""
+JUST_LONG, JUST_SHORT = "client.learning_rate=0.0213", 0.98 * SIZE
+"""With it the update from samples of SIZE is just longer than 1, from smaller ones just shorter."""
+KMEANS = (
+    "data=digits", "population=iid", "population.clients=4",
+    f"population.train_samples={SAMPLES}", "population.test_samples=20", "strategy=kmeans",
+    "network=centroids", "network.k=3",
+)  # fmt: skip
+
+
+def of_sample(
+    name: str, *words: str, rounds: int = 1, seen: Seen = update, copies: int = 1
+) -> Case:
+    """Return a case whose canary is one sample: it is in the data, or a black image is."""
+    return Case(
+        name=name, words=words, rounds=rounds, seen=seen, start=certain,
+        inside=with_samples(SIZE, copies=copies), outside=with_samples(0.0, copies=copies),
+    )  # fmt: skip
+
+
+def of_mistake(name: str, *words: str, rounds: int = 1) -> Case:
+    """Return a case whose canary is an ordinary sample under a wrong class."""
+    return Case(
+        name=name, words=words, rounds=rounds, seen=update, start=blank,
+        inside=mislabelled(present=True), outside=mislabelled(present=False),
+    )  # fmt: skip
+
+
+def of_value(name: str, *words: str) -> Case:
+    """Return a case in which one sample has one value or the opposite one."""
+    return Case(
+        name=name, words=words, seen=update, start=blank,
+        inside=with_samples(SIZE), outside=with_samples(-SIZE),
+    )  # fmt: skip
+
+
+def of_statistics(*words: str) -> Case:
+    """Return a case in which one sample changes how all others are scaled."""
+    return Case(
+        name="`sample_dp`: inputs scaled by the client's own samples (refused)", words=words,
+        seen=update, start=blank, inside=scaled(255), outside=scaled(100),
+    )  # fmt: skip
+
+
+def of_client(name: str, *words: str, rounds: int = 1, other: float = -SIZE) -> Case:
+    """Return a case in which all data of a client are of one kind or the opposite one."""
+    return Case(
+        name=name, words=words, rounds=rounds, seen=update, start=blank,
+        inside=with_samples(SIZE, copies=SAMPLES), outside=with_samples(other, copies=SAMPLES),
+    )  # fmt: skip
+
+
+def of_point() -> Case:
+    """Return a case of federated k-means whose canary is one far point."""
+    return Case(
+        name="`strategy=kmeans`: one far point", words=(), base=KMEANS, seen=update, start=blank,
+        inside=with_samples(SIZE), outside=with_samples(0.0),
+        task=(("steps", 1), ("tolerance", 0.0), ("own", False)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A case with its number of trials, and what its ledger is about.
+
+    `gaussian`: what leaves has Gaussian noise and nothing else is drawn. `fault` is planted while
+    the trials run.
+    """
+
+    case: Case
+    part: Literal["none", "sample", "client", "beside", "fault"]
+    trials: int = MANY
+    gaussian: bool = False
+    fault: faults.Fault = faults.sound
+
+
+def rows() -> list[Row]:
+    """Return all rows in the order of the page."""
+    return [*_without(), *_of_samples(), *_of_clients(), *_beside(), *_faulty()]
+
+
+def _without() -> list[Row]:
+    cases = [
+        of_sample("`none`: the canary", *BATCHES),
+        of_mistake("`none`: an ordinary sample under a wrong class", *BATCHES),
+        of_client("`none`: all data of a client", *WHOLE),
+        of_point(),
+        of_sample("`sample_dp`, epsilon inf (clipping alone): the canary", *WHOLE, SAMPLE, CLIPPED),
+    ]
+    return [Row(case=case, part="none", trials=FEW) for case in cases]
+
+
+def _of_samples() -> list[Row]:
+    each = "privacy=sample_dp_round", ONE
+    own = "network._target_=audit_trials.Unknown"
+    whole = [
+        of_sample("epsilon 4, one step on all samples", *WHOLE, SAMPLE, FOUR),
+        of_sample("epsilon 4, one step, a layer that Opacus clips", *WHOLE, SAMPLE, FOUR, own),
+        of_sample("epsilon 10, one step on all samples", *WHOLE, SAMPLE, TEN),
+        of_sample("`sample_dp_round`, epsilon 1, 3 rounds", *WHOLE, *each, rounds=3),
+    ]
+    drawn = [
+        of_sample("epsilon 4, drawn batches of a tenth", *BATCHES, SAMPLE, FOUR),
+        of_sample("epsilon 4, drawn batches, 3 rounds", *BATCHES, SAMPLE, FOUR, rounds=3),
+        of_mistake(
+            "epsilon 4, drawn batches, an ordinary sample under a wrong class",
+            *BATCHES,
+            SAMPLE,
+            FOUR,
+        ),
+    ]
+    return [Row(case=case, part="sample", gaussian=case in whole) for case in (*whole, *drawn)]
+
+
+def _of_clients() -> list[Row]:
+    local, each = (*WHOLE, LOCAL, LONG), "privacy=local_dp_round"
+    just = "privacy.quantile=0.5", JUST_LONG
+    cases = [
+        of_client("epsilon 4", *local, FOUR),
+        of_client("epsilon 10", *local, TEN),
+        of_client("epsilon 4, 5 rounds", *local, FOUR, rounds=5),
+        of_client("`local_dp_round`, epsilon 1, 5 rounds", *WHOLE, each, LONG, ONE, rounds=5),
+        of_client("epsilon 4, adaptive clip bound", *WHOLE, LOCAL, FOUR, *just, other=-JUST_SHORT),
+    ]
+    return [Row(case=case, part="client", gaussian=True) for case in cases]
+
+
+def _beside() -> list[Row]:
+    sample, local = (*WHOLE, SAMPLE, FOUR), (*WHOLE, LOCAL, FOUR)
+    cases = [
+        of_sample("`sample_dp`: the training loss", *sample, seen=loss),
+        of_sample("`sample_dp`: the loss on training data in an evaluation", *sample,
+                  seen=choice_loss),
+        of_sample("`local_dp`: the training loss", *local, seen=loss),
+        of_sample("`local_dp`: the loss on training data in an evaluation", *local,
+                  seen=choice_loss),
+    ]  # fmt: skip
+    value = of_value("`sample_dp`: the update, if a sample has another value", *sample)
+    found = [Row(case=case, part="beside", trials=FEW) for case in cases]
+    return [*found, Row(case=value, part="beside", gaussian=True)]
+
+
+def _faulty() -> list[Row]:
+    sample, local = (*WHOLE, SAMPLE), (*WHOLE, LOCAL, LONG)
+    twice = of_sample("`sample_dp`: a sample used twice", *sample, FOUR, copies=2)
+    return [
+        _fault(of_sample("`sample_dp`: a tenth of the noise", *sample, ONE),
+               faults.weak_sample_noise),
+        _fault(of_sample("`sample_dp`: gradients not clipped", *sample, ONE),
+               faults.unclipped_samples),
+        _fault(of_sample("`sample_dp`: all samples in each batch", *BATCHES, SAMPLE, ONE),
+               faults.all_in_each_batch),
+        _fault(twice, faults.sound),
+        _fault(of_statistics(*sample, FOUR), faults.sound),
+        _fault(of_client("`local_dp`: a tenth of the noise", *local, ONE),
+               faults.weak_update_noise),
+        _fault(of_client("`local_dp`: updates not clipped", *local, ONE), faults.unclipped_update),
+    ]  # fmt: skip
+
+
+def _fault(case: Case, fault: faults.Fault) -> Row:
+    return Row(case=case, part="fault", trials=2 * FEW, gaussian=True, fault=fault)

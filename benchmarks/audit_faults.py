@@ -1,0 +1,63 @@
+"""Faults planted into the product's privacy, which the audit must find."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+from fl_app.client import local_dp, private_training
+from fl_app.client.accountant import Release
+from fl_app.client.clipped_gradients import SampleGradients
+
+Fault = Callable[[], AbstractContextManager[Any]]
+WEAK = 0.1
+
+
+def weak_sample_noise() -> AbstractContextManager[Any]:
+    """Let DP-SGD add a tenth of its noise."""
+    sound = private_training._noise
+
+    def weak(*given: Any) -> dict[str, Any]:
+        options = sound(*given)
+        return {**options, "noise_multiplier": WEAK * options["noise_multiplier"]}
+
+    return patch.object(private_training, "_noise", weak)
+
+
+def unclipped_samples() -> AbstractContextManager[Any]:
+    """Let DP-SGD sum the gradients of samples as they are."""
+
+    def summed(self: SampleGradients, bound: float) -> dict[Any, Tensor]:
+        return self.weighted(torch.ones_like(self.squares))
+
+    return patch.object(SampleGradients, "clipped", summed)
+
+
+def all_in_each_batch() -> AbstractContextManager[Any]:
+    """Let DP-SGD train on all samples in each step, while the ledger counts drawn batches."""
+
+    def batches(samples: int, release: Release, generator: torch.Generator) -> Iterator[Tensor]:
+        yield from (torch.arange(samples) for _ in range(release.steps))
+
+    return patch.object(private_training, "_batches", batches)
+
+
+def weak_update_noise() -> AbstractContextManager[Any]:
+    """Let clients add a tenth of the noise to their updates."""
+    sound = local_dp.add_noise
+
+    def weak(update: Any, *, deviation: float, generator: Any) -> Any:
+        return sound(update, deviation=WEAK * deviation, generator=generator)
+
+    return patch.object(local_dp, "add_noise", weak)
+
+
+def unclipped_update() -> AbstractContextManager[Any]:
+    """Let clients add noise to updates of any length."""
+    return patch.object(local_dp, "clip", lambda update, *, bound: update)
+
+
+sound: Fault = nullcontext

@@ -1,0 +1,76 @@
+"""What leaves a client, field by field, under each setting; tests hold it against the code."""
+
+from dataclasses import dataclass
+
+from table import header, row
+
+CLEAR, NOISE, REFUSED, SUM, NOTHING = "exact", "with noise", "refused", "in a sum", "not sent"
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a reply, what it says, and how it leaves under each setting."""
+
+    message: str
+    name: str
+    says: str
+    without: str = CLEAR
+    sample_dp: str = CLEAR
+    local_dp: str = CLEAR
+    secagg: str = NOTHING
+
+
+def _report(name: str, method: str) -> Field:
+    return Field("training", f"report.{name}", method, CLEAR, REFUSED, REFUSED, REFUSED)
+
+
+INTRODUCTION, TRAINING, EVALUATION, PLACEMENT = "introduction", "training", "evaluation", "newcomer"
+FIELDS = (
+    Field(INTRODUCTION, "client_id", "its number", secagg=CLEAR),
+    Field(INTRODUCTION, "group", "its planted group; in simulations", secagg="always -1"),
+    Field(INTRODUCTION, "samples", "its number of samples", secagg="always 0"),
+    Field(INTRODUCTION, "malicious", "whether it attacks; in simulations", secagg=CLEAR),
+    Field(INTRODUCTION, "flower", "its version of Flower", secagg=CLEAR),
+    Field(TRAINING, "model", "the trained model", CLEAR, NOISE, NOISE, SUM),
+    Field(TRAINING, "num_examples", "its number of samples", secagg=SUM),
+    Field(TRAINING, "loss", "mean training loss of the last epoch", secagg=SUM),
+    Field(TRAINING, "train_s", "seconds of the training"),
+    Field(TRAINING, "choice", "which of several models suits it best", secagg=SUM),
+    Field(TRAINING, "fitting", "whether its update is within the clip bound",
+          NOTHING, NOTHING, NOISE, REFUSED),
+    _report("held_out_losses", "losses on held-out samples; `strategy.fallback`"),
+    _report("offered_losses", "losses of all models; FedDrift"),
+    _report("class_losses", "loss of each class; for methods of others"),
+    _report("class_counts", "samples of each class; for methods of others"),
+    _report("subspace", "principal vectors of its samples; PACFL"),
+    _report("class_subspaces", "the same for each class; PACFL"),
+    _report("latent_moments", "means and deviations of latent features; FLUX"),
+    _report("class_latent_moments", "the same for each class; FLUX"),
+    _report("loss_trajectory", "losses in the course of the training; FedGWC"),
+    _report("weights", "weights of the components; FedEM"),
+    _report("class_weights", "the same for each class; FedRC"),
+    Field(EVALUATION, "loss", "mean loss on its test data"),
+    Field(EVALUATION, "num_examples", "its number of test samples"),
+    Field(EVALUATION, "choice_loss", "loss by which it chooses: on its training data if asked"),
+    Field(EVALUATION, "accuracy", "accuracy on its test data", secagg=SUM),
+    Field(EVALUATION, "metric.*", "metrics of the task on its test data"),
+    Field(EVALUATION, "table", "points of each class by centroid; k-means",
+          CLEAR, REFUSED, REFUSED, REFUSED),
+    Field(EVALUATION, "attack_success", "success of a backdoor; in simulations"),
+    Field(PLACEMENT, "loss", "least training loss among the models", secagg=REFUSED),
+    Field(PLACEMENT, "num_examples", "its number of samples", secagg=REFUSED),
+    Field(PLACEMENT, "losses", "training loss of each model", secagg=REFUSED),
+)  # fmt: skip
+
+
+def table() -> list[str]:
+    """Return the table of all fields."""
+    lines = [
+        "Every field of every reply that the server reads; a test fails for one that is not here.",
+        "",
+        *header("reply", "field", "says", "`none`", "`sample_dp`", "`local_dp`", "`secagg`"),
+    ]
+    for each in FIELDS:
+        ways = (each.without, each.sample_dp, each.local_dp, each.secagg)
+        lines.append(row(each.message, f"`{each.name}`", each.says, *ways))
+    return lines

@@ -1,0 +1,239 @@
+"""Trials of the audit: what a client of the product sends, with and without a canary in its data.
+
+A trial asks the client itself, `FederatedClient.fit` or `evaluate`, and reads its reply as a
+server does. The attacker is the strongest that a server can be: it chose the received model, knows
+the data of both cases, and misses only the noise and the batches that the client drew. It scores a
+reply by its projection on the difference that the canary makes to replies without noise.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from flwr.common import EvaluateIns, FitIns, FitRes, Parameters
+from torch import Tensor, nn
+
+from fl_app import client_wiring, wiring
+from fl_app.client import accountant
+from fl_app.client_app import FederatedClient
+from fl_app.config import Config, load
+from fl_app.data.clients import ClientData
+from fl_app.data.datasets import moments
+from fl_app.data.preparation import as_inputs
+from fl_app.evaluation.privacy_audit import Audit, audit
+from fl_app.params import from_bytes, to_bytes
+from fl_app.types import Vector
+
+DELTA, SAMPLES = 1e-5, 100
+DIRECTIONS = 16
+"""Replies without noise of which the attacker takes the mean difference."""
+SIZE = 50.0
+"""The canary's one pixel, in deviations: its gradient exceeds the clip bound many times."""
+WORDS = (
+    "data=digits", "population=iid", "population.clients=4",
+    f"population.train_samples={SAMPLES}", "population.test_samples=20", "strategy=fedavg",
+    "network=mlp", "~network.hidden", f"network._target_={__name__}.Linear", "client.epochs=1",
+    "client.learning_rate=0.001",
+)  # fmt: skip
+WHOLE = (f"client.batch_size={SAMPLES}",)
+BATCHES = (f"client.batch_size={SAMPLES // 10}",)
+
+
+class Linear(nn.Module):
+    """Scores from pixels without bias, so that a black image has no gradient."""
+
+    def __init__(self, shape: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.weights = self.layer(prod(shape), classes)
+
+    def layer(self, pixels: int, classes: int) -> nn.Linear:
+        """Return the one layer."""
+        return nn.Linear(pixels, classes, bias=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores (s, classes)."""
+        scores: Tensor = self.weights(images.flatten(1))
+        return scores
+
+
+class OwnLayer(nn.Linear):
+    """A layer that `clipped_gradients` does not know, so that Opacus clips its gradients."""
+
+
+class Unknown(Linear):
+    """The same network with such a layer."""
+
+    def layer(self, pixels: int, classes: int) -> nn.Linear:
+        """Return the one layer."""
+        return OwnLayer(pixels, classes, bias=False)
+
+
+Data = Callable[[ClientData], ClientData]
+"""Makes the data of one case from those of the client."""
+Seen = Callable[["Case", FederatedClient, int], np.ndarray]
+"""Returns what the attacker sees of a client in a round, as one vector."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One row of the audit: the settings, the two data sets of the client, and what is observed.
+
+    `start` maps the size of a model to the received one; `task` is sent with it, `base` begins the
+    settings.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    inside: Data
+    outside: Data
+    seen: Seen
+    start: Callable[[int], Vector]
+    rounds: int = 1
+    base: tuple[str, ...] = WORDS
+    task: tuple[tuple[str, Any], ...] = (("clip_bound", 1.0),)
+
+    @cached_property
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return load([*self.base, f"rounds={self.rounds}", *self.words])
+
+    @cached_property
+    def noiseless(self) -> Config:
+        """The same without noise: the run itself if it has none."""
+        if wiring.privacy(self.config).kind == "none":
+            return self.config
+        quiet = ("privacy.epsilon=inf", "privacy.noise_multiplier=null")
+        return load([*self.base, f"rounds={self.rounds}", *self.words, *quiet])
+
+    def ledger(self, distance: float = 1.0) -> float:
+        """Return the epsilon that the server's ledger books for the rounds.
+
+        At a `distance` other than 1 it is that of data which differ by so many clip bounds.
+        """
+        people = wiring.shared_population(self.config, None)
+        plan = wiring.plan_of(self.config, people.samples(0))
+        release = wiring.privacy(self.config).release(plan)
+        if release is None:
+            return inf
+        noise = release.noise_multiplier / distance
+        return accountant.spent([replace(release, noise_multiplier=noise)] * self.rounds, DELTA)
+
+    def observations(
+        self, config: Config, data: Data, seeds: Sequence[int]
+    ) -> Iterator[np.ndarray]:
+        """Yield what is observed in each trial, summed over its rounds."""
+        client = client_wiring.client(config, 0)
+        mine = data(client.load(1))
+        for seed in seeds:
+            one = FederatedClient(replace(client, load=lambda _: mine, seed=seed))
+            yield sum(self.seen(self, one, now) for now in range(1, self.rounds + 1))
+
+    def direction(self) -> np.ndarray:
+        """Return the difference that the canary makes to what is observed without noise."""
+        seeds = range(DIRECTIONS)
+        found = [
+            np.mean([*self.observations(self.noiseless, data, seeds)], axis=0)
+            for data in (self.inside, self.outside)
+        ]
+        difference: np.ndarray = found[0] - found[1]
+        return difference / max(float(np.linalg.norm(difference)), 1e-30)
+
+    def scores(self, trials: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores (n,) of trials with and without the canary."""
+        along, first = self.direction(), zlib.crc32(self.name.encode()) + DIRECTIONS
+        found = []
+        for kind, data in enumerate((self.inside, self.outside)):
+            seeds = range(first + kind, first + kind + 2 * trials, 2)
+            each = self.observations(self.config, data, seeds)
+            found.append(np.array([float(one @ along) for one in each]))
+        return found[0], found[1]
+
+    def run(self, trials: int) -> Audit:
+        """Return what the attack achieves."""
+        return audit(*self.scores(trials), delta=DELTA)
+
+
+def reply(case: Case, client: FederatedClient, now: int) -> FitRes:
+    """Return the client's reply to a message of training."""
+    start = case.start(client.local.learner.flat.layout.size)
+    model = Parameters([to_bytes(start)], "numpy.ndarray")
+    return client.fit(FitIns(model, {"round": now, **dict(case.task)}))
+
+
+def update(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the update of a reply, and the report on its norm, whose noise is as large."""
+    done = reply(case, client, now)
+    start = case.start(client.local.learner.flat.layout.size)
+    moved = (from_bytes(done.parameters.tensors[0]) - start).astype(float)
+    fits = [float(done.metrics["fitting"])] if "fitting" in done.metrics else []
+    return np.concatenate([moved, fits])
+
+
+def loss(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the training loss that the client tells beside its model."""
+    return np.array([float(reply(case, client, now).metrics["loss"])])
+
+
+def choice_loss(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the loss on its training data that a client tells in an evaluation."""
+    start = case.start(client.local.learner.flat.layout.size)
+    ins = EvaluateIns(Parameters([to_bytes(start)], ""), {"round": now, "choose": True})
+    return np.array([float(client.evaluate(ins).metrics["choice_loss"])])
+
+
+def certain(size: int) -> Vector:
+    """Return a model (d,) that is certain that the canary is a one."""
+    model = np.zeros(size, np.float32)
+    model[size // 10] = 1.0
+    return model
+
+
+def blank(size: int) -> Vector:
+    """Return a model (d,) of zeros."""
+    return np.zeros(size, np.float32)
+
+
+def with_samples(pixel: float, *, copies: int = 1) -> Data:
+    """Return data in which `copies` samples have one pixel alone and the class zero.
+
+    No other sample has this pixel. Without the pixel the samples are black and have no gradient.
+    """
+
+    def data(given: ClientData) -> ClientData:
+        images, labels = given.train_images.clone(), given.train_labels.clone()
+        images[:, :, 0, 0] = 0
+        images[-copies:] = 0
+        images[-copies:, :, 0, 0] = pixel
+        labels[-copies:] = 0
+        return replace(given, train_images=images, train_labels=labels)
+
+    return data
+
+
+def scaled(pixel: int) -> Data:
+    """Return images of one grey and one of another, all scaled by their mean and deviation."""
+
+    def data(given: ClientData) -> ClientData:
+        pixels = np.full(given.train_images.shape, 100, np.uint8)
+        pixels[:, :, ::2] = 101
+        pixels[-1] = pixel
+        return replace(given, train_images=as_inputs(pixels, moments(pixels)))
+
+    return data
+
+
+def mislabelled(*, present: bool) -> Data:
+    """Return the client's data with a wrong class of the last sample, or with a black image."""
+
+    def data(given: ClientData) -> ClientData:
+        images, labels = given.train_images.clone(), given.train_labels.clone()
+        if not present:
+            images[-1] = 0
+        labels[-1] = (labels[-1] + 1) % 10
+        return replace(given, train_images=images, train_labels=labels)
+
+    return data
