@@ -31,7 +31,7 @@ class FitQuestion:
 
 @dataclass(frozen=True)
 class FitAnswer:
-    """A validated reply: `model` (d,) trained from the model of `row`, and its squared norm.
+    """A validated reply: `model` (d,) trained from the model of `row`.
 
     `samples` is at most the number in the introduction; `metrics` are further numbers by name;
     `reports` are those of the question, numbers or vectors.
@@ -40,7 +40,6 @@ class FitAnswer:
     client_id: int
     row: int
     model: Vector
-    square: float
     samples: int
     loss: float
     seconds: float
@@ -54,7 +53,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
     Raises RejectionError for the first field that breaks its rule.
     """
     check_status(reply.status.code)
-    model, square = read_model(reply.parameters, size)
+    model = read_model(reply.parameters, size)
     given = {"num_examples": reply.num_examples}
     metrics = reply.metrics
     if not isinstance(metrics, Mapping):
@@ -64,7 +63,6 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
         client_id=question.client_id,
         row=question.rows[choice],
         model=model,
-        square=square,
         samples=integer(given, "num_examples", 1, question.samples),
         loss=number(metrics, "loss"),
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,

@@ -13,33 +13,17 @@ SAFE = 0.25
 """An update of at most this share of the received model's norm is never shortened."""
 ODD = 3.0
 """An update is odd if it is more than this many times longer or shorter than usual."""
-FINE = 0.01
-"""Below this share of the squares, their difference is too close to float32 rounding."""
-ROUNDING = 2e-7
-"""Float32 rounding error as a share of the squares."""
 COLUMNS = 65_536
 """Entries subtracted at a time, so few that the differences stay in the processor's cache."""
 
 
-def update_norm(model: Vector, start: Vector, *, square: float, received: float) -> float:
-    """Return `|model - start|` from `square`, the model's squared norm, and `received`, |start|.
-
-    Computed by `|a|^2 - 2 a.b + |b|^2` in one pass over the vectors (d,) while they are in the
-    cache; for short updates, computed from the difference itself. For an update of less than a
-    thousandth of the received model's norm, the result can be 0.
-    """
-    both = square + received**2
-    apart = both - 2 * float(np.dot(model, start))
-    if apart > FINE * both:
-        return float(apart**0.5)
-    return _difference(model, start) if abs(apart) > ROUNDING * both else 0.0
-
-
-def _difference(model: Vector, start: Vector) -> float:
-    total = 0.0
+def update_norm(model: Vector, start: Vector) -> float:
+    """Return `|model - start|` of two vectors (d,), in one pass over both."""
+    total, room = 0.0, np.empty(min(COLUMNS, len(model)), np.float32)
     for first in range(0, len(model), COLUMNS):
         part = slice(first, first + COLUMNS)
-        apart = model[part] - start[part]
+        here = model[part]
+        apart = np.subtract(here, start[part], out=room[: len(here)])
         total += float(np.dot(apart, apart))
     return float(total**0.5)
 

@@ -11,8 +11,8 @@ LARGEST = 1e36
 """Limit of a model's squared norm, so that squares of differences are below 3e38 (float32)."""
 
 
-def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
-    """Return the read-only model (d,) with d = `size`, and its squared norm.
+def read_model(parameters: Parameters, size: int) -> Vector:
+    """Return the read-only model (d,) with d = `size`.
 
     Raises RejectionError for bytes of another length or with another header, and for a model that
     is not finite or whose norm is so large that distances would overflow.
@@ -27,10 +27,9 @@ def read_model(parameters: Parameters, size: int) -> tuple[Vector, float]:
         model = from_bytes(data)
     except ValueError as error:
         raise RejectionError("model", form, f"other bytes at its start: {shown(error)}") from error
-    square = square_norm(model)  # one pass suffices for nearly all models
-    if not square < LARGEST:
+    if not square_norm(model) < LARGEST:  # false for NaN too
         raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
-    return model, square
+    return model
 
 
 def _fault(model: Vector) -> str:

@@ -12,7 +12,7 @@ from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
 from fl_app.learner_reports import Report, request
-from fl_app.params import Layout, square_norm
+from fl_app.params import Layout
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.rejections import Rejections
 from fl_app.strategies.roster import Roster
@@ -159,12 +159,8 @@ class Cohort:
 
     def _norm(self, answer: FitAnswer) -> float:
         """Return the norm of the screened part of an update."""
-        model, square = answer.model[self._screened], answer.square
-        if self.screens_direction:
-            square = square_norm(model)
-        received = self._norm_sent(answer.row)
-        start = self._sent[answer.row][self._screened]
-        return screen.update_norm(model, start, square=square, received=received)
+        start = self._sent[answer.row]
+        return screen.update_norm(answer.model[self._screened], start[self._screened])
 
     def _admit(self, results: FitReplies) -> list[FitAnswer]:
         """Return the valid answers; their models and norms are the first rows of the buffers."""

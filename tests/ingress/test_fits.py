@@ -38,7 +38,7 @@ def test_an_honest_answer_is_that_of_its_question() -> None:
     answer = read_fit(_honest(), QUESTION, 6)
     assert (answer.client_id, answer.row, answer.samples) == (4, 2, 30)
     assert (answer.loss, answer.seconds, dict(answer.metrics)) == (0.5, 0.1, {"fitting": 1.0})
-    assert answer.square == 6.0
+    np.testing.assert_array_equal(answer.model, np.ones(6))
     assert answer.reports["norm"] == 2.5
     np.testing.assert_array_equal(answer.reports["losses"], [0, 0.5, 7])
 
