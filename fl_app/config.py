@@ -174,7 +174,10 @@ def check(
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
     if not on_client:
-        found += cross_checks(values, {name: _defaults(name) for name in ("graph", "client")})
+        defaults = {name: _defaults(name) for name in ("graph", "client")}
+        method = values["strategy"]
+        defaults["strategy"] = {} if method is None else _method_defaults(method.path)
+        found += cross_checks(values, defaults)
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -239,6 +242,16 @@ def _defaults(group: str) -> dict[str, Any]:
     tree = OmegaConf.to_container(OmegaConf.load(CONF / group / "default.yaml"))
     assert isinstance(tree, dict)
     return {str(name): value for name, value in tree.items()}
+
+
+@cache
+def _method_defaults(path: str) -> dict[str, Any]:
+    """Return the default settings of the method at this path; none for a user's own."""
+    file = CONF / "strategy" / f"{path.split('.')[-2] if '.' in path else path}.yaml"
+    tree = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
+    assert isinstance(tree, dict)
+    mine = tree.get("_target_") == path
+    return {str(name): value for name, value in tree.items()} if mine else {}
 
 
 @cache

@@ -13,7 +13,8 @@ SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "w
 def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return contradictions between the typed groups; a rule needs valid groups.
 
-    `defaults` are the default settings of the groups `graph` and `client` in conf.
+    `defaults` are the default settings in conf of the groups `graph` and `client`, and of the
+    `strategy`.
     """
     found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
@@ -50,7 +51,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"got {records.snapshot_rounds}; remove the later ones"
         )
     found += _unused_short_names(values["client"], defaults["client"])
-    return found + _without_effect(strategy, values["graph"], defaults["graph"])
+    return found + _without_effect(strategy, values["graph"], defaults)
 
 
 def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]) -> list[str]:
@@ -68,7 +69,9 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
 
 
 def _without_effect(
-    strategy: Target | None, graph: GraphConfig | None, defaults: Mapping[str, Any]
+    strategy: Target | None,
+    graph: GraphConfig | None,
+    defaults: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
     """Return a problem for each given setting of the graph without effect on this strategy."""
     method = strategy.resolve() if strategy else None
@@ -76,7 +79,9 @@ def _without_effect(
     if strategy is None or method is None or graph is None or use is None:
         return []
     name = getattr(method, "name", None) or method.__name__.lower()
-    found: list[str] = use.problems(name, strategy.options, asdict(graph), defaults)
+    found: list[str] = use.problems(
+        name, strategy.options, asdict(graph), defaults["graph"], defaults["strategy"]
+    )
     return found
 
 

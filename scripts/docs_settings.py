@@ -186,6 +186,8 @@ def graph_uses() -> str:
 def _effect(setting: str, use: GraphUse, options: Mapping[str, Any]) -> str:
     if setting == "store" and use.why_no_sketch(options):
         return "not `sketch`"
+    if setting in use.contrasted:
+        return "with contrast"
     return "no" if use.why_not(setting, options) else "yes"
 
 

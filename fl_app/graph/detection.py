@@ -16,7 +16,7 @@ from fl_app.graph.communities import (
     louvain,
     sparse_communities,
 )
-from fl_app.graph.contrast import contrast, halves, significant
+from fl_app.graph.contrast import Partition, contrast, halves, significant
 from fl_app.graph.descriptors import knee
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
 from fl_app.types import Backend, Labels, Matrix
@@ -69,13 +69,20 @@ class ByModularity:
 
 @dataclass(frozen=True)
 class BySignificance:
-    """Communities by modularity in cosines, without splits that noise would give: `significant`."""
+    """Communities of a partition in cosines, without splits that noise would give: `significant`.
 
-    how: CommunityDetection
+    `repeated`: clients are tested after every round, and the threshold grows with the rounds.
+    """
+
+    partition: Partition
+    repeated: bool = False
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
-        return significant(self._cosines(graph, among), self._partition)
+        # a round without a vector is no test, so the last round is at least the number of tests
+        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else None
+        size = max(1, graph.vectors.length)
+        return significant(self._cosines(graph, among), self.partition, look=look, parameters=size)
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
         """Return the positive part of the cosines of centred vectors (m, m)."""
@@ -85,13 +92,6 @@ class BySignificance:
         values = graph.values(among).astype(np.float64)
         np.fill_diagonal(values, graph.vectors.norms(among) > 0)
         return values
-
-    def _partition(self, similarity: Matrix) -> Labels:
-        """Return the communities in a similarity, in which most values are zero or small."""
-        how = self.how
-        quick: Backend = "leiden" if how.backend == "leiden" else "fast"
-        backend = how.backend if len(similarity) <= how.sparse_above else quick
-        return louvain(similarity, backend=backend, resolution=how.resolution, seed=how.seed)
 
 
 @dataclass(frozen=True)

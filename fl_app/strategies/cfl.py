@@ -7,6 +7,7 @@ and 18.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -19,7 +20,8 @@ from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByCut, BySignificantCut
-from fl_app.graph.measures import Cosine, ShiftedCosine
+from fl_app.graph.measures import ShiftedCosine
+from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -33,7 +35,7 @@ from fl_app.strategies.fallback import (
     of_communities,
     offered,
 )
-from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of, view_of
+from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of, graph_of_sums, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -74,12 +76,16 @@ class Cfl(CommunityStrategy):
     if the mean similarity within the parts exceeds the mean across them by more than this value.
     With `graph.contrast`, which the paper does not have, the updates are cumulated over the rounds
     without the drift of each cluster (`add_updates`), the two parts are `halves` of the significant
-    communities, and there is no split without these. The similarities of
-    the other conditions are then those of the cumulated updates; conditions on norms are refused.
+    communities, and there is no split without these. Since a split is final, the threshold of
+    significance grows with the rounds: see `reach`. Sums of different rounds can be compared, so
+    that `max_age` has no effect. The similarities of the other conditions are then those of the
+    cumulated updates; conditions on norms are refused.
     """
 
     state: CflState
-    graph_use = GraphUse(contrast=True)
+    graph_use = GraphUse(
+        contrast=True, contrasted=("backend", "resolution"), replaced=("max_age",)
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -114,9 +120,11 @@ class Cfl(CommunityStrategy):
                 "round's updates, and contrast cumulates them; use strategy.gap_above"
             )
         length = context.layout.direction.stop
-        how = BySignificantCut(context.detection) if context.contrast else ByCut()
-        measure = Cosine() if context.contrast else ShiftedCosine()
-        graph = graph_of(context, measure, how, length=length)
+        if context.contrast:
+            partition = partial(by_modularity, how=context.detection)
+            graph = graph_of_sums(context, BySignificantCut(partition, repeated=True))
+        else:
+            graph = graph_of(context, ShiftedCosine(), ByCut(), length=length)
         self.state = CflState(communities=Communities.of(context.initial), graph=graph)
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
@@ -183,8 +191,8 @@ class Cfl(CommunityStrategy):
         if self.context.contrast:
             for row in np.unique(replies.starts).tolist():
                 mine = replies.where(replies.starts == row)
-                models = mine.models[:, part]
-                add_updates(graph, server_round, mine.client_ids, starts[row], models)
+                models, ids = mine.models[:, part], mine.client_ids
+                add_updates(graph, server_round, ids, starts, mine.starts, models)
             return
         received = zip(replies.client_ids.tolist(), replies.starts, replies.models, strict=True)
         for client, row, model in received:
@@ -230,7 +238,7 @@ class Cfl(CommunityStrategy):
     def _fresh(self, server_round: int, row: int) -> tuple[Labels, Labels]:
         """Return the graph rows (m,) of a cluster's recent updates, and their clients (m,)."""
         vectors, members = self.state.graph.vectors, self.state.communities.members
-        young = vectors.fresh(server_round, self.max_age)
+        young = vectors.fresh(server_round, None if self.context.contrast else self.max_age)
         ids = vectors.ids_of(young)
         mine = np.array([members.get(client) == row for client in ids.tolist()], bool)
         return young[mine], ids[mine]

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from flwr.common import Parameters, Scalar
 
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import UNDONE, JudgedState, begin, beside, decide
+from fl_app.strategies.graph_use import add_updates, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.types import Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors
 
 
 @dataclass(kw_only=True)
@@ -40,6 +42,32 @@ class ChangingCommunities(CommunityStrategy):
         if self.state.common is None:
             return super().offer(client_ids)
         return beside(self.state, *self.attribute(client_ids))
+
+    def cumulate(self, sums: ClientGraph, server_round: int, replies: Replies) -> None:
+        """Add the clients' updates to a graph of cumulated ones.
+
+        The common drift is that of all clients, whichever model they received. The direction in
+        which a community moves as a whole stays; without groups, it leads back to the others.
+        """
+        part = self.context.layout.direction
+        sent, models = self.cohort.sent[:, part], replies.models[:, part]
+        add_updates(sums, server_round, replies.client_ids, sent, replies.starts, models)
+
+    def shown(
+        self,
+        graph: ClientGraph,
+        sums: ClientGraph,
+        client_ids: Labels,
+        labels: Labels,
+        *,
+        clustered: bool,
+    ) -> View:
+        """Return the view of communities (n,) in the graph in which they were found."""
+        if not self.context.contrast:
+            return view_of(self.context, graph, client_ids, labels, clustered=clustered)
+        if not np.isin(client_ids, sums.vectors.client_ids).all():
+            return View(client_ids, labels, None)
+        return view_of(self.context, sums, client_ids, labels, clustered=clustered)
 
     def judge(self, server_round: int) -> None:
         """Begin the trial of the first communities, or end it."""

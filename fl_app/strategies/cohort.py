@@ -67,6 +67,11 @@ class Cohort:
         self._norms, self._received = np.empty(0), dict[int, float]()
 
     @property
+    def sent(self) -> Vectors:
+        """The models (m, d) of this round, to whose rows `Replies.starts` refers."""
+        return self._sent
+
+    @property
     def client_ids(self) -> list[int]:
         """Sorted ids of the clients that were asked."""
         return sorted(question.client_id for question in self.asked.values())

@@ -6,6 +6,7 @@ learning", algorithm 1.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,8 @@ from pydantic import NonNegativeFloat
 from fl_app.aggregation import Weighting, sample_weights, weighted_mean
 from fl_app.attribution import mixed, nearest_models, weighted_nearest
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.detection import BySignificance
+from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -28,9 +31,10 @@ from fl_app.strategies.graph_use import (
     check_distance,
     distance_named,
     graph_of_models,
+    graph_of_sums,
     groups_of,
+    labels_of_sums,
     put_models,
-    view_of,
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
@@ -46,6 +50,8 @@ class DiscoveryState(ChangingState):
     """The plain mean of the community models (d,)."""
     graph: ClientGraph
     """The last model of each client, and their distances."""
+    sums: ClientGraph
+    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     samples: dict[int, float] = field(default_factory=dict)
     """The training samples of each client, from its last reply."""
     round: int = 0
@@ -60,14 +66,19 @@ class CommunityDiscovery(ChangingCommunities):
     receives: `avg` its community's model; `1nn` the community model nearest to its last model;
     `wnn` the mean of the `neighbours` nearest ones with weights softmax(-beta * distance).
     Newcomers, and clients without a model from the last `max_age` rounds, get the global model.
+    With `graph.contrast`, which the paper does not have, the communities are those of the clients'
+    cumulated updates (`add_updates`), and splits that noise or common drift alone would give are
+    not made (`significant`). Communities are found anew in every round, so that the threshold of
+    significance grows with the rounds.
     """
 
     name = "communities"
     clips_updates = False
     state: DiscoveryState
     graph_use = GraphUse(
-        modularity=True, vectors="whose models are means of the clients' last models"
-    )
+        modularity=True, contrast=True, replaced=("exponent", "scale"),
+        vectors="whose models are means of the clients' last models",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,10 +107,12 @@ class CommunityDiscovery(ChangingCommunities):
         self.between, self.max_age = distance_named(similarity), max_age
         self.cohort.check = self.check
         how = by_similarity(context, exponent=exponent, scale=scale)
+        partition = partial(by_modularity, how=context.detection)
         self.state = DiscoveryState(
             communities=Communities.of(context.initial),
             global_model=context.initial,
             graph=graph_of_models(context, similarity, how, averaged=True),
+            sums=graph_of_sums(context, BySignificance(partition, repeated=True)),
         )
         self._found: tuple[int, Labels, Labels] | None = None
 
@@ -164,6 +177,8 @@ class CommunityDiscovery(ChangingCommunities):
             return self.train_one(replies)
         everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
         put_models(self.state.graph, server_round, replies, odd, everything)
+        if self.context.contrast:
+            self.cumulate(self.state.sums, server_round, replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         self.state.round = server_round
@@ -172,18 +187,26 @@ class CommunityDiscovery(ChangingCommunities):
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _look(self) -> tuple[Labels, Labels] | None:
-        """Return rows (m,) and communities (m,) of the last round, recomputed after a restart."""
-        now = self.state.round
+        """Return rows (m,) and communities (m,) of the last round; after a restart from members."""
+        now, members = self.state.round, self.state.communities.members
         if now and (self._found is None or self._found[0] != now):
             among = self.state.graph.vectors.fresh(now, self.max_age)
-            self._found = now, among, self.state.graph.labels(among)
+            ids = self.state.graph.vectors.ids_of(among)
+            self._found = now, among, np.array([members[client] for client in ids.tolist()], int)
         return self._found[1:] if self._found is not None else None
 
+    def _labels(self, among: Labels, ids: Labels) -> Labels:
+        """Return the communities (m,) of these clients."""
+        if not self.context.contrast:
+            return self.state.graph.labels(among)
+        return labels_of_sums(self.state.sums, ids, self.state.communities.members)
+
     def _discover(self) -> None:
-        found = self._look()
-        assert found is not None
-        (among, labels), vectors = found, self.state.graph.vectors
+        now, vectors = self.state.round, self.state.graph.vectors
+        among = vectors.fresh(now, self.max_age)
         ids = vectors.ids_of(among)
+        labels = self._labels(among, ids)
+        self._found = now, among, labels
         samples = np.array([self.state.samples[client] for client in ids.tolist()])
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         shares = groups_of(labels, np.arange(len(among)))
@@ -196,10 +219,10 @@ class CommunityDiscovery(ChangingCommunities):
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
-        before, now = self.state.global_model, models.mean(axis=0)
-        self.state.global_model = now
-        length = float(np.linalg.norm(now))
-        self.aggregator.step = float(np.linalg.norm(now - before)) / length if length else None
+        before, after = self.state.global_model, models.mean(axis=0)
+        self.state.global_model = after
+        length = float(np.linalg.norm(after))
+        self.aggregator.step = float(np.linalg.norm(after - before)) / length if length else None
 
     def view(self, server_round: int) -> View | None:
         """Return the communities found in this round."""
@@ -210,4 +233,4 @@ class CommunityDiscovery(ChangingCommunities):
             return None
         ids = self.state.graph.vectors.ids_of(found[0])
         first = server_round == 1
-        return view_of(self.context, self.state.graph, ids, found[1], clustered=first)
+        return self.shown(self.state.graph, self.state.sums, ids, found[1], clustered=first)

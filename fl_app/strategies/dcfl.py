@@ -7,7 +7,8 @@ differential privacy settings", algorithm 1.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 from flwr.common import Parameters, Scalar
@@ -16,14 +17,21 @@ from pydantic import Field
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.communities import NotConvergedWarning
 from fl_app.graph.dcfl_distance import dcfl_between
-from fl_app.graph.detection import ByExemplars
+from fl_app.graph.detection import ByExemplars, BySignificance
 from fl_app.graph.measures import DcflDistance, DcflKind
+from fl_app.graph.partitions import by_exemplars
 from fl_app.graph.validity import dunn_index
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import Fallback, learn
-from fl_app.strategies.graph_use import GraphUse, graph_of, groups_of, view_of
+from fl_app.strategies.graph_use import (
+    GraphUse,
+    graph_of,
+    graph_of_sums,
+    groups_of,
+    labels_of_sums,
+)
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
@@ -43,6 +51,8 @@ class DcflState(ChangingState):
     """The mean of the models from which each community's members started (k, d)."""
     graph: ClientGraph
     """The last update vector of each client, its start and its end, and their distances."""
+    sums: ClientGraph
+    """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     dunn: float | None = None
     """The Dunn index of the communities before the last round; None if it is not finite or there
     were no communities."""
@@ -58,11 +68,17 @@ class Dcfl(ChangingCommunities):
     latest models; the global model is that of all clients. A newcomer first trains the global
     model. Then it is assigned to the community whose last step is nearest to its own, and trains
     that community's model. `distance` selects parts of the paper's distance, for an ablation.
+    With `graph.contrast`, which the paper does not have, affinity propagation and the Dunn index
+    use `1 - contrast` of the clients' cumulated updates (`add_updates`), and splits that noise or
+    common drift alone would give are not made (`significant`). Newcomers are assigned as above.
     """
 
     state: DcflState
     clips_updates = False
-    graph_use = GraphUse(vectors="whose models are means of the clients' last models")
+    graph_use = GraphUse(
+        contrast=True, replaced=("distance",),
+        vectors="whose models are means of the clients' last models",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -79,12 +95,16 @@ class Dcfl(ChangingCommunities):
         super().__init__(context, participation=participation, rule=RULES[rule], fallback=fallback)
         self.max_age = max_age
         self.measure = DcflDistance(distance, context.layout)
-        how = ByExemplars(damping=damping, preference=preference, seed=context.seed)
+        options: dict[str, Any] = {
+            "damping": damping, "preference": preference, "seed": context.seed,
+        }  # fmt: skip
+        how, exemplars = ByExemplars(**options), partial(by_exemplars, **options)
         self.state = DcflState(
             communities=Communities.of(context.initial),
             global_model=context.initial,
             before=context.initial[None, :].copy(),
             graph=graph_of(context, self.measure, how, length=2 * context.layout.size, whole=True),
+            sums=graph_of_sums(context, BySignificance(exemplars, repeated=True)),
         )
         self.looked = False
 
@@ -123,6 +143,8 @@ class Dcfl(ChangingCommunities):
         )
         for client, row, model in received:
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
+        if self.context.contrast:
+            self.cumulate(self.state.sums, server_round, replies)
 
     def _average(self, among: Labels, ids: Labels, labels: Labels) -> None:
         """Set the community models, their mean starts, and the global model."""
@@ -146,11 +168,25 @@ class Dcfl(ChangingCommunities):
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
         if old.any():
-            dunn = dunn_index(self.state.graph.matrix(), labels[old], among[old])
+            dunn = self._dunn(labels[old], among[old], ids[old])
             self.state.dunn = dunn if np.isfinite(dunn) else None
             if len(np.unique(labels[old])) > 1 and dunn >= 1:
                 return self._joined(labels, among)
         return self._cluster(among)
+
+    def _dunn(self, labels: Labels, among: Labels, ids: Labels) -> float:
+        """Return the Dunn index of communities (m,) in the distances in which they are found."""
+        if not self.context.contrast:
+            return dunn_index(self.state.graph.matrix(), labels, among)
+        sums = self.state.sums
+        known = np.isin(ids, sums.vectors.client_ids)
+        if not known.any():
+            return float("nan")
+        similarity = sums.similarity(sums.vectors.rows_of(ids[known].tolist()))
+        assert similarity is not None
+        distance = 1.0 - similarity
+        np.fill_diagonal(distance, 0.0)
+        return dunn_index(distance, labels[known], np.arange(len(distance)))
 
     def _joined(self, labels: Labels, among: Labels) -> Labels:
         """Assign each newcomer to the community whose last step is nearest to its own."""
@@ -171,7 +207,11 @@ class Dcfl(ChangingCommunities):
     def _cluster(self, among: Labels) -> Labels:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NotConvergedWarning)
-            labels = self.state.graph.labels(among)
+            if self.context.contrast:
+                ids = self.state.graph.vectors.ids_of(among)
+                labels = labels_of_sums(self.state.sums, ids, self.state.communities.members)
+            else:
+                labels = self.state.graph.labels(among)
         self.events += [Event("not converged", str(each.message)) for each in caught]
         sizes = np.bincount(labels).tolist()
         kind = "reclustered" if self.state.communities.members else "clustered"
@@ -191,7 +231,7 @@ class Dcfl(ChangingCommunities):
         members = self.state.communities.members
         ids, labels = np.array(list(members), int), np.array(list(members.values()), int)
         found = any(event.kind == "clustered" for event in self.events)
-        return view_of(self.context, self.state.graph, ids, labels, clustered=found)
+        return self.shown(self.state.graph, self.state.sums, ids, labels, clustered=found)
 
 
 def _plain_mean(vectors: Vectors, weights: np.ndarray) -> Vector:

@@ -13,7 +13,7 @@ from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.fallback import Fallback
-from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of_updates, view_of
+from fl_app.strategies.graph_use import GraphUse, graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
@@ -87,7 +87,7 @@ class Flic(TwoPhase):
         part = self.context.layout.direction
         graph, before = self.state.graph, self.state.communities.models[0][part]
         if self.context.contrast:
-            add_updates(graph, server_round, replies.client_ids, before, replies.models[:, part])
+            self.cumulate(graph, server_round, replies)
             return
         for client_id, model in zip(replies.client_ids, replies.models, strict=True):
             graph.put(int(client_id), before - model[part], server_round)

@@ -2,6 +2,7 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Annotated, Any, Literal, get_args
 
@@ -11,9 +12,11 @@ from pydantic import AfterValidator, PositiveFloat
 
 from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
+from fl_app.graph.communities import canonical
 from fl_app.graph.contrast import FEWEST
 from fl_app.graph.detection import ByModularity, BySignificance
 from fl_app.graph.measures import Cosine, Measure, ShiftedCosine, model_measure
+from fl_app.graph.partitions import by_modularity
 from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance, UpdateDistance
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
@@ -35,34 +38,44 @@ SKETCHABLE = get_args(UpdateDistance)
 class GraphUse:
     """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `contrast`: the graph is of updates that can
-    be cumulated, from models that several clients received. `ahead`: in rounds before the
-    clustering, the records can contain the communities that would be found. `vectors`: why the
-    method needs whole vectors and cannot use sketches; if `option` is given, this holds only if the
-    value of that option is not one of SKETCHABLE.
+    `modularity`: communities are found by modularity. `contrast`: they can be found in cumulated
+    updates; then the settings `contrasted` have an effect too, and the options `replaced` of the
+    method have none. `ahead`: in rounds before the clustering, the records can contain the
+    communities that would be found. `vectors`: why the method needs whole vectors and cannot use
+    sketches; if `option` is given, this holds only without contrast and if the value of that option
+    is not one of SKETCHABLE.
     """
 
     modularity: bool = False
     contrast: bool = False
+    contrasted: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
     ahead: bool = False
     vectors: str | None = None
     option: str | None = None
 
-    def why_not(self, setting: str, options: Mapping[str, Any]) -> str | None:
+    def why_not(
+        self, setting: str, options: Mapping[str, Any], *, contrast: bool = False
+    ) -> str | None:
         """Return why a setting has no effect with these options; None: it has an effect."""
+        if setting in self.contrasted:
+            return None if contrast else "which uses it only with graph.contrast=true"
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
+        if setting == "neighbours" and contrast:
+            return "whose graph has all edges with graph.contrast=true"
         if setting == "contrast" and not self.contrast:
             return "whose graph is not of updates that can be cumulated"
         if setting == "look_ahead_every" and not self.ahead:
             return "which has no rounds before the clustering to record"
         if setting in VECTORS:
-            return self.why_no_sketch(options)
+            return self.why_no_sketch(options, contrast=contrast)
         return None
 
-    def why_no_sketch(self, options: Mapping[str, Any]) -> str | None:
+    def why_no_sketch(self, options: Mapping[str, Any], *, contrast: bool = False) -> str | None:
         """Return why sketches do not work with these options of the method; None: they do."""
-        free = self.option is not None and options.get(self.option) in SKETCHABLE
+        chosen = self.option is not None and options.get(self.option) in SKETCHABLE
+        free = chosen or (contrast and self.option is not None)
         return None if free else self.vectors
 
     def problems(
@@ -71,18 +84,28 @@ class GraphUse:
         options: Mapping[str, Any],
         given: Mapping[str, Any],
         defaults: Mapping[str, Any],
+        usual: Mapping[str, Any],
     ) -> list[str]:
-        """Return a sentence for each setting that differs from its default without effect."""
-        found = []
+        """Return a sentence for each setting that differs from its default without effect.
+
+        `given` and `defaults` are the settings of the graph, `options` and `usual` the method's.
+        """
+        contrast = bool(given["contrast"])
+        found = [
+            f"strategy.{name} must stay {usual[name]} with graph.contrast=true, which compares "
+            f"cumulated updates instead, got {options[name]}; remove it"
+            for name in self.replaced
+            if contrast and options.get(name) != usual.get(name, options.get(name))
+        ]
         for name, value in given.items():
-            why = self.why_not(name, options)
+            why = self.why_not(name, options, contrast=contrast)
             off = name == "look_ahead_every" and value == 0
             if why and value != defaults[name] and not off:
                 found.append(
                     f"graph.{name} must stay {defaults[name]} with strategy {method}, {why}, "
                     f"got {value}; remove it"
                 )
-        why = self.why_no_sketch(options)
+        why = self.why_no_sketch(options, contrast=contrast)
         if why and given["store"] == "sketch":
             found.append(
                 f"graph.store must be auto, exact or disk with strategy {method}, {why}, "
@@ -140,10 +163,43 @@ def graph_of(
 
 def graph_of_updates(context: ServerContext) -> ClientGraph:
     """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast."""
-    how, length = context.detection, context.layout.direction.stop
     if context.contrast:
-        return graph_of(context, Cosine(), BySignificance(how), length=length)
-    return graph_of(context, ShiftedCosine(), ByModularity(how), length=length)
+        return graph_of_sums(context, BySignificance(partial(by_modularity, how=context.detection)))
+    length, how = context.layout.direction.stop, ByModularity(context.detection)
+    return graph_of(context, ShiftedCosine(), how, length=length)
+
+
+def graph_of_sums(context: ServerContext, detection: Detection) -> ClientGraph:
+    """Return an empty graph of cumulated updates: see `add_updates`; without contrast unused."""
+    if not context.contrast:
+        return ClientGraph(Cosine(), detection)
+    return graph_of(context, Cosine(), detection, length=context.layout.direction.stop)
+
+
+def labels_of_sums(graph: ClientGraph, client_ids: Labels, members: Mapping[int, int]) -> Labels:
+    """Return the communities (m,) of clients by their cumulated updates, found in every round.
+
+    `members` are the communities so far. They stay if the new ones only join some of them: when
+    each community has its own model, its clients' updates tell nothing of the others any more,
+    which is not evidence against them. A client that is in none of them joins the one with the
+    largest mean similarity. Clients without an update are in the largest community.
+    """
+    labels = np.zeros(len(client_ids), int)
+    known = np.isin(client_ids, graph.vectors.client_ids)
+    if not known.any():
+        return labels
+    among = graph.vectors.rows_of(client_ids[known].tolist())
+    found = graph.labels(among)
+    before = np.array([members.get(client, -1) for client in client_ids[known].tolist()])
+    old = np.unique(before[before >= 0])
+    if len(old) > 1 and all(np.ptp(found[before == row]) == 0 for row in old):
+        similarity = graph.similarity(among)
+        assert similarity is not None
+        inside = (before[:, None] == old).astype(float)
+        nearest = old[(similarity @ inside / inside.sum(axis=0)).argmax(axis=1)]
+        found = np.where(before >= 0, before, nearest)
+    labels[known] = canonical(found)
+    return canonical(labels)
 
 
 def graph_of_models(
@@ -174,9 +230,16 @@ def put_models(
 
 
 def add_updates(
-    graph: ClientGraph, server_round: int, client_ids: Labels, start: Vector, models: Vectors
+    graph: ClientGraph,
+    server_round: int,
+    client_ids: Labels,
+    starts: Vectors,
+    rows: Labels,
+    models: Vectors,
 ) -> None:
-    """Add each client's update from `start` (d,) to its models (n, d) to the sum of the client's.
+    """Add each client's update to the sum of the client's.
+
+    It goes from its `models` (n, d) to its row (n,) of the models `starts` (k, d) that were sent.
 
     The common drift is removed: from each update, scaled to the usual length of the cohort, their
     mean is subtracted. Clients of different rounds can then be compared, and the independent noise
@@ -184,16 +247,17 @@ def add_updates(
     """
     if len(client_ids) < FEWEST:
         return
-    lengths = np.array([np.linalg.norm(start - model) for model in models])
+    pairs = list(zip(rows.tolist(), models, strict=True))
+    lengths = np.array([np.linalg.norm(starts[row] - model) for row, model in pairs])
     usual = lower_median(lengths[lengths > 0]) if (lengths > 0).any() else 0.0
     scales = np.divide(usual, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
     scales = scales.astype(np.float32)
-    drift = np.zeros_like(start)
-    for scale, model in zip(scales, models, strict=True):
-        drift += (start - model) * scale
+    drift = np.zeros_like(models[0])
+    for scale, (row, model) in zip(scales, pairs, strict=True):
+        drift += (starts[row] - model) * scale
     drift /= np.float32(len(models))
-    for client, scale, model in zip(client_ids.tolist(), scales, models, strict=True):
-        graph.add(client, (start - model) * scale - drift, server_round)
+    for client, scale, (row, model) in zip(client_ids.tolist(), scales, pairs, strict=True):
+        graph.add(client, (starts[row] - model) * scale - drift, server_round)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:

@@ -5,6 +5,7 @@ to improve training on non-IID data", algorithm 1.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from flwr.common import FitIns, Parameters
 from flwr.server.client_manager import ClientManager
@@ -14,10 +15,18 @@ from pydantic import PositiveFloat
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.communities import Linkage
-from fl_app.graph.detection import ByMerging
+from fl_app.graph.detection import ByMerging, BySignificance
+from fl_app.graph.partitions import by_merging
 from fl_app.graph.similarity import UpdateDistance
 from fl_app.strategies.fallback import Fallback
-from fl_app.strategies.graph_use import DottedPath, GraphUse, graph_of_models, needed, view_of
+from fl_app.strategies.graph_use import (
+    DottedPath,
+    GraphUse,
+    graph_of_models,
+    graph_of_sums,
+    needed,
+    view_of,
+)
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -32,7 +41,8 @@ class HierarchicalState(TwoPhaseState):
     """The state of hierarchical clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The updates of the clustering round, and their distances."""
+    """The updates of the clustering round, and their distances; with contrast, the cumulated
+    updates of each client up to it, and their cosines."""
 
 
 class Hierarchical(TwoPhase):
@@ -41,10 +51,17 @@ class Hierarchical(TwoPhase):
     In that round all clients train, independent of the participation. Communities are merged
     while two of them are nearer than `threshold` by the `distance` of updates and the `linkage`.
     Their models then start from the new global model (in the paper, from the model of that round).
+    With `graph.contrast`, which the paper does not have, the updates are cumulated up to that round
+    (`add_updates`). The tree of their cosines is cut by modularity (`by_merging`), since noise
+    leaves no distance to which a threshold could refer, and splits that noise or common drift alone
+    would give are not made (`significant`).
     """
 
     state: HierarchicalState
-    graph_use = GraphUse(option="distance", vectors="whose distance needs whole updates")
+    graph_use = GraphUse(
+        contrast=True, contrasted=("resolution",), replaced=("distance", "threshold"),
+        option="distance", vectors="whose distance needs whole updates",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -68,11 +85,14 @@ class Hierarchical(TwoPhase):
         )
         self.cluster_round = cluster_round
         self.part = needed(context.layout, distance)
-        how = ByMerging(threshold=threshold, linkage=linkage)
-        self.state = HierarchicalState(
-            communities=Communities.of(context.initial),
-            graph=graph_of_models(context, distance, how),
-        )
+        if context.contrast:
+            gamma = context.detection.resolution
+            tree = partial(by_merging, linkage=linkage, resolution=gamma)
+            graph = graph_of_sums(context, BySignificance(tree))
+        else:
+            how = ByMerging(threshold=threshold, linkage=linkage)
+            graph = graph_of_models(context, distance, how)
+        self.state = HierarchicalState(communities=Communities.of(context.initial), graph=graph)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -84,7 +104,10 @@ class Hierarchical(TwoPhase):
         return super().configure_fit(server_round, parameters, client_manager)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Store the updates of the clustering round."""
+        """Store the updates of the clustering round; with contrast, add those of all before."""
+        if self.context.contrast:
+            self.cumulate(self.state.graph, server_round, replies)
+            return
         if not self.is_due(server_round):
             return
         before = self.state.communities.models[0][self.part]

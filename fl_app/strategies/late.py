@@ -17,6 +17,7 @@ from fl_app.strategies.graph_use import (
     check_distance,
     distance_named,
     graph_of_models,
+    graph_of_updates,
     needed,
     put_models,
     view_of,
@@ -34,17 +35,24 @@ class LateState(TwoPhaseState):
     """The state of late clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The last model of each client up to the clustering, and their distances."""
+    """The last model of each client up to the clustering, and their distances; with contrast, its
+    cumulated updates, and their cosines."""
     round: int = 0
     """The last round whose models are in `graph`."""
 
 
 class Late(TwoPhase):
-    """Like FLIC, but with the similarity of community discovery, of last models."""
+    """Like FLIC, but with the similarity of community discovery, of last models.
+
+    With `graph.contrast`, which the paper does not have, the graph is of cumulated updates, as in
+    FLIC: noise does not average out of last models, and each of them carries the noise of the
+    model from which it started.
+    """
 
     state: LateState
     graph_use = GraphUse(
-        modularity=True, ahead=True, option="similarity",
+        modularity=True, ahead=True, contrast=True, option="similarity",
+        replaced=("similarity", "exponent", "scale"),
         vectors="whose similarity needs whole models",
     )  # fmt: skip
 
@@ -75,23 +83,29 @@ class Late(TwoPhase):
         how = by_similarity(context, exponent=exponent, scale=scale)
         self.state = LateState(
             communities=Communities.of(context.initial),
-            graph=graph_of_models(context, similarity, how),
+            graph=graph_of_updates(context)
+            if context.contrast
+            else graph_of_models(context, similarity, how),
         )
         self.cohort.check = self.check
         self._found: tuple[int, Labels, Labels] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for a model without a finite distance to itself."""
-        check_distance(self.between, model, self.context.layout)
+        if not self.context.contrast:
+            check_distance(self.between, model, self.context.layout)
 
     def remember(self, server_round: int, replies: Replies) -> None:
-        """Store each client's last model."""
+        """Store each client's last model, or with contrast add its update to the others."""
         self.state.round = server_round
+        if self.context.contrast:
+            self.cumulate(self.state.graph, server_round, replies)
+            return
         put_models(self.state.graph, server_round, replies, self.cohort.odd_updates, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""
-        return server_round >= self.cluster_round
+        return server_round >= self.cluster_round and len(self.state.graph) > 0
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities among the last models."""

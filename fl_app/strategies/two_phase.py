@@ -9,6 +9,7 @@ from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -20,6 +21,7 @@ from fl_app.strategies.fallback import (
     of_communities,
     offered,
 )
+from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -57,6 +59,12 @@ class TwoPhase(CommunityStrategy):
     @abstractmethod
     def find(self) -> tuple[Labels, Labels]:
         """Return the sorted ids of the known clients (n,), and their communities (n,)."""
+
+    def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
+        """Add the clients' updates to a graph of cumulated ones."""
+        part, models = self.context.layout.direction, self.state.communities.models
+        ids, mine = replies.client_ids, replies.models[:, part]
+        add_updates(graph, server_round, ids, models[:, part], np.zeros(len(ids), int), mine)
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -103,7 +111,7 @@ class TwoPhase(CommunityStrategy):
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities, whose models start from the global model."""
         ids, labels = self.find()
-        models = np.repeat(self.state.communities.models[:1], labels.max() + 1, axis=0)
+        models = np.repeat(self.state.communities.models[:1], labels.max(initial=0) + 1, axis=0)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         self.state.clustered_at = server_round

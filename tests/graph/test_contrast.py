@@ -8,11 +8,13 @@ from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
 from fl_app.graph.contrast import (
+    FALSE_SPLIT,
     centred,
     contrast,
     cosines,
     halves,
     noise_within,
+    reach,
     significant,
     strength,
 )
@@ -113,3 +115,82 @@ def test_zero_vectors_have_no_direction() -> None:
 def test_many_clients_that_are_all_alike_are_one_community() -> None:
     for cosine in (np.ones((400, 400)), np.zeros((400, 400))):
         assert significant(cosine, PARTITION).max() == 0
+
+
+def test_reach_is_the_formula_and_its_chances_add_up() -> None:
+    # sqrt(9) + sqrt(2 ln(1 * 2 / 0.05)) = 3 + sqrt(2 * 3.68888)
+    assert reach(9, 1) == pytest.approx(3 + 2.7162, abs=1e-4)
+    # sqrt(16) + sqrt(2 ln(3 * 4 / 0.05)) = 4 + sqrt(2 * 5.48064)
+    assert reach(16, 3) == pytest.approx(4 + 3.3108, abs=1e-4)
+    spent = sum(np.exp(-((reach(9, look) - 3) ** 2) / 2) for look in range(1, 2000))
+    assert 0.99 * FALSE_SPLIT < spent < FALSE_SPLIT
+
+
+def test_with_a_reach_noise_counts_more() -> None:
+    # as above, s = 0.1 / (1/2) = 0.2: the edge (2 * 10 * 0.2 + (10 * 0.2)^2) / 2 = 4 is above 0.8
+    cosine = np.kron(np.eye(2), np.ones((2, 2)))
+    parts = np.array([0, 0, 1, 1])
+    assert strength(cosine, parts, noise=0.1, far=10.0) == pytest.approx(3 / 4)
+    # s is at least 1/2: (2 * 10 / 2 + (10 / 2)^2) / 2 = 17.5
+    assert strength(cosine, parts, noise=0.1, far=10.0, least=0.5) == pytest.approx(3 / 17.5)
+
+
+def test_unbiased_noise_undoes_the_shrinking_by_the_mean() -> None:
+    cosine = _cosine_of_noise(4, 50, seed=0)
+    plain = noise_within(cosine, np.zeros(4, int))
+    # (1 - 1/4)^2 + 1/4^2 = 0.625
+    found = noise_within(cosine, np.zeros(4, int), unbiased=True)
+    assert found == pytest.approx(plain / 0.625**0.5)
+
+
+def _cosine_of_noise(clients: int, parameters: int, seed: int) -> np.ndarray:
+    vectors = np.random.default_rng(seed).normal(size=(clients, parameters))
+    return cosines(vectors @ vectors.T)
+
+
+def test_no_noise_is_beyond_its_reach_more_often_than_allowed() -> None:
+    """The bound of `reach` itself, with known noise: the largest eigenvalue of 12 x 6 noise."""
+    beyond, runs = 0, 400
+    for seed in range(runs):
+        vectors = np.random.default_rng(seed).normal(size=(12, 6)) / 6**0.5
+        largest = float(np.linalg.eigvalsh(vectors @ vectors.T)[-1])
+        beyond += largest > (1 + reach(12, 1) / 6**0.5) ** 2
+    assert beyond <= runs * FALSE_SPLIT / 2
+
+
+def _first_split(seed: int, *, groups: int, parameters: int, repeated: bool) -> int | None:
+    """Return the round of 14 after which 12 clients are first split; None: never."""
+    draw, total = np.random.default_rng((seed, parameters)), np.zeros((12, parameters))
+    signal = 0.3 * draw.normal(size=(groups, parameters))[np.arange(12) % groups]
+    for look in range(1, 15):
+        fresh = signal + draw.normal(size=total.shape)
+        total += fresh - fresh.mean(axis=0)
+        cosine, number = cosines(total @ total.T), look if repeated else None
+        found = significant(cosine, PARTITION, look=number, parameters=parameters)
+        if found.any():
+            return look
+    return None
+
+
+def test_repeated_tests_of_clients_with_few_parameters_find_no_groups_in_noise() -> None:
+    split = {
+        repeated: sum(
+            _first_split(seed, groups=1, parameters=6, repeated=repeated) is not None
+            for seed in range(10)
+        )
+        for repeated in (False, True)
+    }
+    assert split[False] > 5
+    assert split[True] == 0
+
+
+def test_repeated_tests_still_find_groups() -> None:
+    found = [_first_split(seed, groups=3, parameters=200, repeated=True) for seed in range(4)]
+    assert None not in found
+
+
+def test_few_pairs_chosen_as_alike_do_not_tell_the_noise() -> None:
+    """Six clients in groups of three: a single test may split them, repeated ones do not."""
+    cosine = [_cosine_of_noise(6, 6, seed) for seed in range(10)]
+    assert any(significant(each, PARTITION).any() for each in cosine)
+    assert not any(significant(each, PARTITION, look=1, parameters=6).any() for each in cosine)

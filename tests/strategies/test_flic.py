@@ -145,8 +145,10 @@ def test_cumulated_updates_are_of_usual_length_without_their_mean() -> None:
     models = -np.eye(SIZE, dtype=np.float32)[:3] * np.array([[1], [2], [8]], np.float32)
     ids = np.array([4, 1, 7])
     for server_round in (1, 2):
-        add_updates(graph, server_round, ids, start, models)
-    add_updates(graph, 3, ids[:2], start, models[:2])  # too few for a common drift
+        add_updates(graph, server_round, ids, start[None], np.zeros(3, int), models)
+    add_updates(
+        graph, 3, ids[:2], start[None], np.zeros(2, int), models[:2]
+    )  # too few for a common drift
     expected = 2 * (2 * np.eye(SIZE)[:3] - 2 / 3 * np.eye(SIZE)[:3].sum(axis=0))
     vectors = graph.vectors
     np.testing.assert_allclose(vectors.read(vectors.rows_of(ids.tolist())), expected, atol=1e-6)

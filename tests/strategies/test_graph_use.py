@@ -65,8 +65,29 @@ def test_the_table_of_the_docs_is_what_a_configuration_accepts(method: str) -> N
         assert f"strategy {method}" in problem
         assert f"{name} must" in problem
         assert value in problem
-    taken = [given[name] for name in SETTINGS if cells[name] == "yes"]
+    taken = [given[name] for name in SETTINGS if cells[name] == "yes" and name != "contrast"]
     assert _problems(f"strategy={method}", *taken) == []
+    also = [given[name] for name in SETTINGS if cells[name] == "with contrast"]
+    if cells["contrast"] == "yes":
+        assert _problems(f"strategy={method}", "graph.contrast=true", *also) == []
+    assert cells["contrast"] == "yes" or not also
+
+
+def test_with_contrast_settings_without_effect_are_refused() -> None:
+    assert _problems("strategy=flic", "graph.contrast=true", "graph.neighbours=9") == [
+        "graph.neighbours must stay 32 with strategy flic, whose graph has all edges with "
+        "graph.contrast=true, got 9; remove it"
+    ]
+    age = ("strategy=cfl_clusters", "strategy.max_age=2")
+    assert _problems(*age) == []
+    assert _problems(*age, "graph.contrast=true") == [
+        "strategy.max_age must stay 1 with graph.contrast=true, which compares cumulated updates "
+        "instead, got 2; remove it"
+    ]
+    assert _problems("strategy=cfl", "graph.resolution=2.0") == [
+        "graph.resolution must stay 1.0 with strategy cfl, which uses it only with "
+        "graph.contrast=true, got 2.0; remove it"
+    ]
 
 
 def test_all_are_told_at_once_with_value_and_remedy() -> None:

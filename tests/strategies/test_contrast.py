@@ -1,0 +1,177 @@
+"""The contract of `graph.contrast`: every method finds groups, and one community without any."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import FitRes
+from methods import builder
+
+from fl_app import config
+from fl_app.config import ConfigError
+from fl_app.graph.client_graph import ClientGraph
+from fl_app.graph.detection import BySignificance
+from fl_app.params import Layout
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.graph_use import graph_of_sums, labels_of_sums
+from fl_app.strategies.state import load, save
+from fl_app.testing.toy import DETECTION, context, play, reply, roster
+
+MANY, CLIENTS, ROUNDS = 200, 12, 12
+"""Parameters, clients and rounds; in few dimensions, noise alone can look like groups."""
+ONCE: dict[str, Any] = {"cluster_round": 10}
+METHODS: dict[str, dict[str, Any]] = {
+    "flic": ONCE,
+    "late": ONCE,
+    "hierarchical": ONCE,
+    "cfl": {"mode": "clusters", "alpha_threshold": 0.5},
+    "communities": {},
+    "communities_1nn": {"similarity": "euclidean"},
+    "communities_wnn": {"similarity": "euclidean"},
+    "dcfl": {},
+}
+EVERY_ROUND = ("communities", "communities_1nn", "communities_wnn", "dcfl")
+Client = Callable[[int, np.ndarray, int], FitRes]
+
+
+@pytest.fixture(autouse=True)
+def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let toy clients compare models of MANY parameters."""
+    targets = 4 * np.eye(3, MANY, dtype=np.float32)
+    monkeypatch.setattr("fl_app.testing.toy.TARGETS", targets)
+
+
+def _client(groups: int, seed: int) -> Client:
+    """Return clients that go a fifth of the way to their group's target, with much noise."""
+
+    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
+        noise = np.random.default_rng((seed, number, server_round)).normal(0, 0.05, MANY)
+        step = 0.2 * (4 * np.eye(3, MANY)[number % groups] - start)
+        return reply((start + step + noise).astype(np.float32))
+
+    return client
+
+
+def _built(name: str, *, seed: int = 0, participation: float = 1.0) -> CommunityStrategy:
+    given = context(
+        contrast=True, seed=seed, rounds=ROUNDS + 1, layout=Layout(("w",), ((2, MANY // 2),), 1),
+        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+    )  # fmt: skip
+    return builder(name, participation=participation, **METHODS[name])(given)
+
+
+def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
+    members = strategy.state.communities.members
+    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_groups_are_found_and_no_others(name: str, participation: float) -> None:
+    for seed in range(2):
+        for groups in (3, 1):
+            strategy = _built(name, seed=seed, participation=participation)
+            rounds = range(1, ROUNDS + 1 if participation == 1.0 else 2 * ROUNDS)
+            play(strategy, roster(CLIENTS), rounds, client=_client(groups, seed))
+            expected = {frozenset(range(group, CLIENTS, groups)) for group in range(groups)}
+            assert _parts(strategy) == expected
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_the_view_has_the_similarity_in_which_communities_were_found(name: str) -> None:
+    strategy = _built(name)
+    play(strategy, roster(CLIENTS), range(1, ROUNDS + 1), client=_client(3, 0))
+    view = strategy.view(ROUNDS)
+    assert view is not None
+    assert view.distance is None
+    assert view.similarity is not None
+    same = view.labels[:, None] == view.labels
+    np.fill_diagonal(same, False)
+    across = view.labels[:, None] != view.labels
+    assert view.similarity[same].mean() > 2 * view.similarity[across].mean()
+    assert (view.similarity >= 0).all()
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_resumed_run_is_the_same(name: str) -> None:
+    straight, first, second = (_built(name, participation=0.5) for _ in range(3))
+    play(straight, roster(CLIENTS), range(1, 11), client=_client(3, 0))
+    play(first, roster(CLIENTS), range(1, 6), client=_client(3, 0))
+    load(second.state, *save(first.state))
+    play(second, roster(CLIENTS), range(6, 11), client=_client(3, 0))
+    assert second.state.communities.members == straight.state.communities.members
+    np.testing.assert_array_equal(
+        second.state.communities.models, straight.state.communities.models
+    )
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_too_few_clients_for_a_drift_stay_together(name: str) -> None:
+    strategy = _built(name)
+    play(strategy, roster(2), range(1, 9), client=_client(3, 0))
+    assert len(strategy.state.communities.models) == 1
+    assert np.isfinite(strategy.state.communities.models).all()
+
+
+@pytest.mark.parametrize("name", ["flic", "late"])
+def test_a_look_ahead_before_the_clustering_sees_one_community_in_noise(name: str) -> None:
+    strategy = _built(name)
+    for groups in (1, 3):
+        strategy = _built(name)
+        for server_round in range(1, 5):
+            now = range(server_round, server_round + 1)
+            play(strategy, roster(CLIENTS), now, client=_client(groups, 0))
+            view = strategy.view(server_round)
+            assert view is not None
+            assert strategy.state.communities.members == {}
+        assert view.labels.max() + 1 == groups
+
+
+def _graph_of_groups(labels: list[int]) -> ClientGraph:
+    """Return a graph of cumulated updates that point to the unit vector of each client's group."""
+    graph = graph_of_sums(context(contrast=True), BySignificance(lambda s: np.array(labels)))
+    for client, group in enumerate(labels):
+        noise = 0.01 * np.random.default_rng(client).normal(size=MANY)
+        graph.put(client, (np.eye(MANY)[group] + noise).astype(np.float32), 1)
+    return graph
+
+
+def test_communities_stay_if_new_ones_only_join_them() -> None:
+    graph, ids = _graph_of_groups([0, 0, 0, 0, 1, 1, 1, 1, 1]), np.arange(9)
+    alone = labels_of_sums(graph, ids, {})
+    assert alone.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0]
+    # communities 0 and 1 are inside the first group; client 8 is new, and like those of 2
+    finer = {0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2}
+    assert labels_of_sums(graph, ids, finer).tolist() == [1, 1, 2, 2, 0, 0, 0, 0, 0]
+    # these cross the groups
+    crossing = {client: client % 2 for client in range(9)}
+    assert labels_of_sums(graph, ids, crossing).tolist() == alone.tolist()
+    # a client without an update is in the largest community
+    assert labels_of_sums(graph, np.array([*range(9), 99]), {}).tolist() == [*alone.tolist(), 0]
+
+
+@pytest.mark.parametrize("name", EVERY_ROUND)
+def test_communities_do_not_vanish_while_their_updates_are_noise(name: str) -> None:
+    """Once each community is at its target, its updates say nothing of groups any more."""
+    strategy, counts = _built(name), list[int]()
+    for server_round in range(1, 26):
+        now = range(server_round, server_round + 1)
+        play(strategy, roster(CLIENTS), now, client=_client(3, 0))
+        counts.append(len(strategy.state.communities.models))
+    found = counts.index(3)
+    assert set(counts[found:]) == {3}
+
+
+def test_options_without_effect_are_refused() -> None:
+    given = ["strategy=communities_1nn", "strategy.exponent=2.0"]
+    config.load(given)
+    with pytest.raises(ConfigError, match=r"strategy.exponent must stay 3.0 with graph.contrast"):
+        config.load([*given, "graph.contrast=true"])
+    # sums of sketches are sketches of sums, whatever distance the method has without contrast
+    config.load(["strategy=late", "graph.contrast=true", "graph.store=sketch"])
