@@ -204,7 +204,8 @@ class RoundLoop(Server):
         failures, evaluation_s = failed(now, trained.failures), 0.0
         loss, skipped = self._aggregate(trained, failures)
         outcome = self.method.outcome(now)
-        booked = self.budget.book(outcome, self.roster) if self.budget is not None else None
+        budget, roster = self.budget, self.roster
+        booked = outcome.privacy if budget is None else budget.book(outcome, roster)
         end = self._exhausted() if now < self.context.rounds else None
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)

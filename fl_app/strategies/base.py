@@ -54,6 +54,8 @@ class CommunityStrategy(Strategy, ABC):
     """What clients tell beside their models, by name; a constructor may set it too."""
     simulation_only = False
     """Whether the server needs data that only a simulation has."""
+    needs_masks = False
+    """Whether the method learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]] | None] = None
     """The values of settings with which sums over the clients of each model are all that the
     method needs, as under secure aggregation; None: it needs single replies."""

@@ -35,7 +35,8 @@ SKETCHABLE = get_args(UpdateDistance)
 class GraphUse:
     """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `contrast`: the graph is of updates that can
+    `modularity`: communities are found by modularity; `dense`: always from all pairs, and not from
+    the nearest neighbours. `contrast`: the graph is of updates that can
     be cumulated, from models that several clients received. `ahead`: in rounds before the
     clustering, the records can contain the communities that would be found. `vectors`: why the
     method needs whole vectors and cannot use sketches; if `option` is given, this holds only if the
@@ -43,6 +44,7 @@ class GraphUse:
     """
 
     modularity: bool = False
+    dense: bool = False
     contrast: bool = False
     ahead: bool = False
     vectors: str | None = None
@@ -52,6 +54,8 @@ class GraphUse:
         """Return why a setting has no effect with these options; None: it has an effect."""
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
+        if setting == "neighbours" and self.dense:
+            return "which finds communities from all pairs of clients"
         if setting == "contrast" and not self.contrast:
             return "whose graph is not of updates that can be cumulated"
         if setting == "look_ahead_every" and not self.ahead:
