@@ -23,6 +23,8 @@ from table import REPO, header, row
 from fl_app.client_app import app
 
 PAGE = REPO / "docs" / "results" / "contrast_methods.md"
+LOG = PAGE.with_suffix(".jsonl")
+"""One line per result, kept beside the page: what is there is not measured again."""
 CLIENTS, ROUNDS, AFTER, SEEDS = 12, 20, 10, 3
 SETTINGS = (
     "data=digits", f"population.clients={CLIENTS}", "population.train_samples=100",
@@ -99,12 +101,11 @@ def cases() -> list[tuple[int, str, str, bool]]:
 def measure_all(out: Path) -> None:
     """Measure what is missing."""
     out.mkdir(parents=True, exist_ok=True)
-    log = out / "results.jsonl"
-    done = [each["case"] for each in read(log)]
+    done = [each["case"] for each in read(LOG)]
     for case in cases():
         if list(case) not in done:
             line = json.dumps(measure(*case, out=out))
-            with log.open("a") as file:
+            with LOG.open("a") as file:
                 file.write(line + "\n")
             print(line, flush=True)
 
@@ -169,7 +170,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.measured:
         measure_all(options.out)
-    PAGE.write_text("\n".join(page(read(options.out / "results.jsonl"))) + "\n")
+    PAGE.write_text("\n".join(page(read(LOG))) + "\n")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,11 @@ OTHERS = {
     "fedavg personal=fedper": ("strategy=fedavg", "personal=fedper"),
     "flic personal=fedrep": ("strategy=flic", "strategy.cluster_round=2", "personal=fedrep"),
     "ifca masking=secagg": ("experiment=secure_ifca", "masking.smallest=1"),
+    "secure_flic masking=secagg": (
+        "experiment=secure_flic",
+        "strategy.cluster_round=2",
+        "strategy.epsilon=inf",
+    ),
 }
 HEAD = """# The same runs on three engines
 
@@ -52,11 +57,11 @@ Summary = dict[str, Any]
 
 
 def cases() -> dict[str, list[str]]:
-    """Return the overrides of each case; k-means in one process has no other engine."""
+    """Return the overrides of each case; central k-means has one engine, secure_flic masks."""
     found = {
         name: _words(name)
         for name in choices("strategy")
-        if not option(f"strategy={name}").resolve().simulation_only
+        if not (option(f"strategy={name}").resolve().simulation_only or name == "secure_flic")
     }
     return found | {name: [*each, *COMMON] for name, each in OTHERS.items()}
 

@@ -212,7 +212,8 @@ def page(results: Results) -> list[str]:
 
 def methods() -> list[str]:
     """Return the methods of conf/strategy, and those with a mean that can be a median."""
-    named = choices("strategy")
+    every = choices("strategy")
+    named = [name for name in every if not option(f"strategy={name}").resolve().needs_masks]
     rules = {name: option(f"strategy={name}").options.get("rule") for name in named}
     return [*named, *(f"{name}{BY_MEDIAN}" for name, rule in rules.items() if rule == "mean")]
 

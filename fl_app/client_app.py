@@ -41,24 +41,27 @@ from fl_app.wiring import kept_by, masking
 Hold = Callable[[LocalClient, Vector, int], None]
 """Stores a client's own model (d,) after a round where the client finds it."""
 _OK = Status(Code.OK, "")
-_LOCAL = "local tensors"
+_LOCAL, _OWN = "local tensors", "own updates"
 _CLIENT, _NODES = "partition-id", "num-partitions"
 
 
 class ContextMemory:
-    """Stores what stays with a client in Flower's state of its node, until the run ends."""
+    """Stores what stays with a client in Flower's state of its node, until the run ends.
 
-    def __init__(self, state: RecordDict) -> None:
-        self.state = state
+    It is stored under a `name`, so that a client can have several.
+    """
+
+    def __init__(self, state: RecordDict, name: str = _LOCAL) -> None:
+        self.state, self.name = state, name
 
     def read(self, until: int) -> dict[str, np.ndarray]:
         """Return what was written last; empty for a client that has not trained."""
-        stored = self.state.array_records.get(_LOCAL)
+        stored = self.state.array_records.get(self.name)
         return {} if stored is None else {name: each.numpy() for name, each in stored.items()}
 
     def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
         """Replace what is stored."""
-        self.state[_LOCAL] = ArrayRecord({name: Array(each) for name, each in tensors.items()})
+        self.state[self.name] = ArrayRecord({name: Array(each) for name, each in tensors.items()})
 
 
 class FederatedClient(Client):
@@ -168,15 +171,25 @@ def _memory(config: Config, client_id: int, context: Context) -> Memory:
 
     Raises ValueError for a resumed run if the node has no place for it that survives a run.
     """
+    return _place(config, client_id, context, kept_by(config), _LOCAL)
+
+
+def _own_updates(config: Config, client_id: int, context: Context) -> Memory:
+    """Return where a client cumulates its own updates; raises ValueError as `_memory`."""
+    return _place(config, client_id, context, f"strategy={config.strategy.path}", _OWN)
+
+
+def _place(config: Config, client_id: int, context: Context, kept: str, name: str) -> Memory:
+    """Return the place of what stays with a client because of the settings `kept`."""
     run, every = config.records.folder, config.records.checkpoint_every
     place = context.node_config.get("state-folder")
-    kept = kept_by(config)
+    part = "" if name == _LOCAL else name
     if not kept or run is None:
-        return ContextMemory(context.state)
+        return ContextMemory(context.state, name)
     if config.engine.name != "deployment":
-        return local_state.of_run(Path(run), client_id, every)
+        return local_state.of_run(Path(run), client_id, every, part)
     if place is not None:
-        found = local_state.of_node(Path(str(place)), run, client_id, every)
+        found = local_state.of_node(Path(str(place)), run, client_id, every, part)
         found.begin(context.run_id, resume=config.records.resume)
         return found
     if config.records.resume:
@@ -184,7 +197,7 @@ def _memory(config: Config, client_id: int, context: Context) -> Memory:
             f"the node config must have state-folder to resume a run with {kept}, got none, so "
             "what this client had of its own is lost; start a new run"
         )
-    return ContextMemory(context.state)
+    return ContextMemory(context.state, name)
 
 
 def _holder(config: Config, folder: object, data_root: str | None) -> Hold:
@@ -261,7 +274,9 @@ def as_masked(message: Message, context: Context, call_next: ClientAppCallable) 
         return call_next(message, context)
     from fl_app.masked_client import answer  # loads cryptography
 
-    return answer(message, context, call_next, config)
+    client_id = int(context.node_config[_CLIENT])
+    memory = partial(_own_updates, config, client_id, context)
+    return answer(message, context, call_next, config, memory)
 
 
 app = ClientApp(client_fn, mods=[as_addressed, as_attached, as_masked])

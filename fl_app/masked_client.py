@@ -15,6 +15,9 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import EvaluateIns, EvaluateRes, MessageTypeLegacy, Parameters
 from flwr.compat.common import recorddict_compat as compat
 
+from fl_app.client.local import Memory
+from fl_app.client.own_sketch import OwnSketch
+from fl_app.client.sketch_release import SketchRelease
 from fl_app.config import Config
 from fl_app.masking import slots
 from fl_app.masking.participant import Participant, ProtocolError
@@ -37,6 +40,7 @@ from fl_app.masking.stages import (
     SEEDS,
     SETUP,
     SHARES,
+    SKETCH,
     STAGE,
     SURVIVORS,
     UNMASK,
@@ -45,7 +49,7 @@ from fl_app.masking.stages import (
 )
 from fl_app.params import from_bytes
 from fl_app.types import Integers
-from fl_app.wiring import masking
+from fl_app.wiring import initial_model, masking
 
 log = getLogger(__name__)
 _PROTOCOL, _KEPT = "protocol", "kept update"
@@ -55,11 +59,16 @@ Fields = dict[str, Any]
 
 
 def answer(
-    message: Message, context: Context, call_next: ClientAppCallable, config: Config
+    message: Message,
+    context: Context,
+    call_next: ClientAppCallable,
+    config: Config,
+    memory: Callable[[], Memory],
 ) -> Message:
     """Answer a message of the server without anything of this client alone.
 
-    Raises ProtocolError for a message that asks for a plain reply.
+    With a strategy that clusters sketches, one noisy sketch is released. `memory` returns where
+    that which it is made of stays. Raises ProtocolError for a message that asks for a plain reply.
     """
 
     def ask(content: RecordDict) -> RecordDict:
@@ -77,7 +86,7 @@ def answer(
             "a message must be a stage of secure aggregation, since this client has "
             f"masking=secagg, got a plain one of type {message.metadata.message_type}"
         )
-    told = MaskedClient.of(message, context, config, ask).answer(dict(given))
+    told = MaskedClient.of(message, context, config, ask, memory).answer(dict(given))
     return Message(RecordDict({RECORD: ConfigRecord(told)}), reply_to=message)
 
 
@@ -90,7 +99,10 @@ def _anonymous(content: RecordDict) -> RecordDict:
 
 @dataclass
 class MaskedClient:
-    """A client in the secure sums of a round; `ask` gives the client itself a plain message."""
+    """A client in the secure sums of a round; `ask` gives the client itself a plain message.
+
+    `own` is for a method that clusters sketches, `direction` the part of a model for them.
+    """
 
     state: RecordDict
     protocol: Participant
@@ -98,9 +110,18 @@ class MaskedClient:
     uniform: bool
     message: Message
     ask: Ask
+    own: OwnSketch | None
+    direction: Callable[[], slice]
 
     @classmethod
-    def of(cls, message: Message, context: Context, config: Config, ask: Ask) -> "MaskedClient":
+    def of(
+        cls,
+        message: Message,
+        context: Context,
+        config: Config,
+        ask: Ask,
+        memory: Callable[[], Memory],
+    ) -> "MaskedClient":
         """Return the client as its last message left it."""
         settings = masking(config.masking)
         assert isinstance(settings, SecAgg)
@@ -110,10 +131,20 @@ class MaskedClient:
         if saved is not None:
             protocol = Participant.of_bytes(_bytes(saved[_PROTOCOL]))
         uniform = config.strategy.options.get("weighting") == "uniform"
-        return cls(context.state, protocol, settings, uniform, message, ask)
+        release, own = SketchRelease.of(config.strategy.options), None
+        if release is not None:
+            now = int(message.metadata.group_id or 0)
+            own = OwnSketch(release, memory(), config.seed, client_id, now)
+
+        def direction() -> slice:
+            return initial_model(config)[0].direction
+
+        return cls(context.state, protocol, settings, uniform, message, ask, own, direction)
 
     def answer(self, given: Fields) -> Fields:
         """Return what the client tells in a stage, and store what it needs in the next one."""
+        if given[STAGE] == SKETCH and self.own is not None:
+            return self._release(self.own)
         stages = {
             SETUP: self._set_up,
             SHARES: self._share,
@@ -123,6 +154,11 @@ class MaskedClient:
         told = stages[given[STAGE]](given)
         self.state[RECORD] = ConfigRecord({_PROTOCOL: self.protocol.to_bytes()})
         return told
+
+    def _release(self, own: OwnSketch) -> Fields:
+        given = compat.recorddict_to_fitins(self.message.content, keep_input=True)
+        models = [from_bytes(tensor) for tensor in given.parameters.tensors]
+        return {SKETCH: own.released(models, self.direction).astype("<f4").tobytes()}
 
     def _set_up(self, given: Fields) -> Fields:
         of_masks, of_ciphers = self.protocol.set_up()
@@ -189,6 +225,8 @@ class MaskedClient:
             log.warning("changes above masking.largest_change=%g are cut", limits.update)
         weight = limits.samples if self.uniform else float(reply.num_examples)
         loss = float(reply.metrics["loss"])
+        if self.own is not None and len(starts) == 1:
+            self.own.trained(from_bytes(starts[choice]), update)
         return slots.trained(update, weight, loss, limits, clients), choice, len(starts)
 
     def _score(self, given: Fields) -> Integers:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from fl_app.client.sketch_release import SketchRelease
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.stages import FEWEST
 from fl_app.schema import EngineConfig, Target
@@ -20,11 +21,12 @@ def masking_problems(values: Mapping[str, Any]) -> list[str]:
     groups = [values[name] for name in names]
     if any(each is None for each in groups) or not values["masking"].sound:
         return []
-    settings = masking(values["masking"])
+    settings, method = masking(values["masking"]), values["strategy"].resolve()
     if not isinstance(settings, SecAgg):
-        return []
+        return _without_masks(values["strategy"]) if getattr(method, "needs_masks", False) else []
     found = _of_method(values["strategy"]) + _of_engine(values["engine"])
     found += _of_cohort(values["strategy"], values["population"])
+    found += _of_sketches(values["strategy"], settings, values["engine"])
     privacy = values["privacy"].resolve()
     if privacy.kind != "none":
         found.append(
@@ -44,8 +46,9 @@ def _of_method(strategy: Target) -> list[str]:
     needs = getattr(strategy.resolve(), "sums_suffice", None)
     if needs is None:
         return [
-            f"strategy must be ifca or fedavg {WITH}, got {strategy.path}: it needs the update of "
-            "each client, and the server learns only sums; use one of them, or masking=none"
+            f"strategy must be ifca, fedavg or secure_flic {WITH}, got {strategy.path}: it needs "
+            "the update of each client, and the server learns only sums; use one of them, or "
+            "masking=none"
         ]
     wanted = {**needs, "fallback": (False,)}
     return [
@@ -55,6 +58,35 @@ def _of_method(strategy: Target) -> list[str]:
         for name, allowed in wanted.items()
         if name in strategy.options and strategy.options[name] not in allowed
     ]
+
+
+def _without_masks(strategy: Target) -> list[str]:
+    return [
+        f"masking must be secagg with {strategy.path}, got none: without masks the server sees "
+        "every update, and noise in a sketch hides nothing; give masking=secagg, or strategy=flic"
+    ]
+
+
+def _of_sketches(strategy: Target, settings: SecAgg, engine: EngineConfig) -> list[str]:
+    """Return the problems of a method that clusters sketches and sums inside of communities."""
+    release, found = SketchRelease.of(strategy.options), list[str]()
+    if release is None or not strategy.sound:
+        return found
+    if engine.name == "deployment" and release.randomness == "seed":
+        found.append(
+            "strategy.randomness must be system with engine=deployment, got seed: the server knows "
+            "the seed and could remove the noise; give strategy.randomness=system"
+        )
+    smallest, share = strategy.options["smallest"], strategy.options["participation"]
+    least = max(settings.smallest, FEWEST)
+    sampled = max(1, round(share * smallest))
+    if sampled < least:
+        found.append(
+            f"strategy.smallest must be so large that {least} clients or more of a community are "
+            f"sampled {WITH}, got {smallest} with strategy.participation={share:g}, which is "
+            f"{sampled}; raise one of them"
+        )
+    return found
 
 
 def _of_engine(engine: EngineConfig) -> list[str]:

@@ -14,6 +14,7 @@ from fl_app.client.central import CentralTest, balanced
 from fl_app.client.learner import learner_of
 from fl_app.config import Config
 from fl_app.data.population import own
+from fl_app.engines.community_exchange import CommunityExchange
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.masked_exchange import MaskedExchange
 from fl_app.engines.plain_exchange import PlainExchange, RoundExchange
@@ -33,6 +34,7 @@ from fl_app.records.snapshot import spread
 from fl_app.report_checks import check_reports
 from fl_app.rng import generator
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.secure_flic import SecureFlic
 from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.wiring import (
     device,
@@ -184,10 +186,12 @@ def server(config: Config) -> RoundLoop:
 def exchange(config: Config, method: CommunityStrategy) -> RoundExchange:
     """Return how the method receives replies; raises ValueError for masks that do not fit."""
     settings = masking(config.masking)
-    if not isinstance(settings, SecAgg):
-        return PlainExchange(method)
     if found := masking_problems(vars(config)):
         raise ValueError("; ".join(found))
+    if not isinstance(settings, SecAgg):
+        return PlainExchange(method)
+    if isinstance(method, SecureFlic):
+        return CommunityExchange(method, settings)
     return MaskedExchange(method, settings)
 
 

@@ -1,7 +1,7 @@
 """Shapes and types that all modules share.
 
-Axis letters: n clients, d parameters, k communities, r rounds, c classes; m is a second length,
-for example of a part of the clients.
+Axis letters: n clients, d parameters, k communities, r rounds, c classes, q numbers in a sketch;
+m is a second length, for example of a part of the clients.
 """
 
 from typing import Annotated, Literal, get_args
@@ -26,6 +26,10 @@ Slots = UInt32[np.ndarray, " s"]
 Reals = Float[np.ndarray, " l"]
 Sums = Float[np.ndarray, "m l"]
 """Sums over clients, one row for each of m models."""
+Sketch = Float32[np.ndarray, " q"]
+Sketches = Float32[np.ndarray, "n q"]
+Means = Float[np.ndarray, "k q"]
+"""The mean sketches of the communities."""
 
 LARGEST = 2**31 - 1
 """Largest integer of a setting, the limit of array sizes and thread counts."""

@@ -57,7 +57,51 @@ def test_a_method_that_needs_single_updates_is_refused(strategy: str) -> None:
         f"strategy={strategy}", "masking=secagg", "engine.clip_update=null",
         "engine.largest_update=null",
     )  # fmt: skip
-    assert [each for each in found if each.startswith("strategy must be ifca or fedavg")]
+    told = "strategy must be ifca, fedavg or secure_flic"
+    assert [each for each in found if each.startswith(told)]
+
+
+COMMUNITIES = "experiment=secure_flic"
+
+
+def test_communities_from_sketches_are_sound_on_each_engine_with_their_noise() -> None:
+    assert _problems(COMMUNITIES) == ()
+    assert _problems(COMMUNITIES, "engine=deployment") == ()
+    assert _problems(COMMUNITIES, "strategy.randomness=seed") == ()
+    assert _problems(COMMUNITIES, "strategy.epsilon=inf") == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["masking=none"], "masking must be secagg with fl_app.strategies.secure_flic.SecureFlic, "
+         "got none: without masks the server sees every update"),
+        (["strategy.randomness=seed", "engine=deployment"], "strategy.randomness must be system "
+         "with engine=deployment, got seed"),
+        (["strategy.participation=0.4"], "strategy.smallest must be so large that 3 clients or "
+         "more of a community are sampled with masking=secagg, got 5 with "
+         "strategy.participation=0.4, which is 2; raise one of them"),
+        (["masking.smallest=6"], "strategy.smallest must be so large that 6 clients"),
+        (["strategy.smallest=2"], "strategy.smallest must be"),
+        (["strategy.cluster_round=1"], "strategy.cluster_round must be"),
+        (["strategy.cluster_round=40"], "strategy.cluster_round must be below rounds=40"),
+        (["strategy.dimension=1"], "strategy.dimension must be"),
+        (["strategy.epsilon=0"], "strategy.epsilon must be"),
+        (["strategy.delta=0"], "strategy.delta must be"),
+        (["strategy.weighting=capped"], "strategy.weighting must be"),
+        (["privacy=local_dp"], "privacy must be none with masking=secagg, got local_dp"),
+        (["graph.contrast=true"], "graph.contrast must stay false"),
+        (["graph.neighbours=9"], "graph.neighbours must stay"),
+    ],
+)  # fmt: skip
+def test_what_communities_from_sketches_need_is_named(words: list[str], told: str) -> None:
+    found = _problems(COMMUNITIES, *words)
+    assert [each for each in found if each.lower().startswith(told.lower())], found
+
+
+def test_a_server_without_masks_refuses_a_method_that_needs_them() -> None:
+    with pytest.raises(ValueError, match="masking must be secagg"):
+        server(load([COMMUNITIES, "masking=none"]))
 
 
 def test_a_task_without_accuracy_is_refused() -> None:

@@ -65,12 +65,15 @@ class FolderMemory:
         return self.folder / f"{server_round}.npz"
 
 
-def of_run(folder: Path, client_id: int, every: int) -> FolderMemory:
-    """Return the memory of a client that is simulated by the run with this output folder."""
-    return FolderMemory(folder / CLIENTS / str(client_id), every)
+def of_run(folder: Path, client_id: int, every: int, part: str = "") -> FolderMemory:
+    """Return the memory of a client that is simulated by the run with this output folder.
+
+    A `part` is a memory of its own, in a folder of that name.
+    """
+    return FolderMemory(folder / CLIENTS / str(client_id) / part, every)
 
 
-def of_node(folder: Path, run: str, client_id: int, every: int) -> FolderMemory:
+def of_node(folder: Path, run: str, client_id: int, every: int, part: str = "") -> FolderMemory:
     """Return the memory of a node in its own folder, for the run with this output folder."""
     name = blake2b(run.encode(), digest_size=8).hexdigest()
-    return FolderMemory(folder.expanduser() / name / str(client_id), every)
+    return FolderMemory(folder.expanduser() / name / str(client_id) / part, every)

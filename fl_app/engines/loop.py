@@ -232,7 +232,8 @@ class RoundLoop(Server):
             self._sound = True  # the state of the method has not changed yet
             raise
         outcome = self.method.outcome(now)
-        booked = self.budget.book(outcome, self.roster) if self.budget is not None else None
+        budget, roster = self.budget, self.roster
+        booked = outcome.privacy if budget is None else budget.book(outcome, roster)
         end = self._exhausted() if now < self.context.rounds else None
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)

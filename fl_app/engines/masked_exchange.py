@@ -37,7 +37,8 @@ from fl_app.types import Reals
 
 log = getLogger(__name__)
 Proxies = Mapping[int, ClientProxy]
-Question = Callable[[], RecordDict]
+Question = Callable[[int], RecordDict]
+"""Returns what a client, by its id, is given in the stage of its vector."""
 
 
 class MaskedExchange:
@@ -71,8 +72,11 @@ class MaskedExchange:
         proxies = {messenger.roster.client_id(proxy): proxy for proxy, _ in instructions}
         first = instructions[0][1]
         models = len(first.parameters.tensors)
-        question: Question = partial(compat.fitins_to_recorddict, first, True)
         run = partial(self._sum, messenger, server_round, MessageType.TRAIN)
+
+        def question(client: int) -> RecordDict:
+            return RecordDict() if told[PART] == KEPT else compat.fitins_to_recorddict(first, True)
+
         told: dict[str, Any] = {PART: UPDATE, CLIENTS: len(proxies)}
         try:
             if models > 1 and self.settings.smallest > 1:
@@ -81,7 +85,6 @@ class MaskedExchange:
                 told |= {PART: KEPT, OPEN: self._open(counts)}
                 lost = {failure.client_id for failure in self._failures}
                 proxies = {each: proxies[each] for each in clients if each not in lost}
-                question = RecordDict
             length = HEAD + self.method.context.layout.size
             total, clients = run(proxies, question, told, models * length)
             limits = self.settings.limits
@@ -118,10 +121,14 @@ class MaskedExchange:
         asked = draw_at_most(
             context.evaluate_at_most, present, seed=context.seed, server_round=server_round
         )
-        models, _ = self.method.attribute(asked)
+        models, rows = self.method.attribute(asked)
+        offers = dict(zip(asked, rows, strict=True))
         self.method.evaluation.begin()
-        given = FitIns(encode(*models), {"round": server_round})
-        question = partial(compat.fitins_to_recorddict, given, True)
+
+        def question(client: int) -> RecordDict:
+            mine = encode(*(models[row] for row in offers[client]))
+            return compat.fitins_to_recorddict(FitIns(mine, {"round": server_round}), True)
+
         proxies = {client: known.proxy(client) for client in asked}
         told = {PART: SCORE, CLIENTS: len(proxies)}
         down, up, self._failures = self.bytes_down, self.bytes_up, []
@@ -143,8 +150,9 @@ class MaskedExchange:
         question: Question,
         part: Mapping[str, Any],
         length: int,
+        least: int = 1,
     ) -> tuple[Reals, list[int]]:
-        """Return a sum (length,) of numbers, and the clients in it."""
+        """Return a sum (length,) of numbers, and the clients in it, at least `least`."""
         context = self.method.context
         summed = SecureSum(
             messenger,
@@ -156,7 +164,7 @@ class MaskedExchange:
             question=question,
             part=part,
             length=length,
-            least=context.min_success,
+            least=max(least, context.min_success),
         )
         try:
             return dequantise(summed.run(), part[CLIENTS]), summed.survivors

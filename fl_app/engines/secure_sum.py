@@ -40,12 +40,11 @@ Stage = Mapping[int, Mapping[str, Any]]
 class SecureSum:
     """A sum (length,) of the clients' vectors modulo 2^32, which the server learns as a whole.
 
-    `proxies` are the asked clients by id. In the stage of its vector each gets the records of
-    `question` in a message of type `kind`, and the fields of `part`, which say what it sends;
-    CLIENTS among them is the number of clients for which numbers are quantised. `least` is the
-    smallest number of survivors. After `run`, `failures`
-    has the clients that failed in any stage, `survivors` those in the sum, and `up` and `down` the
-    bytes of all stages.
+    `proxies` are the asked clients by id. In the stage of its vector each gets the records that
+    `question` returns for its id in a message of type `kind`, and the fields of `part`, which say
+    what it sends; CLIENTS among them is the number of clients for which numbers are quantised.
+    `least` is the smallest number of survivors. After `run`, `failures` has the clients that failed
+    in any stage, `survivors` those in the sum, and `up` and `down` the bytes of all stages.
     """
 
     messenger: ClientMessenger
@@ -54,7 +53,7 @@ class SecureSum:
     server_round: int
     kind: str
     proxies: Mapping[int, ClientProxy]
-    question: Callable[[], RecordDict]
+    question: Callable[[int], RecordDict]
     part: Mapping[str, Any]
     length: int
     least: int
@@ -148,7 +147,7 @@ class SecureSum:
         """Send a message to each client; return what it answered, without those that failed."""
         contents, parsers = [], []
         for client in sorted(told):
-            content = self.question() if told[client][STAGE] == VECTOR else RecordDict()
+            content = self.question(client) if told[client][STAGE] == VECTOR else RecordDict()
             content[RECORD] = ConfigRecord(dict(told[client]))
             contents.append((self.proxies[client], content))
             parsers.append(self._reader(client, read))

@@ -11,8 +11,18 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.masking.keys import PUBLIC_BYTES, check_public
-from fl_app.masking.stages import BOXES, CIPHER_KEYS, IDS, KEYS, MASK_KEYS, MASKED, RECORD, SEEDS
-from fl_app.types import Integers
+from fl_app.masking.stages import (
+    BOXES,
+    CIPHER_KEYS,
+    IDS,
+    KEYS,
+    MASK_KEYS,
+    MASKED,
+    RECORD,
+    SEEDS,
+    SKETCH,
+)
+from fl_app.types import Integers, Sketch
 
 BOX_BYTES = 268
 """Length of the encrypted shares of a seed and a key."""
@@ -52,6 +62,15 @@ def read_revealed(
     record = _record(content)
     seeds = _all_of(record, SEEDS, survivors, SEED_SHARE_BYTES)
     return seeds, _all_of(record, KEYS, dropped, KEY_SHARE_BYTES)
+
+
+def read_sketch(content: RecordDict, dimension: int, largest: float) -> Sketch:
+    """Return a sketch (q,) of numbers up to `largest`; raises RejectionError for another one."""
+    found = np.frombuffer(_exactly(_record(content), SKETCH, 4 * dimension), "<f4")
+    if not (np.abs(found) <= largest).all():  # false for NaN
+        rule = f"numbers of at most {largest:.3g}"
+        raise RejectionError(SKETCH, rule, shown(float(np.abs(found).max())))
+    return found.astype(np.float32)
 
 
 def _record(content: RecordDict) -> ConfigRecord:

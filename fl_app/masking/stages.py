@@ -9,6 +9,8 @@ VECTOR = "vector"
 UNMASK = "unmask"
 """It reveals shares of the seeds of those who sent a vector, and of the keys of the others."""
 STAGES = (SETUP, SHARES, VECTOR, UNMASK)
+SKETCH = "sketch"
+"""Beside the sums: a client releases its noisy sketch, once in a run. Also the field of it."""
 FEWEST = 3
 """Smallest number of clients in a sum: of two, each could subtract its own vector."""
 RECORD = "masking"

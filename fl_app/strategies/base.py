@@ -57,6 +57,8 @@ class CommunityStrategy(Strategy, ABC):
     reads_scores: ClassVar[bool] = False
     """Whether the method itself uses the clients' scores. Else they may come with the replies of
     the next round, before these are aggregated, and `aggregate_evaluate` is then not called."""
+    needs_masks = False
+    """Whether the method learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]] | None] = None
     """The values of settings with which sums over the clients of each model are all that the
     method needs, as under secure aggregation; None: it needs single replies."""

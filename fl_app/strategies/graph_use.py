@@ -38,15 +38,16 @@ SKETCHABLE = get_args(UpdateDistance)
 class GraphUse:
     """Which settings of the graph have an effect on a method; others are rejected.
 
-    `modularity`: communities are found by modularity. `contrast`: they can be found in cumulated
-    updates; then the settings `contrasted` have an effect too, and the options `replaced` of the
-    method have none. `ahead`: in rounds before the clustering, the records can contain the
-    communities that would be found. `vectors`: why the method needs whole vectors and cannot use
-    sketches; if `option` is given, this holds only without contrast and if the value of that option
-    is not one of SKETCHABLE.
+    `modularity`: communities are found by modularity; `dense`: always from all pairs, and not from
+    the nearest neighbours. `contrast`: they can be found in cumulated updates; then the settings
+    `contrasted` have an effect too, and the options `replaced` of the method have none. `ahead`: in
+    rounds before the clustering, the records can contain the communities that would be found.
+    `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
+    this holds only without contrast and if the value of that option is not one of SKETCHABLE.
     """
 
     modularity: bool = False
+    dense: bool = False
     contrast: bool = False
     contrasted: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
@@ -64,6 +65,8 @@ class GraphUse:
             return "which does not find communities by modularity"
         if setting == "neighbours" and contrast:
             return "whose graph has all edges with graph.contrast=true"
+        if setting == "neighbours" and self.dense:
+            return "which finds communities from all pairs of clients"
         if setting == "contrast" and not self.contrast:
             return "whose graph is not of updates that can be cumulated"
         if setting == "look_ahead_every" and not self.ahead:

@@ -85,6 +85,8 @@ class Outcome:
     """Whether the clients must evaluate after this round in any case."""
     finished: bool = False
     """Whether further rounds would have no effect."""
+    privacy: Mapping[str, Any] | None = None
+    """What the method itself releases of the clients, as `PrivacyBudget.book` tells it."""
 
     @property
     def assignment(self) -> dict[int, int]:

@@ -77,6 +77,11 @@ def _privacy(rounds: Sequence[Mapping[str, Any]]) -> str:
     if last is None:
         return "none; the models were trained without differential privacy"
     spent = last["epsilon"]
+    if last["kind"] == "sketch":
+        return (
+            f"epsilon {_short(spent['max'])} at delta {_short(last['delta'])} for each client's "
+            "sketch, spent once; the models were trained without differential privacy"
+        )
     return (
         f"{last['kind']}, epsilon {_short(spent['max'])} at delta {_short(last['delta'])} spent by "
         f"the client with most, {_short(spent['mean'])} on average"

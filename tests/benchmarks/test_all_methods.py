@@ -50,6 +50,7 @@ OTHERS = {
     "trimmed_mean",  # one model for all
     "central_kmeans", "kfed", "kmeans",  # groups of points
     "cfl",  # trains one of its clusters only
+    "secure_flic",  # its server learns no accuracy of one client
 }  # fmt: skip
 
 

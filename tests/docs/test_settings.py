@@ -72,12 +72,15 @@ def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
         "`flux`",
         "`hierarchical`",
         "`late`",
+        "`pacfl`",
     ]
     cells = {line.split(" | ")[0]: line for line in lines}
     assert cells["| `graph.store`"].endswith(
-        "| not `sketch` | yes | not `sketch` | yes | not `sketch` | not `sketch` |"
+        "| yes | not `sketch` | yes | not `sketch` | not `sketch` | not `sketch` |"
     )
-    assert cells["| `graph.resolution`"].endswith("| no | yes | no | yes | no | no | yes | no |")
+    assert cells["| `graph.resolution`"].endswith(
+        "| no | yes | no | yes | no | no | yes | no | yes |"
+    )
 
 
 def test_the_settings_in_the_readme_have_the_defaults_and_options_of_conf() -> None:

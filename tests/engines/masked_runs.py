@@ -4,7 +4,7 @@ import json
 import logging
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,12 @@ class Watched:
         return reply
 
 
-def run(folder: Path, watched: Watched, *words: str) -> list[dict[str, Any]]:
+def run(
+    folder: Path, watched: Watched, *words: str, given: Sequence[str] = WORDS
+) -> list[dict[str, Any]]:
     """Play a run; return the records of its rounds."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    every = [*WORDS, *words, f"records.folder={folder}"]
+    every = [*given, *words, f"records.folder={folder}"]
     load(every)
     run_config: Any = {"overrides": shlex.join(every)}
     grid = InProcessGrid(watched, nodes=CLIENTS, run_config=run_config, workers=1)  # type: ignore[arg-type]

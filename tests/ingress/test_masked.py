@@ -11,11 +11,22 @@ from fl_app.ingress.masked import (
     read_boxes,
     read_public,
     read_revealed,
+    read_sketch,
     read_vector,
 )
 from fl_app.ingress.rejection import RejectionError
 from fl_app.masking.participant import Participant
-from fl_app.masking.stages import BOXES, CIPHER_KEYS, IDS, KEYS, MASK_KEYS, MASKED, RECORD, SEEDS
+from fl_app.masking.stages import (
+    BOXES,
+    CIPHER_KEYS,
+    IDS,
+    KEYS,
+    MASK_KEYS,
+    MASKED,
+    RECORD,
+    SEEDS,
+    SKETCH,
+)
 
 
 def _reply(**fields: object) -> RecordDict:
@@ -103,3 +114,24 @@ def test_shares_of_another_number_or_length_are_rejected() -> None:
     ):
         with pytest.raises(RejectionError, match="values of"):
             read_revealed(_reply(**{SEEDS: seeds, KEYS: keys}), 2, 1)
+
+
+def test_a_sketch_is_read_as_it_was_sent() -> None:
+    sent = np.array([-2.0, 0.5, 2.0], np.float32)
+    assert read_sketch(_reply(**{SKETCH: sent.tobytes()}), 3, 2.0).tolist() == sent.tolist()
+
+
+@pytest.mark.parametrize(
+    ("told", "rule"),
+    [
+        ({SKETCH: np.ones(4, np.float32).tobytes()}, "sketch must be 12 bytes, got 16 bytes"),
+        ({SKETCH: [1.0, 1.0, 1.0]}, "sketch must be 12 bytes"),
+        ({SKETCH: np.array([0, np.nan, 0], np.float32).tobytes()}, "at most 2, got nan"),
+        ({SKETCH: np.array([0, np.inf, 0], np.float32).tobytes()}, "at most 2, got inf"),
+        ({SKETCH: np.array([0, -2.5, 0], np.float32).tobytes()}, "at most 2, got 2.5"),
+        ({}, "sketch must be 12 bytes"),
+    ],
+)
+def test_another_sketch_is_rejected(told: dict[str, object], rule: str) -> None:
+    with pytest.raises(RejectionError, match=rule):
+        read_sketch(_reply(**told), 3, 2.0)

@@ -5,7 +5,9 @@ from fl_app.testing.toy import builder
 
 
 def _by_messages(name: str) -> bool:
-    return not option(f"strategy={name}").resolve().simulation_only
+    """Whether a method learns from replies: not from all data, nor from secure sums alone."""
+    method = option(f"strategy={name}").resolve()
+    return not method.simulation_only and not method.needs_masks
 
 
 STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_messages(name)} | {
