@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/contrast_methods.py
 
-All populations that split digits, every method whose graph can have contrast. The output folder has
-one line per result; existing results are not measured again. `--measured` writes the page without
-new ones.
+All populations that split digits, every method whose graph can have contrast.
+docs/results/contrast_methods.jsonl has one line per result; what is there is not measured again.
+`--measured` writes the page without new ones.
 """
 
 import argparse
