@@ -97,6 +97,19 @@ def cluster(size: int) -> Iterator[int]:
             watchdog.sweep(token)
 
 
+@contextmanager
+def ending(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
+    """Start a run; it has ended, with all that it started, when the context is left."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
     """Run once on a new cluster of `size` raylets."""
     with ExitStack() as stack:
@@ -114,9 +127,7 @@ def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
             "tracking=none", f"hydra.run.dir={folder}",
         ]  # fmt: skip
         environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-        )
+        process = stack.enter_context(ending(command, environment))
         began, first = time.monotonic(), 0.0
         while process.poll() is None:
             assert time.monotonic() - began < LIMIT_S, "the run does not end"
@@ -204,6 +215,7 @@ def plan(runs: list[Found]) -> list[str]:
 
 def main() -> None:
     """Run what the file has not, and write the page."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves every context
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[300, 1000, 3000])
     parser.add_argument("--out", type=Path, required=True, help="file of runs, one JSON a line")
