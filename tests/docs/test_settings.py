@@ -79,7 +79,7 @@ def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
         "| yes | not `sketch` | yes | not `sketch` | not `sketch` | not `sketch` |"
     )
     assert cells["| `graph.resolution`"].endswith(
-        "| no | yes | no | yes | no | no | yes | no | yes |"
+        "| with contrast | yes | no | yes | no | with contrast | yes | no | yes |"
     )
 
 
