@@ -1,7 +1,6 @@
 """Local training and evaluation of one model on one client's tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
-from fl_app.client.dense_steps import dense_steps
 from fl_app.client.normalisation import Sharing, batches, paired
 from fl_app.client.stragglers import Epochs, most
 
@@ -94,33 +92,24 @@ def train(
     module.train()
     parameters = trainable(module)
     starts = list(toward or (p.detach().clone() for p in parameters) if settings.proximal else ())
-    gradients_used = optimiser is not None or clip_norm is not None
     optimiser = optimiser or PlainSgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
-    with nullcontext() if gradients_used else _steps_of(module, settings):
-        for epoch in range(most(settings.epochs)):
-            total.zero_()
-            order = epoch_order(len(labels), generator).to(labels.device)
-            shown = images if change is None else change(images, epoch)
-            for batch in batches(order, settings.batch_size, module):
-                optimiser.zero_grad()
-                with autocast(labels.device, settings.precision):
-                    loss = loss_of(scores(module, shown[batch]), labels[batch])
-                torch.autograd.backward(loss)
-                if clip_norm is not None:
-                    nn.utils.clip_grad_norm_(parameters, clip_norm)
-                if starts:
-                    pull(parameters, starts, settings.proximal)
-                optimiser.step()
-                total += loss.detach() * len(batch)
+    for epoch in range(most(settings.epochs)):
+        total.zero_()
+        order = epoch_order(len(labels), generator).to(labels.device)
+        shown = images if change is None else change(images, epoch)
+        for batch in batches(order, settings.batch_size, module):
+            optimiser.zero_grad()
+            with autocast(labels.device, settings.precision):
+                loss = loss_of(scores(module, shown[batch]), labels[batch])
+            torch.autograd.backward(loss)
+            if clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, clip_norm)
+            if starts:
+                pull(parameters, starts, settings.proximal)
+            optimiser.step()
+            total += loss.detach() * len(batch)
     return float(total) / len(labels)
-
-
-def _steps_of(module: nn.Module, settings: Settings) -> AbstractContextManager[None]:
-    """Let large dense layers step in the backward pass if SGD has nothing but a learning rate."""
-    more = settings.momentum or settings.weight_decay or settings.proximal
-    plain = not more and settings.precision == "fp32"
-    return dense_steps(module, settings.learning_rate) if plain else nullcontext()
 
 
 class PlainSgd:
