@@ -112,11 +112,11 @@ def compared(name: str, out: Path) -> Iterator[str]:
     first = found[ENGINES[0]]
     for engine, mine in found.items():
         if {mine.get("status"), first.get("status")} != {"completed"}:
-            yield row(f"`{name}`", engine, "not completed", "", "", "", "")
+            yield row(f"`{name}`", engine, mine.get("status", "not run"), "", "", "", "")
             continue
         same = _assignment(mine) == _assignment(first)
         yield row(
-            f"`{name}`", engine, (mine["communities"] or {}).get("sizes", ""),
+            f"`{name}`", engine, (mine["communities"] or {}).get("sizes") or "",
             "yes" if same else "**no**", f"{apart(folders[ENGINES[0]], folders[engine]):.2g}",
             _accuracy(mine), f"{mine['time']['total_s']:.1f}",
         )  # fmt: skip
