@@ -86,6 +86,10 @@ def run(words: Sequence[str], engine: str, folder: Path) -> str | None:
     return None if done.returncode == 0 else told.splitlines()[-1]
 
 
+def _folder(out: Path, name: str, engine: str) -> Path:
+    return out / name.replace(" ", "-").replace("=", "-") / engine  # Hydra reads a = as its own
+
+
 def _summary(folder: Path) -> Summary:
     path = folder / "summary.json"
     found: Summary = json.loads(path.read_text()) if path.exists() else {}
@@ -107,7 +111,7 @@ def apart(ours: Path, theirs: Path) -> float:
 
 def compared(name: str, out: Path) -> Iterator[str]:
     """Yield a row for each engine whose run of a case is complete."""
-    folders = {engine: out / name.replace(" ", "-") / engine for engine in ENGINES}
+    folders = {engine: _folder(out, name, engine) for engine in ENGINES}
     found = {engine: _summary(folder) for engine, folder in folders.items()}
     first = found[ENGINES[0]]
     for engine, mine in found.items():
@@ -142,7 +146,7 @@ def main() -> None:
     out = given.out.resolve()
     for name in () if given.measured else given.only:
         for engine in ENGINES:
-            error = run(every[name], engine, out / name.replace(" ", "-") / engine)
+            error = run(every[name], engine, _folder(out, name, engine))
             print(f"{name} {engine}: {error or 'completed'}", flush=True)
     names = ("case", "engine", "communities", "equal", "largest difference", "accuracy", "seconds")
     lines = [HEAD.format(machine=machine(), common=" ".join(COMMON))]
