@@ -37,7 +37,7 @@ class Scale:
     test_samples: int
 
 
-NIGHT = Scale("night", 20, 24, 150, 50)
+NIGHT = Scale("night", 20, 20, 100, 50)
 QUICK = Scale("quick", 8, 6, 60, 30)
 
 

@@ -42,7 +42,8 @@ Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
   with the least loss on their training samples; without labels that of
   `fl-app assign --without-labels`.
 - **Tuning**: {tuning}
-- **Seconds** are those of runs that share the cores, so they compare methods and are no speed.
+- **Seconds** of clients and server are processor time of one run, whose proportion is that of their
+  wall-clock time: the runs share the machine.
 - **Rounds to 95 %**: the first evaluated round with 95 % of the run's best accuracy. Clients
   evaluate in every second round.
 

@@ -130,7 +130,11 @@ def _short(result: Found) -> Found:
 
 
 def measure(job: Job, data: Path, out: Path, folder: Path) -> Found:
-    """Run a job in `folder`, which is removed, and return its measures, or its `error`."""
+    """Run a job in `folder`, which is removed, and return its measures, or its `error`.
+
+    Seconds of clients and server are processor time, in the proportion of their wall-clock time:
+    so they hardly depend on what else the machine does.
+    """
     began, busy = time.perf_counter(), time.process_time()
     given = words(job.cell, job.method, job.tried, job.seed, scale=job.scale, data=data, out=out)
     shutil.rmtree(folder, ignore_errors=True)
@@ -142,8 +146,10 @@ def measure(job: Job, data: Path, out: Path, folder: Path) -> Found:
     except Exception as error:  # the other runs go on, and the page names this one
         found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]}
     shutil.rmtree(folder, ignore_errors=True)
-    spent = {"wall_s": time.perf_counter() - began, "cpu_s": time.process_time() - busy}
-    return {"key": job.key, **found, **spent}
+    wall, cpu = time.perf_counter() - began, time.process_time() - busy
+    for name in {"client_s", "server_s"} & found.keys():
+        found[name] *= cpu / wall
+    return {"key": job.key, **found, "wall_s": wall, "cpu_s": cpu}
 
 
 def measures(records: Sequence[Mapping[str, Any]]) -> Found:
