@@ -29,8 +29,9 @@ from pathlib import Path
 
 from method_cells import BUDGET, IMAGES, METHODS, NIGHT, QUICK, TABLE, Cell, Scale, cells, words
 from method_page import NAME, write_pages
-from method_runs import Found, Job, append, chosen, finals, measure, read, remaining_s, tuning
+from method_runs import Job, chosen, finals, measure, remaining_s, tuning
 from problems import ARCHIVE, unpack
+from results import Found, append, read
 from table import REPO
 
 PAGES = REPO / "docs" / "results"

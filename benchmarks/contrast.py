@@ -2,18 +2,16 @@
 
     .venv/bin/python benchmarks/contrast.py --data <folder with FashionMNIST>
 
-Federations with and without planted groups, some participation, no privacy. The output folder has
-one line per result; existing results are not measured again.
+Federations with and without planted groups, some participation, no privacy.
+docs/results/contrast.jsonl has one line per result; what is there is not measured again.
 """
 
-import argparse
-import json
 import shutil
 import warnings
 from itertools import product
 from pathlib import Path
-from typing import Any
 
+from results import Found, write_page
 from runs import run
 from table import REPO, header, row
 
@@ -48,9 +46,6 @@ of the clients at the end. Without groups the right answer is one community.
 """
 
 
-Found = dict[str, Any]
-
-
 def measure(
     population: str, share: float, contrast: bool, seed: int, *, data: Path, out: Path
 ) -> Found:
@@ -65,24 +60,9 @@ def measure(
         records = run([*words, f"data.root={data}", f"seed={seed}"], folder, app)
     last = records[-1]
     return {
-        "case": [population, share, contrast, seed], "count": last["communities"]["count"],
+        "count": last["communities"]["count"],
         "ari": last["communities"]["ari"], "accuracy": last["accuracy"]["mean"],
     }  # fmt: skip
-
-
-def measure_all(data: Path, out: Path) -> list[Found]:
-    """Return all results; those in the output folder are taken."""
-    log = out / "results.jsonl"
-    out.mkdir(parents=True, exist_ok=True)
-    found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    done = [each["case"] for each in found]
-    for case in product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)):
-        if list(case) not in done:
-            found.append(measure(*case, data=data, out=out))
-            with log.open("a") as file:
-                file.write(json.dumps(found[-1]) + "\n")
-            print(json.dumps(found[-1]), flush=True)
-    return found
 
 
 def page(found: list[Found]) -> list[str]:
@@ -102,15 +82,14 @@ def page(found: list[Found]) -> list[str]:
     return lines
 
 
+def cases() -> list[tuple[str, float, bool, int]]:
+    """Return what is measured."""
+    return list(product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)))
+
+
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "contrast")
-    options = parser.parse_args()
-    lines = page(measure_all(options.data.resolve(), options.out))
-    PAGE.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    write_page(str(__doc__), PAGE, cases, measure, page, data=True)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,9 @@
 
 All populations that split digits, every method whose graph can have contrast.
 docs/results/contrast_methods.jsonl has one line per result; what is there is not measured again.
-`--measured` writes the page without new ones.
+`--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import argparse
-import json
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -17,14 +15,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from results import Found, by_case, write_page
 from runs import run
 from table import REPO, header, row
 
 from fl_app.client_app import app
 
 PAGE = REPO / "docs" / "results" / "contrast_methods.md"
-LOG = PAGE.with_suffix(".jsonl")
-"""One line per result, kept beside the page: what is there is not measured again."""
 CLIENTS, ROUNDS, AFTER, SEEDS = 12, 20, 10, 3
 SETTINGS = (
     "data=digits", f"population.clients={CLIENTS}", "population.train_samples=100",
@@ -66,7 +63,6 @@ the mean over those of the seeds 0 to {SEEDS - 1} that are measured: the missing
 end. **Bold**: contrast loses more than {LESS} of it.
 `by_column` and `own` split by columns and files of a user, which digits do not have.
 """
-Found = dict[str, Any]
 
 
 def measure(seed: int, population: str, method: str, contrast: bool, *, out: Path) -> Found:
@@ -82,14 +78,9 @@ def measure(seed: int, population: str, method: str, contrast: bool, *, out: Pat
     last = records[-1]
     groups = last["communities"] or {"count": 1, "ari": None}
     return {
-        "case": [seed, population, method, contrast], "count": groups["count"],
+        "count": groups["count"],
         "ari": groups["ari"], "accuracy": last["accuracy"]["mean"],
     }  # fmt: skip
-
-
-def read(log: Path) -> list[Found]:
-    """Return the results in the output folder."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
 def cases() -> list[tuple[int, str, str, bool]]:
@@ -98,21 +89,9 @@ def cases() -> list[tuple[int, str, str, bool]]:
     return sorted(whole, key=lambda case: case[0] > 0 and case[2] != next(iter(METHODS)))
 
 
-def measure_all(out: Path) -> None:
-    """Measure what is missing."""
-    out.mkdir(parents=True, exist_ok=True)
-    done = [each["case"] for each in read(LOG)]
-    for case in cases():
-        if list(case) not in done:
-            line = json.dumps(measure(*case, out=out))
-            with LOG.open("a") as file:
-                file.write(line + "\n")
-            print(line, flush=True)
-
-
 def page(found: Sequence[Found]) -> list[str]:
     """Return a table for each of communities, ARI and accuracy, and where contrast never loses."""
-    by_case = {tuple(each["case"]): each for each in found}
+    known = by_case(found)
     lines, lost = [HEAD], dict[str, list[str]]()
     for title, key, digits in (
         ("Adjusted Rand index", "ari", 2), ("Accuracy", "accuracy", 3), ("Communities", "count", 1),
@@ -121,14 +100,14 @@ def page(found: Sequence[Found]) -> list[str]:
         for population in POPULATIONS:
             cells = []
             for method in METHODS:
-                before, after = _pairs(by_case, population, method, key)
+                before, after = _pairs(known, population, method, key)
                 loses = key != "count" and bool(before) and mean(after) < mean(before) - LESS
                 if loses:
                     lost.setdefault(method, []).append(f"{population} ({title.lower()})")
                 cells.append(_cell(before, after, digits, loses=loses))
             lines.append(row(population, *cells))
         lines.append("")
-    missing = [case for case in cases() if case not in by_case]
+    missing = [case for case in cases() if case not in known]
     lines += ["## Where contrast loses", ""]
     lines += [f"- {name}: {'; '.join(lost.get(name, ['nowhere']))}" for name in METHODS]
     if missing:
@@ -164,13 +143,7 @@ def _cell(before: list[float], after: list[float], digits: int, *, loses: bool) 
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "contrast_methods")
-    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
-    options = parser.parse_args()
-    if not options.measured:
-        measure_all(options.out)
-    PAGE.write_text("\n".join(page(read(LOG))) + "\n")
+    write_page(str(__doc__), PAGE, cases, measure, page)
 
 
 if __name__ == "__main__":

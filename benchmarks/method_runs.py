@@ -5,7 +5,6 @@ and the purpose: "tuning" for the choice of a setting, "final of n" for the page
 settings of which one was chosen.
 """
 
-import json
 import shutil
 import time
 import warnings
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from method_cells import METHODS, UNSEEN, Cell, Scale, cell_named, words
+from results import Found
 from runs import run
 
 from fl_app.client_app import app
@@ -24,7 +24,6 @@ from fl_app.use.assign import by_certainty, by_descriptor, by_loss
 from fl_app.use.run import load_run
 from fl_app.use.scorer import Scorer, config_of
 
-Found = dict[str, Any]
 TUNING, FINAL = "tuning", "final"
 TUNING_SEED = 1000
 """The seed of the runs that choose a setting; the page has none of it."""
@@ -105,26 +104,7 @@ def finals(
     ]
 
 
-def read(log: Path) -> list[Found]:
-    """Return the results of a file; the last line may be incomplete, after a power cut."""
-    found = []
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
-
-
-def append(log: Path, result: Found) -> None:
-    """Append a result; it begins a new line, whatever the last one is."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    torn = log.exists() and not log.read_bytes().endswith(b"\n") and log.stat().st_size > 0
-    with log.open("a", encoding="utf-8") as file:
-        file.write("\n" * torn + json.dumps(_short(result)) + "\n")
-
-
-def _short(result: Found) -> Found:
+def short(result: Found) -> Found:
     """Return a result with six decimals: the file stands in the repository."""
     return {k: round(v, 6) if isinstance(v, float) else v for k, v in result.items()}
 
@@ -149,7 +129,7 @@ def measure(job: Job, data: Path, out: Path, folder: Path) -> Found:
     wall, cpu = time.perf_counter() - began, time.process_time() - busy
     for name in {"client_s", "server_s"} & found.keys():
         found[name] *= cpu / wall
-    return {"key": job.key, **found, "wall_s": wall, "cpu_s": cpu}
+    return short({"key": job.key, **found, "wall_s": wall, "cpu_s": cpu})
 
 
 def measures(records: Sequence[Mapping[str, Any]]) -> Found:

@@ -2,17 +2,16 @@
 
     .venv/bin/python benchmarks/never_worse.py --data <folder with MNIST>
 
-The output folder has one line per result; existing results are not measured again.
+docs/results/never_worse.jsonl has one line per result; what is there is not measured again.
+`--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import argparse
-import json
 import shutil
 import warnings
 from itertools import product
 from pathlib import Path
-from typing import Any
 
+from results import Found, write_page
 from runs import run
 from table import REPO, header, row
 
@@ -73,7 +72,6 @@ The large federations are MNIST with 20 samples a client, drawn with replacement
 swap labels, and a hundredth of the clients a round; 500 clients evaluate. When the clients are
 clustered, a tenth of them have trained, and only these train their communities' models.
 """
-Found = dict[str, Any]
 
 
 def measure(case: str, method: str, fallback: bool, seed: int, *, data: Path, out: Path) -> Found:
@@ -92,7 +90,6 @@ def measure(case: str, method: str, fallback: bool, seed: int, *, data: Path, ou
     last = records[-1]
     kinds = [event["kind"] for record in records for event in record["events"]]
     return {
-        "case": [case, method, fallback, seed],
         "accuracy": {r["round"]: r["accuracy"]["mean"] for r in records if r["accuracy"]},
         "count": last["communities"]["count"] if last["communities"] else 1,
         "ari": last["communities"]["ari"] if last["communities"] else None,
@@ -111,21 +108,6 @@ def wanted() -> list[tuple[str, str, bool, int]]:
         seeds = range(SEEDS.get(case, 1))
         found += [(case, method, judged, seed) for (method, judged) in pairs for seed in seeds]
     return found
-
-
-def measure_all(data: Path, out: Path) -> list[Found]:
-    """Return all results; those in the output folder are taken."""
-    log = out / "results.jsonl"
-    out.mkdir(parents=True, exist_ok=True)
-    found = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    done = [each["case"] for each in found]
-    for case in wanted():
-        if list(case) not in done:
-            found.append(measure(*case, data=data, out=out))
-            with log.open("a") as file:
-                file.write(json.dumps(found[-1]) + "\n")
-            print(json.dumps(found[-1]), flush=True)
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def _some(found: list[Found], *key: object) -> list[Found]:
@@ -158,8 +140,11 @@ def page(found: list[Found]) -> list[str]:
     if missing:
         lines += ["", f"Not measured yet: {'; '.join(missing)}."]
     for case in LARGE:
-        curves = [_some(found, case, *key, 0)[0] for key in
-                  (("fedavg", False), ("flic", False), ("flic", True))]  # fmt: skip
+        known = [_some(found, case, *key, 0) for key in
+                 (("fedavg", False), ("flic", False), ("flic", True))]  # fmt: skip
+        if not all(known):
+            continue
+        curves = [some[0] for some in known]
         lines += ["", f"## {case}: accuracy by round", "",
                   *header("round", "one model", "FLIC without", "FLIC with")]  # fmt: skip
         for now in curves[0]["accuracy"]:
@@ -170,19 +155,7 @@ def page(found: list[Found]) -> list[str]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "never_worse")
-    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
-    options = parser.parse_args()
-    log = options.out / "results.jsonl"
-    if options.measured:
-        found = [json.loads(line) for line in log.read_text().splitlines()]
-    else:
-        found = measure_all(options.data.resolve(), options.out)
-    lines = page(found)
-    PAGE.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    write_page(str(__doc__), PAGE, wanted, measure, page, data=True)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,16 @@
 
     .venv/bin/python benchmarks/private_communities.py --data <folder with MNIST>
 
-Runs of `experiment=private_communities` with other methods, budgets and samples. The output folder
-has one line per result; existing results are not measured again. `--at-most` limits the number of
-new results, and `--measured` writes the page without new ones.
+Runs of `experiment=private_communities` with other methods, budgets and samples.
+docs/results/private_communities.jsonl has one line per result; what is there is not measured
+again. `--minutes` is the time after which no run is started, `--measured` writes the page alone.
 """
 
-import argparse
-import json
 import shutil
 import warnings
 from pathlib import Path
-from typing import Any
 
+from results import Found, by_case, write_page
 from runs import run
 from table import REPO, header, row
 
@@ -57,7 +55,6 @@ several times this. Where noise is most of an update, `c sqrt(d)` is about
 - For a fixed epsilon of the run, sigma grows with `sqrt(r T)`: more rounds gain nothing. Only their
   sum matters, so a graph of one round has 1 / r of it.
 """
-Found = dict[str, Any]
 
 
 def cells() -> list[tuple[str, float, int, int]]:
@@ -87,30 +84,11 @@ def measure(
     scored = [each["accuracy"]["mean"] for each in records if each["accuracy"]]
     last = records[-1]["communities"] or {"count": 1, "ari": None}
     return {
-        "case": [method, epsilon, samples, seed],
         "count": last["count"],
         "ari": last["ari"],
         "before": scored[0] if len(scored) > 1 else None,
         "accuracy": scored[-1] if scored else None,
     }
-
-
-def read(log: Path) -> list[Found]:
-    """Return the results in the output folder."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def measure_all(data: Path, out: Path, at_most: int | None) -> None:
-    """Measure what is missing, at most this number of results."""
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / "results.jsonl"
-    done = [each["case"] for each in read(log)]
-    missing = [case for case in cells() if list(case) not in done]
-    for case in missing[:at_most]:
-        line = json.dumps(measure(*case, data=data, out=out))
-        with log.open("a") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -119,18 +97,18 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 def page(found: list[Found]) -> list[str]:
     """Return the main table, the table of all methods, and what is not measured."""
-    by_case = {tuple(each["case"]): each for each in found}
+    known = by_case(found)
     lines = [HEAD, f"## Epsilon {EPSILON:g} for the run, {SAMPLES:,} samples a client", ""]
     lines += header("seed", "communities", "ARI", "accuracy before", "accuracy after")
     for seed in range(SEEDS):
-        if each := by_case.get((CLAIM, EPSILON, SAMPLES, seed)):
+        if each := known.get((CLAIM, EPSILON, SAMPLES, seed)):
             scores = _number(each["before"]), _number(each["accuracy"])
             lines.append(row(seed, each["count"], _number(each["ari"], 2), *scores))
     lines += ["", "## Methods, budgets and samples", ""]
     lines += header("epsilon", "samples", "method", "seeds", "communities", "ARI", "accuracy")
     groups = dict.fromkeys(case[:3] for case in cells())
     for method, epsilon, samples in groups:
-        some = [each for case, each in by_case.items() if case[:3] == (method, epsilon, samples)]
+        some = [each for case, each in known.items() if case[:3] == (method, epsilon, samples)]
         if not some:
             continue
         lines.append(row(
@@ -139,7 +117,7 @@ def page(found: list[Found]) -> list[str]:
             ", ".join(_number(each["ari"], 2) for each in some),
             ", ".join(_number(each["accuracy"]) for each in some),
         ))  # fmt: skip
-    return [*lines, "", *_missing([case for case in cells() if case not in by_case]), THEORY]
+    return [*lines, "", *_missing([case for case in cells() if case not in known]), THEORY]
 
 
 def _missing(cases: list[tuple[str, float, int, int]]) -> list[str]:
@@ -159,17 +137,7 @@ def _missing(cases: list[tuple[str, float, int, int]]) -> list[str]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "private_communities")
-    parser.add_argument("--at-most", type=int, help="number of new results; default: all")
-    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
-    options = parser.parse_args()
-    if not options.measured:
-        if options.data is None:
-            parser.error("give --data, the folder with MNIST, or --measured")
-        measure_all(options.data.resolve(), options.out, options.at_most)
-    PAGE.write_text("\n".join(page(read(options.out / "results.jsonl"))).rstrip("\n") + "\n")
+    write_page(str(__doc__), PAGE, cells, measure, page, data=True)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,20 @@
     .venv/bin/python benchmarks/sample_cap.py
 
 In the federation of benchmarks/lies.py, two liars among twelve clients claim it in their
-introduction and in each reply. The output folder has one line per result; existing results are
-not measured again.
+introduction and in each reply. docs/results/sample_cap.jsonl has one line per result; what is there
+is not measured again.
 """
 
-import argparse
-import json
 import shutil
 import warnings
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from lies import CLIENTS, LIARS, overrides
 from lying import MANY, TRAIN, Asked, LyingApp, Tell
+from results import Found, by_case, write_page
 from runs import run
 from table import REPO, header, row
 
@@ -57,13 +57,14 @@ def _negative(asked: Asked) -> None:
 SENT: dict[str, Tell] = {"an honest model": _honest, "the negative": _negative}
 
 
-def measure(method: str, cap: str, sent: str, folder: Path) -> dict[str, Any]:
+def measure(method: str, cap: str, sent: str, *, out: Path) -> Found:
     """Return the accuracy of the loyal, None where all diverged; with no `sent` without liars."""
     words = overrides(method)
     if cap == "samples":
         words.append(f"strategy.weighting={'dynamic' if method == 'kmeans' else 'samples'}")
     elif cap:
         words.append(f"engine.sample_cap={cap}")
+    folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     trainable = int(initial_model(load(words))[0].direction.stop)
     liars, tell = (LIARS, SENT[sent]) if sent else ((), _honest)
@@ -72,38 +73,34 @@ def measure(method: str, cap: str, sent: str, folder: Path) -> dict[str, Any]:
         try:
             records = run(words, folder, LyingApp(app, liars, tell, trainable))
         except TooFewRepliesError:
-            return {"method": method, "cap": cap, "sent": sent, "accuracy": None}
+            return {"accuracy": None}
     clients = [each["accuracy"] for each in records if each["accuracy"]][-1]["clients"]
     loyal = [clients.get(str(client), 0.0) for client in range(CLIENTS) if client not in LIARS]
-    return {"method": method, "cap": cap, "sent": sent, "accuracy": float(np.mean(loyal))}
+    return {"accuracy": float(np.mean(loyal))}
+
+
+def cases() -> list[tuple[str, str, str]]:
+    """Return method, cap and what liars send, first each method without liars."""
+    lied = [(method, cap, sent) for method in METHODS for sent in SENT for cap in CAPS]
+    return [*((method, "", "") for method in METHODS), *lied]
+
+
+def page(found: Sequence[Found]) -> list[str]:
+    """Return the table of the cases that are measured."""
+    known = {case: each["accuracy"] for case, each in by_case(found).items()}
+    lines = [HEAD, *header("method", "without liars", "liars send", *(f"cap {c}" for c in CAPS))]
+    for method, sent in product(METHODS, SENT):
+        if all((method, cap, sent) in known for cap in CAPS):
+            clean = known[method, "", ""]
+            reached = (known[method, cap, sent] for cap in CAPS)
+            losses = ("diverged" if r is None else f"{clean - r:+.3f}" for r in reached)
+            lines.append(row(method, f"{clean:.3f}", sent, *losses))
+    return lines
 
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "sample_cap")
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    log = options.out / "results.jsonl"
-    lines = log.read_text().splitlines() if log.exists() else []
-    found = {(r["method"], r["cap"], r["sent"]): r["accuracy"] for r in map(json.loads, lines)}
-    cases = [(method, cap, sent) for method in METHODS for sent in SENT for cap in CAPS]
-    for case in [*((method, "", "") for method in METHODS), *cases]:
-        if case not in found:
-            result = measure(*case, options.out / "run")
-            found[case] = result["accuracy"]
-            with log.open("a") as file:
-                file.write(json.dumps(result) + "\n")
-            print(json.dumps(result), flush=True)
-    page = [HEAD, *header("method", "without liars", "liars send", *(f"cap {c}" for c in CAPS))]
-    for method in METHODS:
-        clean = found[method, "", ""]
-        for sent in SENT:
-            reached = (found[method, cap, sent] for cap in CAPS)
-            losses = ("diverged" if r is None else f"{clean - r:+.3f}" for r in reached)
-            page.append(row(method, f"{clean:.3f}", sent, *losses))
-    PAGE.write_text("\n".join(page) + "\n")
-    print("\n".join(page))
+    write_page(str(__doc__), PAGE, cases, measure, page)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     .venv/bin/python benchmarks/secure.py
 
-Runs of `experiment=secure_ifca` on the digits. The output folder has one line per result; existing
-results are not measured again. `--measured` writes the page without new ones.
+Runs of `experiment=secure_ifca` on the digits. docs/results/secure_aggregation.jsonl has one line
+per result; what is there is not measured again. `--measured` writes the page alone.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from time import process_time
 from typing import Any
 
 from flwr.app import Context, Message
+from results import Found, by_case, write_page
 from runs import run
 from table import REPO, header, machine, row
 
@@ -62,7 +62,6 @@ Of all clients and the server together, in one process, for a round of training 
 the mean of {COSTED} rounds with one epoch each. Beside it how many clients chose each model in the
 first of them.
 """
-Found = dict[str, Any]
 
 
 def cells() -> list[tuple[str, str, int]]:
@@ -101,7 +100,6 @@ def measure(engine: str, way: str, seed: int, out: Path) -> Found:
         records, clients = [json.loads(line) for line in lines], FEW
     scored = [each["accuracy"]["mean"] for each in records if each["accuracy"]]
     return {
-        "case": [engine, way, seed],
         "accuracy": scored[-1],
         "loss": records[-1]["train_loss"],
         "cpu": (process_time() - began) / len(records),
@@ -113,33 +111,16 @@ def measure(engine: str, way: str, seed: int, out: Path) -> Found:
     }
 
 
-def read(log: Path) -> list[Found]:
-    """Return the results in the output folder."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def measure_all(out: Path) -> None:
-    """Measure what is missing."""
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / "results.jsonl"
-    done = [each["case"] for each in read(log)]
-    for case in [each for each in cells() if list(each) not in done]:
-        line = json.dumps(measure(*case, out=out))
-        with log.open("a") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
-
-
 def page(found: list[Found]) -> list[str]:
     """Return the tables of what is measured."""
-    by_case = {tuple(each["case"]): each for each in found}
+    known = by_case(found)
     lines = [HEAD.format(machine=machine())]
     lines += header("IFCA", "accuracy", "training loss", "kB down", "kB up", "skipped rounds")
-    for way, each in _of("inprocess", by_case):
+    for way, each in _of("inprocess", known):
         scores = f"{each['accuracy']:.4f}", f"{each['loss']:.4f}"
         lines.append(row(way, *scores, *_bytes(each), each["skipped"]))
     lines += [COSTS, *header("IFCA", "processor s a round", "clients by model, first round")]
-    for way, each in _of("costs", by_case):
+    for way, each in _of("costs", known):
         lines.append(row(way, f"{each['cpu']:.2f}", each["choices"] or ""))
     lines += [
         "",
@@ -151,20 +132,18 @@ def page(found: list[Found]) -> list[str]:
     ]
     lines += header("engine", "IFCA", "accuracy", "training loss", "s a round", "kB down", "kB up")
     for engine in ("inprocess", "simulation", "deployment"):
-        for way, each in _of(f"{engine}, small", by_case, seed=4):
+        for way, each in _of(f"{engine}, small", known, seed=4):
             scores = f"{each['accuracy']:.6f}", f"{each['loss']:.6f}", f"{each['seconds']:.2f}"
             lines.append(row(engine, way, *scores, *_bytes(each)))
     missing = [
-        f"{engine}, {way}" for engine, way, seed in cells() if (engine, way, seed) not in by_case
+        f"{engine}, {way}" for engine, way, seed in cells() if (engine, way, seed) not in known
     ]
     return [*lines, *(["", f"Not measured yet: {'; '.join(missing)}."] if missing else [])]
 
 
-def _of(
-    engine: str, by_case: dict[tuple[Any, ...], Found], seed: int = 0
-) -> list[tuple[str, Found]]:
+def _of(engine: str, known: dict[tuple[Any, ...], Found], seed: int = 0) -> list[tuple[str, Found]]:
     """Return what is measured of an engine, by way."""
-    return [(w, by_case[engine, w, seed]) for w in WAYS if (engine, w, seed) in by_case]
+    return [(w, known[engine, w, seed]) for w in WAYS if (engine, w, seed) in known]
 
 
 def _bytes(each: Found) -> tuple[str, str]:
@@ -173,13 +152,7 @@ def _bytes(each: Found) -> tuple[str, str]:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "secure")
-    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
-    options = parser.parse_args()
-    if not options.measured:
-        measure_all(options.out)
-    PAGE.write_text("\n".join(page(read(options.out / "results.jsonl"))).rstrip("\n") + "\n")
+    write_page(str(__doc__), PAGE, cells, measure, page)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,9 @@
 
 Writes docs/results/secure_communities.md: runs of `experiment=secure_flic` on the digits, beside
 FLIC and FedAvg without masks. docs/results/secure_communities.jsonl has one line per result; what
-is there is not measured again. `--measured` writes the page without new ones.
+is there is not measured again. `--measured` writes the page alone.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -17,9 +16,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import NormalDist, mean, median
-from typing import Any
 
 import numpy as np
+from results import Found, by_case, write_page
 from runs import run
 from sklearn.metrics import adjusted_rand_score
 from table import REPO, header, machine, row
@@ -32,8 +31,6 @@ from fl_app.masking.sketch import noisy_direction, projected
 from fl_app.rng import generator
 
 PAGE = REPO / "docs" / "results" / "secure_communities.md"
-LOG = PAGE.with_suffix(".jsonl")
-"""One line per result, kept beside the page: what is there is not measured again."""
 CLIENTS, GROUPS, ROUNDS, AT, SEEDS, DRAWS = 20, 3, 18, 9, (0, 1, 2), 30
 DELTA, SMALLEST = 1e-5, 5
 EPSILONS = (1.0, 3.0, 10.0, 30.0, 100.0, float("inf"))
@@ -95,7 +92,6 @@ ON_THREE = f"""
 {FEW} clients, {SHORT} rounds, an MLP, no noise, sketches in round 3, communities of 3 clients or
 more. Seconds are the median of a round without its evaluation, on cores that other work shared.
 """
-Found = dict[str, Any]
 
 
 def cells() -> list[tuple[str, str, int]]:
@@ -124,7 +120,6 @@ def measure(kind: str, way: str, seed: int, out: Path) -> Found:
     last = next((r["communities"] for r in reversed(records) if r["communities"]), None)
     spent = next((r["privacy"] for r in reversed(records) if r["privacy"]), None)
     found = {
-        "case": [kind, way, seed],
         "accuracy": [scored.get(AT), scored[max(scored)]],
         "ari": _ari(folder) if last and kind == "run" else None,
         "communities": last["sizes"] if last else [CLIENTS],
@@ -181,30 +176,14 @@ def _labels(
     return without_small(np.stack(rows), found, smallest=SMALLEST)
 
 
-def read(log: Path) -> list[Found]:
-    """Return the results in the output folder."""
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-def measure_all(out: Path) -> None:
-    """Measure what is missing."""
-    out.mkdir(parents=True, exist_ok=True)
-    done = [each["case"] for each in read(LOG)]
-    for case in [each for each in cells() if list(each) not in done]:
-        line = json.dumps(measure(*case, out=out))
-        with LOG.open("a") as file:
-            file.write(line + "\n")
-        print(line[:300], flush=True)
-
-
 def page(found: Sequence[Found]) -> list[str]:
     """Return the tables of what is measured."""
-    by_case = {tuple(each["case"]): each for each in found}
+    known = by_case(found)
     lines = [HEAD.format(machine=machine())]
     lines += header("method", "accuracy before", "accuracy", "ARI", "communities, by seed",
                     "epsilon spent", "kB down", "kB up", "s a round")  # fmt: skip
     for way in WAYS:
-        some = [by_case["run", way, seed] for seed in SEEDS if ("run", way, seed) in by_case]
+        some = [known["run", way, seed] for seed in SEEDS if ("run", way, seed) in known]
         if some:
             lines.append(_row(way, some))
     whole = [each["sketches"] for each in found if each["case"][1] == WHOLE]
@@ -213,11 +192,11 @@ def page(found: Sequence[Found]) -> list[str]:
     lines += [OF_NONE, *_sketches(none, bound=False), ON_THREE]
     lines += header("engine", "method", "accuracy", "communities", "s a round", "kB down", "kB up")
     for kind, way, seed in cells():
-        each = by_case.get((kind, way, seed))
+        each = known.get((kind, way, seed))
         if kind != "run" and each:
             cells_of = f"{each['accuracy'][1]:.4f}", each["communities"], f"{each['seconds']:.2f}"
             lines.append(row(kind, way, *cells_of, _kb([each], "down"), _kb([each], "up")))
-    missing = [", ".join(map(str, each)) for each in cells() if each not in by_case]
+    missing = [", ".join(map(str, each)) for each in cells() if each not in known]
     return [*lines, *(["", f"Not measured yet: {'; '.join(missing)}."] if missing else [])]
 
 
@@ -253,13 +232,7 @@ def _kb(some: Sequence[Found], name: str) -> str:
 
 def main() -> None:
     """Run what is missing and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=REPO / "outputs" / "secure_communities")
-    parser.add_argument("--measured", action="store_true", help="write what there is, run nothing")
-    options = parser.parse_args()
-    if not options.measured:
-        measure_all(options.out)
-    PAGE.write_text("\n".join(page(read(LOG))).rstrip("\n") + "\n")
+    write_page(str(__doc__), PAGE, cells, measure, page)
 
 
 if __name__ == "__main__":
