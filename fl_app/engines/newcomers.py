@@ -74,11 +74,14 @@ class Newcomers:
         self.availability.show_members(server_round)
         self._known = set(_seen(rounds)) if rounds else set(self.roster.proxies())
         done = rounds[-1]["round"] if rounds else 0
+        private, ended = self.method.context.private, done >= self.method.context.rounds
         for client, each in read_newcomers(self.folder).items() if rounds else ():
             row = int(each.model.removeprefix(COMMUNITY))
+            if private and each.round >= done and not ended:
+                continue  # no record has what it released; it is asked again
             if each.round == done:  # the models are still those that it chose from
                 self.now[client] = row
-            if self.method.context.private:
+            if private:
                 self.method.evaluation.choices[client] = row
         self._known |= self.now.keys()
 

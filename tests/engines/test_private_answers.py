@@ -1,5 +1,6 @@
 """Answers with losses in whole runs: booked with the updates, in records and after a kill."""
 
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from flwr.common import FitIns, Parameters
 
 sys.path.insert(0, str(Path(__file__).parent))
-from carried_runs import SMALL, run
+from carried_runs import SMALL, Watched, assert_same, run
 
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
@@ -135,6 +136,28 @@ def test_who_never_trained_is_asked_once_and_keeps_its_choice(tmp_path: Path) ->
         assert read_newcomers(tmp_path).keys() == set(range(6)) - members
         assert len(rounds[-1]["accuracy"]["clients"]) == 6
     assert not any(record["privacy"]["answered"] for record in rounds)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("strategy=ifca", "strategy.communities=2", "privacy.epsilon=30"),
+        ("strategy=flic", "strategy.cluster_round=1", "privacy.epsilon=100",
+         "graph.resolution=3"),
+    ],
+)  # fmt: skip
+def test_a_resumed_run_books_and_chooses_the_same(words: tuple[str, ...], tmp_path: Path) -> None:
+    copy = tmp_path / "killed"
+
+    def at(kind: str, server_round: str) -> None:
+        if kind == "train" and server_round == "3" and not copy.exists():
+            shutil.copytree(tmp_path / "whole", copy)
+
+    every = *PRIVATE, *words, "engine.evaluate_with_training=false"
+    run(tmp_path / "whole", *every, watched=Watched(at=at))
+    run(copy, *every, "records.resume=true")
+    assert_same(tmp_path / "whole", copy)
+    assert read_newcomers(tmp_path / "whole") == read_newcomers(copy)
 
 
 def test_a_run_with_auto_asks_for_losses_until_the_clustering(tmp_path: Path) -> None:
