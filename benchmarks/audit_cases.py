@@ -13,13 +13,17 @@ from audit_trials import (
     Seen,
     blank,
     certain,
-    choice_loss,
+    choice,
     loss,
+    losses,
     mislabelled,
     scaled,
+    torn,
     update,
     with_samples,
 )
+
+from fl_app.client.private_losses import SHARED, TOLD
 
 MANY, FEW = 6000, 1000
 """Trials of each kind: with noise, and without."""
@@ -29,6 +33,8 @@ LONG = "client.learning_rate=1"
 """With it the update of a client of one kind of samples is longer than the clip bound."""
 JUST_LONG, JUST_SHORT = "client.learning_rate=0.0213", 0.98 * SIZE
 """With it the update from samples of SIZE is just longer than 1, from smaller ones just shorter."""
+MOST = "privacy.loss_share=0.9"
+"""With it an answer costs most of the budget, so that an attack on it can prove the most."""
 KMEANS = (
     "data=digits", "population=iid", "population.clients=4",
     f"population.train_samples={SAMPLES}", "population.test_samples=20", "strategy=kmeans",
@@ -51,6 +57,20 @@ def of_mistake(name: str, *words: str, rounds: int = 1) -> Case:
     return Case(
         name=name, words=words, rounds=rounds, seen=update, start=blank,
         inside=mislabelled(present=True), outside=mislabelled(present=False),
+    )  # fmt: skip
+
+
+def of_losses(name: str, *words: str, seen: Seen, copies: int = 1) -> Case:
+    """Return a case of losses alone: those of the canary are at the bound, or 0.
+
+    Of the models that it gets, a newcomer tells all losses, in a run whose method asks for no
+    others; else a client tells that of one, or which of two is less.
+    """
+    asked = () if seen is losses else ((SHARED, True), (TOLD, seen is loss))
+    return Case(
+        name=name, words=words, seen=seen, start=torn, of_losses=True,
+        task=(("clip_bound", 1.0), *asked),
+        inside=with_samples(SIZE, copies=copies), outside=with_samples(-SIZE, copies=copies),
     )  # fmt: skip
 
 
@@ -96,7 +116,7 @@ class Row:
     """
 
     case: Case
-    part: Literal["none", "sample", "client", "beside", "fault"]
+    part: Literal["none", "sample", "client", "losses", "beside", "fault"]
     trials: int = MANY
     gaussian: bool = False
     fault: faults.Fault = faults.sound
@@ -104,7 +124,7 @@ class Row:
 
 def rows() -> list[Row]:
     """Return all rows in the order of the page."""
-    return [*_without(), *_of_samples(), *_of_clients(), *_beside(), *_faulty()]
+    return [*_without(), *_of_samples(), *_of_clients(), *_of_losses(), *_beside(), *_faulty()]
 
 
 def _without() -> list[Row]:
@@ -153,19 +173,22 @@ def _of_clients() -> list[Row]:
     return [Row(case=case, part="client", gaussian=True) for case in cases]
 
 
+def _of_losses() -> list[Row]:
+    found = []
+    for kind, copies in ((SAMPLE, 1), (LOCAL, SAMPLES)):
+        name, words = kind.removeprefix("privacy="), (*WHOLE, kind, FOUR, MOST)
+        told = {"the training loss": loss, "the choice of a model": choice,
+                "a newcomer's losses": losses}  # fmt: skip
+        for what, seen in told.items():
+            case = of_losses(f"`{name}`: {what}", *words, seen=seen, copies=copies)
+            found.append(Row(case=case, part="losses", trials=FEW, gaussian=seen is not choice))
+    return found
+
+
 def _beside() -> list[Row]:
-    sample, local = (*WHOLE, SAMPLE, FOUR), (*WHOLE, LOCAL, FOUR)
-    cases = [
-        of_sample("`sample_dp`: the training loss", *sample, seen=loss),
-        of_sample("`sample_dp`: the loss on training data in an evaluation", *sample,
-                  seen=choice_loss),
-        of_sample("`local_dp`: the training loss", *local, seen=loss),
-        of_sample("`local_dp`: the loss on training data in an evaluation", *local,
-                  seen=choice_loss),
-    ]  # fmt: skip
+    sample = *WHOLE, SAMPLE, FOUR
     value = of_value("`sample_dp`: the update, if a sample has another value", *sample)
-    found = [Row(case=case, part="beside", trials=FEW) for case in cases]
-    return [*found, Row(case=value, part="beside", gaussian=True)]
+    return [Row(case=value, part="beside", gaussian=True)]
 
 
 def _faulty() -> list[Row]:
@@ -183,8 +206,19 @@ def _faulty() -> list[Row]:
         _fault(of_client("`local_dp`: a tenth of the noise", *local, ONE),
                faults.weak_update_noise),
         _fault(of_client("`local_dp`: updates not clipped", *local, ONE), faults.unclipped_update),
+        _fault(of_losses("`sample_dp`: a training loss without noise", *sample, FOUR, seen=loss),
+               faults.exact_losses),
+        _fault(of_losses("`sample_dp`: losses of samples not clipped", *sample, FOUR, seen=loss),
+               faults.unclipped_losses),
+        _fault(of_losses("`sample_dp`: a newcomer's losses without noise", *sample, FOUR,
+                         seen=losses), faults.exact_losses),
+        _fault(of_losses("`local_dp`: a training loss without noise", *local, FOUR, seen=loss,
+                         copies=SAMPLES), faults.exact_losses),
+        _fault(of_losses("`local_dp`: a choice by losses without noise", *local, FOUR, seen=choice,
+                         copies=SAMPLES), faults.exact_losses),
     ]  # fmt: skip
 
 
 def _fault(case: Case, fault: faults.Fault) -> Row:
-    return Row(case=case, part="fault", trials=2 * FEW, gaussian=True, fault=fault)
+    trials = FEW if case.of_losses else 2 * FEW
+    return Row(case=case, part="fault", trials=trials, gaussian=True, fault=fault)

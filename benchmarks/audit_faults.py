@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fl_app.client import local_dp, private_training
+from fl_app.client import local_dp, private_losses, private_training
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients
 
@@ -58,6 +59,20 @@ def weak_update_noise() -> AbstractContextManager[Any]:
 def unclipped_update() -> AbstractContextManager[Any]:
     """Let clients add noise to updates of any length."""
     return patch.object(local_dp, "clip", lambda update, *, bound: update)
+
+
+def exact_losses() -> AbstractContextManager[Any]:
+    """Let clients tell losses without noise."""
+
+    def exact(losses: Any, *, deviation: float, draw: Any) -> Any:
+        return losses.astype(np.float32)
+
+    return patch.object(private_losses, "with_noise", exact)
+
+
+def unclipped_losses() -> AbstractContextManager[Any]:
+    """Let clients tell the mean of losses of any size, with noise for clipped ones."""
+    return patch.object(private_training, "mean_of_clipped", lambda losses, *, bound: losses.mean())
 
 
 sound: Fault = nullcontext

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from table import header, row
 
 CLEAR, NOISE, REFUSED, SUM, NOTHING = "exact", "with noise", "refused", "in a sum", "not sent"
+WANTED = "with noise if the method needs it, else not sent"
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ FIELDS = (
     Field(INTRODUCTION, "flower", "its version of Flower", secagg=CLEAR),
     Field(TRAINING, "model", "the trained model", CLEAR, NOISE, NOISE, SUM),
     Field(TRAINING, "num_examples", "its number of samples", secagg=SUM),
-    Field(TRAINING, "loss", "mean training loss of the last epoch", secagg=SUM),
+    Field(TRAINING, "loss", "mean training loss; under a privacy that of the received model",
+          CLEAR, WANTED, WANTED, SUM),
     Field(TRAINING, "train_s", "seconds of the training"),
-    Field(TRAINING, "choice", "which of several models suits it best", secagg=SUM),
+    Field(TRAINING, "choice", "which of several models suits it best", CLEAR, NOISE, NOISE, SUM),
     Field(TRAINING, "fitting", "whether its update is within the clip bound",
           NOTHING, NOTHING, NOISE, REFUSED),
     _report("held_out_losses", "losses on held-out samples; `strategy.fallback`"),
@@ -51,15 +53,16 @@ FIELDS = (
     _report("class_weights", "the same for each class; FedRC"),
     Field(EVALUATION, "loss", "mean loss on its test data"),
     Field(EVALUATION, "num_examples", "its number of test samples"),
-    Field(EVALUATION, "choice_loss", "loss by which it chooses: on its training data if asked"),
+    Field(EVALUATION, "choice_loss", "loss by which it chooses: on its training data if asked",
+          CLEAR, NOTHING, NOTHING),
     Field(EVALUATION, "accuracy", "accuracy on its test data", secagg=SUM),
     Field(EVALUATION, "metric.*", "metrics of the task on its test data"),
     Field(EVALUATION, "table", "points of each class by centroid; k-means",
           CLEAR, REFUSED, REFUSED, REFUSED),
     Field(EVALUATION, "attack_success", "success of a backdoor; in simulations"),
-    Field(PLACEMENT, "loss", "least training loss among the models", secagg=REFUSED),
+    Field(PLACEMENT, "loss", "least training loss among the models", CLEAR, NOISE, NOISE, REFUSED),
     Field(PLACEMENT, "num_examples", "its number of samples", secagg=REFUSED),
-    Field(PLACEMENT, "losses", "training loss of each model", secagg=REFUSED),
+    Field(PLACEMENT, "losses", "training loss of each model", CLEAR, NOISE, NOISE, REFUSED),
 )  # fmt: skip
 
 

@@ -19,12 +19,15 @@ from torch import Tensor, nn
 
 from fl_app import client_wiring, wiring
 from fl_app.client import accountant
+from fl_app.client.privacy import Budgeted
+from fl_app.client.private_losses import SHARED
 from fl_app.client_app import FederatedClient
 from fl_app.config import Config, load
 from fl_app.data.clients import ClientData
 from fl_app.data.datasets import moments
 from fl_app.data.preparation import as_inputs
 from fl_app.evaluation.privacy_audit import Audit, audit
+from fl_app.ingress.placements import LOSSES, PLACE
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
 
@@ -83,7 +86,7 @@ class Case:
     """One row of the audit: the settings, the two data sets of the client, and what is observed.
 
     `start` maps the size of a model to the received one; `task` is sent with it, `base` begins the
-    settings.
+    settings. `of_losses`: what is observed is made of losses alone, not of an update.
     """
 
     name: str
@@ -95,6 +98,7 @@ class Case:
     rounds: int = 1
     base: tuple[str, ...] = WORDS
     task: tuple[tuple[str, Any], ...] = (("clip_bound", 1.0),)
+    of_losses: bool = False
 
     @cached_property
     def config(self) -> Config:
@@ -115,8 +119,11 @@ class Case:
         At a `distance` other than 1 it is that of data which differ by so many clip bounds.
         """
         people = wiring.shared_population(self.config, None)
-        plan = wiring.plan_of(self.config, people.samples(0))
-        release = wiring.privacy(self.config).release(plan)
+        shared = dict(self.task).get(SHARED, False)
+        plan = wiring.plan_of(self.config, people.samples(0), losses=shared)
+        guard = wiring.privacy(self.config)
+        told = self.of_losses and isinstance(guard, Budgeted)
+        release = guard.loss_release(plan) if told else guard.release(plan)
         if release is None:
             return inf
         noise = release.noise_multiplier / distance
@@ -178,17 +185,34 @@ def loss(case: Case, client: FederatedClient, now: int) -> np.ndarray:
     return np.array([float(reply(case, client, now).metrics["loss"])])
 
 
-def choice_loss(case: Case, client: FederatedClient, now: int) -> np.ndarray:
-    """Return the loss on its training data that a client tells in an evaluation."""
+def choice(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return which of two opposite models the client chooses to train."""
+    ins = FitIns(_opposite(case, client), {"round": now, **dict(case.task)})
+    return np.array([float(client.fit(ins).metrics["choice"])])
+
+
+def losses(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the losses of two opposite models that a newcomer tells."""
+    ins = EvaluateIns(_opposite(case, client), {"round": now, PLACE: True, **dict(case.task)})
+    return np.frombuffer(client.evaluate(ins).metrics[LOSSES], "<f4").astype(float)
+
+
+def _opposite(case: Case, client: FederatedClient) -> Parameters:
     start = case.start(client.local.learner.flat.layout.size)
-    ins = EvaluateIns(Parameters([to_bytes(start)], ""), {"round": now, "choose": True})
-    return np.array([float(client.evaluate(ins).metrics["choice_loss"])])
+    return Parameters([to_bytes(start), to_bytes(-start)], "numpy.ndarray")
 
 
 def certain(size: int) -> Vector:
     """Return a model (d,) that is certain that the canary is a one."""
     model = np.zeros(size, np.float32)
     model[size // 10] = 1.0
+    return model
+
+
+def torn(size: int) -> Vector:
+    """Return a model (d,) certain that a pixel is a one, and that its negative is a zero."""
+    model = certain(size)
+    model[0] = -1.0
     return model
 
 

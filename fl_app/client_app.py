@@ -26,6 +26,7 @@ from flwr.common import (
 from fl_app import client_wiring
 from fl_app.client import local_state
 from fl_app.client.local import LocalClient, Memory
+from fl_app.client.private_losses import TOLD, answers
 from fl_app.config import Config, of_run
 from fl_app.data.population import own
 from fl_app.ingress.attached import attach_answers, detach
@@ -94,11 +95,14 @@ class FederatedClient(Client):
         now = int(ins.config["round"])
         other = starts[-1] if HELD_OUT in asked(ins.config) else None
         starts = starts if other is None else starts[:-1] or starts
-        choice, told = self._choose(starts, now, ins.config)
+        private = self.local.plan is not None
+        choose = self._choose_privately if private else self._choose
+        choice, told, loss = choose(starts, now, ins.config)
         done = self.local.fit(starts[choice], server_round=now, task=ins.config, other=other)
         model = Parameters([to_bytes(done.model)], "numpy.ndarray")
+        loss = loss if private else done.loss
         metrics: dict[str, Scalar] = {
-            "loss": done.loss,
+            **({} if loss is None else {"loss": loss}),
             "train_s": done.seconds,
             "choice": choice,
             **done.metrics,
@@ -108,30 +112,41 @@ class FederatedClient(Client):
 
     def _choose(
         self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]
-    ) -> tuple[int, dict[str, Told]]:
-        """Return the index of the best model (d,), and the losses of all if they are asked for.
-
-        With a privacy only the index, whatever is asked for: no noise hides the losses.
-        """
-        if OFFERED not in asked(task) or self.local.plan is not None:
-            return self.local.choose(starts, server_round=now), {}
+    ) -> tuple[int, dict[str, Told], float | None]:
+        """Return the index of the best model (d,), and the losses of all if they are asked for."""
+        if OFFERED not in asked(task):
+            return self.local.choose(starts, server_round=now), {}, None
         losses = self.local.offered_losses(starts, server_round=now)
-        return int(losses.argmin()), {OFFERED: losses}
+        return int(losses.argmin()), {OFFERED: losses}, None
+
+    def _choose_privately(
+        self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]
+    ) -> tuple[int, dict[str, Told], float | None]:
+        """Return the index of the model (d,) with the least noisy loss, and this loss if asked."""
+        if not answers(task, len(starts)):
+            return 0, {}, None
+        losses = self.local.noisy_losses(
+            starts, server_round=now, task=task, purpose="losses of a training"
+        )
+        best = int(losses.argmin())
+        return best, {}, float(losses[best]) if task.get(TOLD) else None
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
         """Score the received model on test data, and for a choice also on training data.
 
-        A newcomer instead gets all models at once, and says which of them suits it.
+        With a privacy never on training data. A newcomer instead gets all models at once, and says
+        which of them suits it.
         """
         if ins.config.get(PLACE):
             return self._placed(ins)
         model = from_bytes(ins.parameters.tensors[0])
         now, local = int(ins.config["round"]), self.local
         score = local.score(model, train_data=False, server_round=now)
-        choice = score
-        if ins.config["choose"]:
-            choice = local.score(model, train_data=True, server_round=now)
-        metrics: dict[str, Scalar] = {"choice_loss": choice.loss}
+        metrics: dict[str, Scalar] = {}
+        if local.plan is None:
+            chooses = bool(ins.config["choose"])
+            choice = local.score(model, train_data=True, server_round=now) if chooses else score
+            metrics["choice_loss"] = choice.loss
         if score.accuracy is not None:
             metrics["accuracy"] = score.accuracy
         metrics |= {f"{METRIC}{name}": value for name, value in score.metrics.items()}
@@ -143,10 +158,18 @@ class FederatedClient(Client):
         return EvaluateRes(_OK, score.loss, score.samples, metrics)
 
     def _placed(self, ins: EvaluateIns) -> EvaluateRes:
-        """Return the training loss of every model, and hold the one with the least."""
+        """Return the training loss of every model, and hold the one with the least.
+
+        With a privacy the losses are noisy, and so is what they say of the best model.
+        """
         models = [from_bytes(tensor) for tensor in ins.parameters.tensors]
         now = int(ins.config["round"])
-        losses = self.local.losses(models, server_round=now)
+        if self.local.plan is None:
+            losses = self.local.losses(models, server_round=now)
+        else:
+            losses = self.local.noisy_losses(
+                models, server_round=now, task=ins.config, purpose="losses of a newcomer"
+            )
         best = int(losses.argmin())
         if self.hold is not None:
             self.hold(self.local, models[best], now)

@@ -15,8 +15,10 @@ from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient, Memory
-from fl_app.client.privacy import Privacy, SampleDp, TrainingPlan
+from fl_app.client.privacy import Privacy, SampleDp
 from fl_app.client.private_entries import PrivateEntries
+from fl_app.client.private_losses import planned
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.config import Config
 from fl_app.data.population import ClientData, Population, own
 from fl_app.params import FlatModule
@@ -100,7 +102,9 @@ def _private(learner: Learner, guard: Privacy, plan: TrainingPlan) -> Learner:
 
     assert isinstance(guard, SampleDp)
     # the noise is computed when it is needed: it can take a second
-    return PrivateLearner(learner, lambda: Bounded(guard.release(plan), guard.clip))
+    return PrivateLearner(
+        learner, lambda task: Bounded(guard.release(planned(plan, task)), guard.clip)
+    )
 
 
 @lru_cache(maxsize=2)

@@ -177,6 +177,7 @@ def server(config: Config) -> RoundLoop:
         schedule=schedule(config),
         budget=privacy_budget(config, recorder.releases),
         places=config.engine.place_newcomers and not kept_by(config),
+        unplaced=method.context.private and not kept_by(config),
         class_counts=class_counts(config),
         exchange=exchange(config, method),
         evaluate_with_training=config.engine.evaluate_with_training,
@@ -222,7 +223,11 @@ def _describe_points(config: Config, folder: Path) -> None:
 def privacy_budget(config: Config, asked: ReleaseLog) -> PrivacyBudget | None:
     """Return the privacy budget of the clients, None without privacy."""
     guard = privacy(config)
-    return None if guard.kind == "none" else PrivacyBudget(guard, partial(plan_of, config), asked)
+    if guard.kind == "none":
+        return None
+    method: Any = config.strategy.resolve()
+    losses = method.asks_losses(config.strategy.options)
+    return PrivacyBudget(guard, partial(plan_of, config, losses=losses), asked)
 
 
 def central_test(config: Config) -> CentralTest | None:

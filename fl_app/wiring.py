@@ -21,10 +21,11 @@ from fl_app.client.learner import learner_of
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.personal import Personal, reason, staying
 from fl_app.client.pretrained import Pretrained, prepare
-from fl_app.client.privacy import Privacy, TrainingPlan
+from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
 from fl_app.client.stragglers import most
 from fl_app.client.task import Task
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population
@@ -64,14 +65,25 @@ def masking(given: Target) -> Masking:
     return built
 
 
-def plan_of(config: Config, samples: int) -> TrainingPlan:
-    """Return the plan of the run for a client with `samples` samples, for the accountant."""
+def plan_of(config: Config, samples: int, *, losses: bool = False) -> TrainingPlan:
+    """Return the plan of the run for a client with `samples` samples, for the accountant.
+
+    `losses`: whether the method asks for losses in each round, which only the server's side knows.
+    """
+    return training_plan(config.rounds, config.strategy, config.client, samples, losses=losses)
+
+
+def training_plan(
+    rounds: int, method: Target, client: ClientConfig, samples: int, *, losses: bool
+) -> TrainingPlan:
+    """Return the plan for a client with `samples` samples, from groups of a configuration."""
     return TrainingPlan(
-        rounds=config.rounds,
-        participation=float(config.strategy.options.get("participation", 1.0)),
+        rounds=rounds,
+        participation=float(method.options.get("participation", 1.0)),
         samples=samples,
-        batch_size=config.client.batch_size,
-        epochs=most(config.client.epochs),
+        batch_size=client.batch_size,
+        epochs=most(client.epochs),
+        losses=losses,
     )
 
 

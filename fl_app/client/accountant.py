@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
-from math import inf, isinf
+from math import inf, isinf, sqrt
 from typing import Any
 
 CHANCE = 1e-3
 """Probability that a client is sampled in more rounds than its budget is planned for."""
 SENSITIVITY = 2.0
 """Largest distance between two updates within the clip bound, in clip bounds."""
+CLOSE = 1e-3
+"""Share of a budget that a noise found by bisection may leave unspent."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,15 @@ class Release:
 
     `noise_multiplier` is the standard deviation of the noise in clip bounds. With `steps` it is
     DP-SGD with this number of batches, each of which contains each sample with probability `rate`.
-    Otherwise it is one whole update, and with `adaptive` also one bit with the same noise.
+    Otherwise it is one whole update, and with `adaptive` also one bit with the same noise. With
+    `losses` it is one answer with clipped losses, and the deviation is in sensitivities of it.
     """
 
     noise_multiplier: float
     rate: float = 1.0
     steps: int = 0
     adaptive: bool = False
+    losses: bool = False
 
 
 def whole_update(noise_multiplier: float, *, adaptive: bool = False) -> Release:
@@ -70,6 +74,40 @@ def update_noise(epsilon: float, delta: float, *, rounds: int, adaptive: bool = 
     return found
 
 
+def loss_noise(epsilon: float, delta: float, *, share: float, answers: int) -> float:
+    """Return the noise multiplier z with which `answers` with losses take a `share` of `epsilon`.
+
+    `z = z_1 sqrt(answers / share)`, where one answer alone with z_1 costs epsilon: the costs of
+    Gaussian noise add up as 1 / z^2. What remains for updates is `1 - share` of 1 / z_1^2.
+    """
+    return update_noise(epsilon, delta, rounds=1) / SENSITIVITY * sqrt(answers / share)
+
+
+@lru_cache(maxsize=4096)
+def sample_noise_beside(
+    epsilon: float, delta: float, rate: float, steps: int, *, losses: Release, answers: int
+) -> float:
+    """Return the noise multiplier of `steps` batches that cost `epsilon` with answers beside them.
+
+    Found by bisection, within CLOSE of the budget and never above it.
+    """
+    if isinf(epsilon):
+        return 0.0
+
+    def cost(noise: float) -> float:
+        batches = Release(noise_multiplier=noise, rate=rate, steps=steps)
+        return spent([batches, *[losses] * answers], delta)
+
+    low = sample_noise(epsilon, delta, rate, steps) * (1 - CLOSE)
+    high = 2 * low
+    while cost(high) > epsilon:
+        low, high = high, 2 * high
+    while cost(high) < (1 - CLOSE) * epsilon and high - low > CLOSE * CLOSE * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
+    return high
+
+
 @lru_cache(maxsize=4096)
 def sample_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
     """Return the noise multiplier with which `steps` batches of DP-SGD cost at most `epsilon`."""
@@ -100,7 +138,7 @@ def _spent(counts: tuple[tuple[Release, int], ...], delta: float) -> float:
         return 0.0
     if any(release.noise_multiplier == 0 for release, _ in counts):
         return inf
-    if all(release.steps for release, _ in counts):
+    if any(release.steps for release, _ in counts):
         return _spent_by_samples(counts, delta)
     import dp_accounting as dp
 
@@ -115,18 +153,21 @@ def _spent_by_samples(counts: tuple[tuple[Release, int], ...], delta: float) -> 
 
     accountant = RDPAccountant()
     accountant.history = [
-        (release.noise_multiplier, release.rate, release.steps * count) for release, count in counts
+        (each.noise_multiplier, each.rate, count if each.losses else each.steps * count)
+        for each, count in counts
     ]
     return float(accountant.get_epsilon(delta=delta))
 
 
 def _event(release: Release, count: int) -> Any:
-    """Return `count` releases of whole updates as an event of dp-accounting.
+    """Return `count` releases of whole updates, or of losses, as an event of dp-accounting.
 
     It needs the deviation in units of the sensitivity, for the update and for the bit (0 or 1).
     """
     import dp_accounting as dp
 
+    if release.losses:
+        return dp.SelfComposedDpEvent(dp.GaussianDpEvent(release.noise_multiplier), count)
     parts = [dp.GaussianDpEvent(release.noise_multiplier / SENSITIVITY)]
     if release.adaptive:
         parts.append(dp.GaussianDpEvent(release.noise_multiplier))

@@ -11,6 +11,7 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor, nn
 
+from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings
 from fl_app.data.checks import LabelKind
@@ -96,6 +97,14 @@ class Learner(ABC):
     @abstractmethod
     def score(self, model: Vector, images: Tensor, labels: Tensor) -> Score:
         """Return the score of `model` (d,) on images (s, C, H, W) and labels (s,)."""
+
+    def bounded_loss(self, model: Vector, images: Tensor, labels: Tensor, *, bound: float) -> float:
+        """Return the loss of `model` (d,) on samples (s, ...), clipped to [0, bound].
+
+        A learner for DP-SGD clips the loss of each sample; here, where a client's data are hidden
+        as a whole, it is enough to clip their mean.
+        """
+        return mean_of_clipped(np.array([self.score(model, images, labels).loss]), bound=bound)
 
     def own_model(self, job: TrainingJob, own: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Return a client's own model after `job`, from its tensors by name: see `Ditto`.

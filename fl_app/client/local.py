@@ -9,13 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from fl_app.client import held_out
+from fl_app.client import held_out, private_losses
 from fl_app.client.attacks import Attack
 from fl_app.client.draws import Draws, keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
-from fl_app.client.privacy import Privacy, TrainingPlan
+from fl_app.client.privacy import Budgeted, Privacy
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import Score
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
 from fl_app.learner_reports import HELD_OUT, LARGEST, Told
 from fl_app.rng import generator, torch_generator, torch_seed
@@ -119,7 +120,8 @@ class LocalClient:
                 model - start, noise, partial(self._colluding, start, server_round)
             )
         elif self.plan is not None:
-            model, metrics = self._protected(start, model, self.plan, task or {}, draws)
+            plan = private_losses.planned(self.plan, task or {})
+            model, metrics = self._protected(start, model, plan, task or {}, draws)
         # which no noise hides
         reports = {**done.reports, **told} if self.plan is None else {}
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
@@ -215,6 +217,33 @@ class LocalClient:
         data = self.load(server_round)
         given, before = (data.train_images, data.train_labels, server_round), server_round - 1
         return [self._score(model, *given, until=before, shared=True).loss for model in models]
+
+    def noisy_losses(
+        self,
+        models: Sequence[Vector],
+        *,
+        server_round: int,
+        task: Mapping[str, Any],
+        purpose: str,
+    ) -> Vector:
+        """Return the clipped training losses (k,) of models (d,) with the noise of the privacy."""
+        guard, data = self.privacy, self.load(server_round)
+        assert self.plan is not None
+        assert isinstance(guard, Budgeted)
+        plan = private_losses.planned(self.plan, task)
+        deviation = guard.loss_deviation(plan, len(models), len(data.train_labels))
+        self._recall(server_round - 1, shared=True)
+        seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
+        with keyed_layers(self.learner.flat, seed, trains=False):
+            found = [
+                self.learner.bounded_loss(
+                    model, data.train_images, data.train_labels, bound=guard.loss_bound
+                )
+                for model in models
+            ]
+        draws = Draws(self.seed, server_round, self.client_id, keyed=guard.keyed)
+        draw = draws.numpy(f"noise of {purpose}")
+        return private_losses.with_noise(np.array(found), deviation=deviation, draw=draw)
 
     def losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
         """Return the training loss (k,) of each model (d,), at most LARGEST also if not finite."""

@@ -5,15 +5,15 @@ the server computes the spent budget of each client from it. The operations are 
 fl_app.client.local_dp, and DP-SGD is in fl_app.client.private_training.
 
 Both kinds hide every entry of the model that a client changes: see fl_app.client.private_entries.
-Neither hides the values that a client sends in addition to its model: its mean training loss, its
-number of samples, its choice among several models, and its accuracy and metrics in an evaluation.
-These values are sent in every run.
+A loss on training data leaves a client only if the method needs it, clipped and with noise, and is
+part of the budget: see fl_app.client.private_losses. Neither kind hides the number of samples, nor
+loss, accuracy and metrics on test data.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import Annotated, Any, Literal
+from math import sqrt
+from typing import Annotated, Any
 
 from pydantic import Field, PositiveFloat
 from torch import nn
@@ -23,147 +23,23 @@ from fl_app.client.accountant import Release
 from fl_app.client.draws import Draws
 from fl_app.client.learner import learner_of
 from fl_app.client.normalisation import local_names
-from fl_app.client.private_entries import PrivateEntries, learnt_entries, trainable_entries
+from fl_app.client.privacy_base import Budgeted, Privacy, Shape
+from fl_app.client.private_entries import PrivateEntries, learnt_entries
 from fl_app.client.training import Settings
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
-Delta = Annotated[float, Field(gt=0, lt=1)]
-Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # infinite: only clipping
-Noise = Annotated[float, Field(ge=0, le=1e6)]
+__all__ = ["BOUND", "FITTING", "Budgeted", "LocalDp", "NoPrivacy", "Privacy", "SampleDp"]
+
 Quantile = Annotated[float, Field(gt=0, lt=1)]
-Shape = tuple[int, ...]
 BOUND, FITTING = "clip_bound", "fitting"
 """Names in the messages: the clip bound of the round, and whether an update was within it."""
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The plan of a run for one client: its `rounds`, the `participation`, and local training.
-
-    `samples` is the number of the client's samples; `batch_size` and `epochs` are those of SGD.
-    """
-
-    rounds: int
-    participation: float
-    samples: int
-    batch_size: int
-    epochs: int
-
-    @property
-    def rounds_of_one(self) -> int:
-        """Number of rounds for which a client's budget must suffice."""
-        return accountant.rounds_of_one(self.rounds, self.participation)
-
-    @property
-    def rate(self) -> float:
-        """Probability that a batch contains a given sample."""
-        return min(1.0, self.batch_size / self.samples)
-
-    @property
-    def steps(self) -> int:
-        """Number of batches in one round."""
-        return self.epochs * max(1, round(1 / self.rate))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Privacy:
-    """A kind of privacy; this base class protects nothing."""
-
-    kind = "none"
-    of_samples = False
-    """Whether the training itself is private, sample by sample."""
-
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError for settings that contradict each other or other settings.
-
-        `module` is the network, which may be unusable afterwards; `shape` is that of one image;
-        `deployed`: whether server and clients are different machines.
-        """
-        return
-
-    def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
-        """Return which entries of the model are hidden; the others are sent as received.
-
-        `flat` is the network, which may be unusable afterwards; `shape` is that of one image.
-        """
-        return trainable_entries(flat.layout)
-
-    def release(self, plan: TrainingPlan) -> Release | None:
-        """Return the release of a client in one round, for the accountant; None: no privacy."""
-        return None
-
-    @property
-    def limit(self) -> float:
-        """The epsilon at which a client stops training."""
-        return inf
-
-    @property
-    def keyed(self) -> bool:
-        """Whether a client's draws come from the run's seed: see `Draws`."""
-        return True
-
-    def protect(
-        self, update: Vector, plan: TrainingPlan, task: Mapping[str, Any], draws: Draws
-    ) -> tuple[Vector, dict[str, float]]:
-        """Return the update (e,) of the hidden entries to send, and the metrics sent with it."""
-        return update, {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPrivacy(Privacy):
     """Updates are sent unchanged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budgeted(Privacy):
-    """Common settings of both kinds of privacy.
-
-    `randomness=seed` draws noise and batches from the run's seed, so that the run can be repeated.
-    The server knows this seed and can remove the noise, so this is only for experiments. `system`
-    uses the system's entropy, and runs differ.
-    A `noise_multiplier` sets the noise; then the run stops at `epsilon`, unless it is null. Without
-    it, `epsilon` and `delta` determine the noise: with `budget=run` they hold for all rounds of a
-    client together; with `budget=round` they hold for each of its rounds. In this case the run
-    costs more; its cost is reported, and it never stops early.
-    """
-
-    epsilon: Epsilon | None
-    delta: Delta
-    budget: Literal["run", "round"]
-    noise_multiplier: Noise | None
-    clip: PositiveFloat
-    randomness: Literal["seed", "system"]
-
-    def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
-        """Raise ValueError for undefined noise, noise known to the server, or centroids."""
-        if self.epsilon is None and self.noise_multiplier is None:
-            raise ValueError(
-                "privacy needs privacy.epsilon or privacy.noise_multiplier, got null for both; "
-                "give privacy.epsilon=10"
-            )
-        if why := learner_of(module, settings.learner).no_privacy:
-            raise ValueError(
-                f"privacy must be none with this network, got {self.kind}: {why}; remove it"
-            )
-        if deployed and self.keyed:
-            raise ValueError(
-                "privacy.randomness must be system with engine=deployment, got seed: the server "
-                "knows the seed and could remove the noise; give privacy.randomness=system"
-            )
-
-    @property
-    def limit(self) -> float:
-        """The epsilon at which a client stops training."""
-        return self.epsilon if self.epsilon is not None and self.budget == "run" else inf
-
-    @property
-    def keyed(self) -> bool:
-        """Whether a client's draws come from the run's seed: see `Draws`."""
-        return self.randomness == "seed"
-
-    def _rounds(self, plan: TrainingPlan) -> int:
-        return plan.rounds_of_one if self.budget == "run" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +97,7 @@ class LocalDp(Budgeted):
         noise = accountant.update_noise(
             self.epsilon, self.delta, rounds=self._rounds(plan), adaptive=self.adaptive
         )
+        noise = noise / sqrt(1 - self.loss_share) if plan.losses else noise
         return accountant.whole_update(noise, adaptive=self.adaptive)
 
     @property
@@ -291,5 +168,10 @@ class SampleDp(Budgeted):
         if noise is None:
             assert self.epsilon is not None
             steps = plan.steps * self._rounds(plan)
-            noise = accountant.sample_noise(self.epsilon, self.delta, plan.rate, steps)
+            given = self.epsilon, self.delta, plan.rate, steps
+            if plan.losses:
+                answers, each = self._answers(plan), self.loss_release(plan)
+                noise = accountant.sample_noise_beside(*given, losses=each, answers=answers)
+            else:
+                noise = accountant.sample_noise(*given)
         return Release(noise_multiplier=noise, rate=plan.rate, steps=plan.steps)

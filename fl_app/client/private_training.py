@@ -1,7 +1,7 @@
 """DP-SGD on one client: Poisson sampling, clipped gradients per sample, noise on their sum."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -17,12 +17,16 @@ from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
-from fl_app.client.training import Settings, pull, trainable
+from fl_app.client.training import Settings, pull, scores, trainable
 from fl_app.params import FlatModule
+from fl_app.types import Vector
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
+SCORED = 500
+"""Samples whose losses are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,9 @@ class Bounded:
 
 
 class PrivateLearner(SgdLearner):
-    """Trains by DP-SGD within the bounds of `bounded`, worked out when training begins."""
+    """Trains by DP-SGD within the bounds of `bounded`, worked out from the task of a training."""
 
-    def __init__(self, learner: Learner, bounded: Callable[[], Bounded]) -> None:
+    def __init__(self, learner: Learner, bounded: Callable[[Mapping[str, Any]], Bounded]) -> None:
         super().__init__(learner.flat, learner.settings, classes=learner.classes)
         self.bounded, self.recipe = bounded, learner.recipe
 
@@ -44,7 +48,22 @@ class PrivateLearner(SgdLearner):
         """Train from `job.start`, each sample private."""
         with keyed_layers(self.flat, job.layers_seed):
             settings = self.recipe.settings(self.settings, job.server_round)
-            return train_privately(self.flat, settings, self.bounded(), job)
+            return train_privately(self.flat, settings, self.bounded(job.task), job)
+
+    @torch.no_grad()
+    def bounded_loss(self, model: Vector, images: Tensor, labels: Tensor, *, bound: float) -> float:
+        """Return the mean of the samples' losses, each clipped to [0, bound].
+
+        One sample changes it by at most bound / s.
+        """
+        self.flat.load(model)
+        self.flat.module.eval()
+        parts = zip(torch.split(images, SCORED), torch.split(labels, SCORED), strict=True)
+        each = [
+            functional.cross_entropy(scores(self.flat.module, x).float(), y, reduction="none")
+            for x, y in parts
+        ]
+        return mean_of_clipped(torch.cat(each).cpu().numpy(), bound=bound)
 
     def fused(self) -> Self:
         """Return this learner: each client of a cohort clips its own samples."""

@@ -58,6 +58,7 @@ class RoundLoop(Server):
         schedule: Schedule | None = None,
         budget: PrivacyBudget | None = None,
         places: bool = False,
+        unplaced: bool = False,
         class_counts: CountClasses | None = None,
         exchange: RoundExchange | None = None,
         evaluate_with_training: bool = False,
@@ -90,7 +91,9 @@ class RoundLoop(Server):
         )
         self.budget = budget
         self.availability = Availability(self.roster, schedule, budget)
-        self.newcomers = Newcomers(strategy, self.availability, recorder.folder, places=places)
+        self.newcomers = Newcomers(
+            strategy, self.availability, recorder.folder, places=places, unplaced=unplaced
+        )
         started, seen = strategy.initialize_parameters(self.roster), (self.roster, self.reporter)
         self.aggregation = RoundAggregation(self.exchange, started, self.context.rounds)
         self.carried = CarriedEvaluation(

@@ -44,12 +44,23 @@ class Newcomers:
 
     `now` has the rows of the clients that were placed after the last round, and `events` what
     became of those that were asked last. Without `places` nobody is asked.
+
+    With a privacy no evaluation compares models. With `unplaced` the clients with neither a
+    community nor a choice are asked instead, also if they are not new. The answer is noisy and
+    booked, and the client keeps its choice. Nobody is asked if noise would hide what suits it.
     """
 
     def __init__(
-        self, method: CommunityStrategy, availability: Availability, folder: Path, *, places: bool
+        self,
+        method: CommunityStrategy,
+        availability: Availability,
+        folder: Path,
+        *,
+        places: bool,
+        unplaced: bool = False,
     ) -> None:
         self.method, self.folder, self.places = method, folder, places
+        self.unplaced = unplaced
         self.availability, self.roster = availability, availability.roster
         self.now: dict[int, int] = {}
         self.events: list[Event] = []
@@ -58,33 +69,51 @@ class Newcomers:
 
     def begin(self, server_round: int, rounds: Sequence[Mapping[str, Any]]) -> None:
         """Take the clients of earlier rounds as known, or without any those that are here."""
-        if not self.places:
+        if not self._active:
             return
         self.availability.show_members(server_round)
         self._known = set(_seen(rounds)) if rounds else set(self.roster.proxies())
         done = rounds[-1]["round"] if rounds else 0
+        private, ended = self.method.context.private, done >= self.method.context.rounds
         for client, each in read_newcomers(self.folder).items() if rounds else ():
+            row = int(each.model.removeprefix(COMMUNITY))
+            if private and each.round >= done and not ended:
+                continue  # no record has what it released; it is asked again
             if each.round == done:  # the models are still those that it chose from
-                self.now[client] = int(each.model.removeprefix(COMMUNITY))
+                self.now[client] = row
+            if private:
+                self.method.evaluation.choices[client] = row
         self._known |= self.now.keys()
 
     def waiting(self) -> list[int]:
         """Return the newcomers that are to be asked."""
-        settled = self._known | self.method.state.communities.members.keys()
-        settled |= self.method.state.removed.keys()
-        present = self.roster.proxies()
-        return [c for c in present if c not in settled and self._asked.get(c, 0) < ASKED]
+        settled = {*self.method.state.communities.members, *self.method.state.removed}
+        if self.method.context.private:
+            settled |= self.method.evaluation.choices.keys()
+        present = [c for c in self.roster.proxies() if c not in settled]
+        new = {c for c in present if c not in self._known} if self.places else set[int]()
+        if self.unplaced and not self.method.compares:  # else they choose when they train
+            new |= self._with_a_choice(present)
+        return [c for c in present if c in new and self._asked.get(c, 0) < ASKED]
+
+    @property
+    def _active(self) -> bool:
+        return self.places or self.unplaced
+
+    def _with_a_choice(self, clients: Sequence[int]) -> set[int]:
+        """Return the clients that would get several models."""
+        _, rows = self.method.attribute(clients)
+        return {client for client, each in zip(clients, rows, strict=True) if len(each) > 1}
 
     def asks(self) -> bool:
         """Whether newcomers that are present now are to be asked before the next round."""
-        return (
-            self.places and bool(self.waiting()) and _differ(self.method.state.communities.models)
-        )
+        models = self.method.state.communities.models
+        return self._active and _differ(models) and bool(self.waiting())
 
     def place(self, server_round: int, send: Send, *, ended: bool = False) -> None:
         """Ask the newcomers, if there is a choice or the run has `ended` after this round."""
         self.events = []
-        if not self.places:
+        if not self._active:
             return
         self.availability.show_members(server_round)
         models = self.method.state.communities.models
@@ -108,17 +137,35 @@ class Newcomers:
     ) -> dict[int, Placed]:
         """Return where the clients that answered belong."""
         given: dict[str, Scalar] = {PLACE: True, "round": max(1, server_round), "community": OF_ALL}
-        question = EvaluateIns(encode(*models), given)
+        told = {client: self._told(server_round, client, len(models)) for client in clients}
+        clients = [client for client in clients if told[client] is not None]
+        encoded = encode(*models)
         proxies = {client: self.roster.proxy(client) for client in clients}
         asked = {p.cid: PlacementQuestion(c, len(models)) for c, p in proxies.items()}
         for client in clients:
             self._asked[client] = self._asked.get(client, 0) + 1
-        results, failures = send(server_round, [(p, question) for p in proxies.values()])
+        questions = [
+            (proxy, EvaluateIns(encoded, {**given, **(told[client] or {})}))
+            for client, proxy in proxies.items()
+        ]
+        results, failures = send(server_round, questions) if questions else ([], [])
         for failure in failures:
             self._tell(Event("not placed", str(failure), [int(failure.client_id)]))
         keyed = [(proxy.cid, reply) for proxy, reply in results]
         answers = admit(keyed, asked, read_placement, self._reject)
         return {each.client_id: self._settle(each, server_round) for each in answers}
+
+    def _told(self, server_round: int, client: int, models: int) -> Mapping[str, Scalar] | None:
+        """Return what a question says of privacy; None, and an event: it would be of no use."""
+        budget = self.availability.budget
+        if budget is None:
+            return {}
+        found = budget.question(server_round, client, models, self.roster)
+        if found is None:
+            self._asked[client] = ASKED
+            why = "noise would hide which model suits it, or its budget is spent"
+            self._tell(Event("not placed", f"client {client}: {why}", [client]))
+        return found
 
     def _reject(self, node: str, question: PlacementQuestion | None, error: RejectionError) -> None:
         clients = [] if question is None else [question.client_id]
@@ -127,7 +174,9 @@ class Newcomers:
     def _settle(self, answer: PlacementAnswer, server_round: int) -> Placed:
         client, row = answer.client_id, int(answer.losses.argmin())
         values = {community_name(k): float(loss) for k, loss in enumerate(answer.losses)}
-        found = Placed(server_round, community_name(row), margin(answer.losses), values)
+        budget = self.availability.budget
+        spent = None if budget is None else budget.spent(client)
+        found = Placed(server_round, community_name(row), margin(answer.losses), values, spent)
         self._known.add(client)
         sure = "" if found.margin is None else f", margin to the second {found.margin:.1%}"
         self._tell(Event("placed", f"client {client} in {found.model}{sure}", [client]))

@@ -13,12 +13,15 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
 from fl_app.client.privacy import BOUND, FITTING, Budgeted, LocalDp, Privacy
+from fl_app.client.private_losses import SHARED, answers
 from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
 
 FARTHEST = 6.0
 """Limit of Gaussian noise in standard deviations; two of a billion draws are outside."""
+KINDS = ("released", "answered", "placed")
+"""Names in records: what is released with a model, with losses beside it, and by a newcomer."""
 
 
 class PrivacyBudget:
@@ -26,7 +29,8 @@ class PrivacyBudget:
 
     `plan` returns the course of the run for a client with a given number of samples. A resumed run
     restores the releases from the records of the rounds, and from `asked` those that a killed
-    process did not record. `bound` is the clip bound of the round, which may be adaptive.
+    process did not record. `bound` is the clip bound of the round, which may be adaptive. Answers
+    with losses are released too, beside updates and by newcomers: see fl_app.client.private_losses.
     """
 
     def __init__(
@@ -36,6 +40,8 @@ class PrivacyBudget:
         self.guard, self.plan = guard, plan
         self.asked = None if guard.keyed else asked  # what is keyed is released again unchanged
         self.releases: dict[int, list[Release]] = {}
+        self._answers: dict[int, Release] = {}
+        self._placed: dict[int, Release] = {}
         self.bound = guard.clip
         self._left: set[int] = set()
 
@@ -48,42 +54,70 @@ class PrivacyBudget:
                     f"a resumed run must keep its kind of privacy, got {self.guard.kind} after "
                     f"round {record['round']} without it; start a new run"
                 )
-            for client, release in found["released"].items():
-                self.releases.setdefault(int(client), []).append(Release(**release))
+            for name in KINDS:
+                for client, release in found.get(name, {}).items():
+                    self.releases.setdefault(int(client), []).append(Release(**release))
             self.bound = found["next_clip"]
         self._restore_lost(records)
 
     def _restore_lost(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add what clients were asked to release in rounds that are not in the records."""
         booked = Counter(
-            (record["round"], client)
+            (record["round"], name, client)
             for record in records
-            for client in record["privacy"]["released"]
+            for name in KINDS
+            for client in record["privacy"].get(name, {})
         )
         for line in self.asked.read() if self.asked is not None else ():
-            for client, release in line["released"].items():
-                key = line["round"], client
-                booked[key] -= 1
-                if booked[key] < 0:
-                    self.releases.setdefault(int(client), []).append(Release(**release))
+            for name in KINDS:
+                for client, release in line.get(name, {}).items():
+                    key = line["round"], name, client
+                    booked[key] -= 1
+                    if booked[key] < 0:
+                        self.releases.setdefault(int(client), []).append(Release(**release))
 
     def instruct(
         self, server_round: int, instructions: Sequence[tuple[ClientProxy, FitIns]], roster: Roster
     ) -> None:
         """Add the clip bound of the round to every instruction, and note who is asked."""
-        for _, ins in instructions:
-            ins.config[BOUND] = self.bound
+        asked, self._answers = dict[int, Release](), {}
+        for proxy, ins in instructions:
+            client = roster.client_id(proxy)
+            ins.config[BOUND], ins.config[SHARED] = self.bound, self.plan(1).losses
+            asked[client] = self._release(client, roster)
+            if answers(ins.config, len(ins.parameters.tensors)):
+                self._answers[client] = self._loss_release(client, roster)
         if self.asked is not None:
-            clients = [roster.client_id(proxy) for proxy, _ in instructions]
-            released = {str(client): asdict(self._release(client, roster)) for client in clients}
-            self.asked.append(server_round, released)
+            self.asked.append(server_round, released=_plain(asked), answered=_plain(self._answers))
+
+    def question(
+        self, server_round: int, client: int, models: int, roster: Roster
+    ) -> Mapping[str, bool] | None:
+        """Book an answer with losses of a newcomer; return what the question says of it.
+
+        None, and nothing is booked: noise would hide the differences of the losses of `models`, or
+        the budget does not suffice.
+        """
+        plan = self.plan(max(1, roster.samples(client)))
+        release = self.guard.loss_release(plan)
+        once_more = [*self.releases.get(client, []), release]
+        cost = accountant.spent(once_more, self.guard.delta)
+        if self.guard.hides_losses(plan, models) or cost > self.guard.limit * (1 + 1e-6):
+            return None
+        self.releases[client], self._placed[client] = once_more, release
+        if self.asked is not None:
+            self.asked.append(server_round, placed=_plain({client: release}))
+        return {SHARED: plan.losses}
 
     def book(self, outcome: Outcome, roster: Roster) -> dict[str, Any]:
         """Add the releases of a round; return its record with releases and spent budgets."""
         cohort = outcome.cohort
         released = {client: self._release(client, roster) for client in cohort}
-        for client, release in released.items():
-            self.releases.setdefault(client, []).append(release)
+        told = {client: each for client, each in self._answers.items() if client in released}
+        placed, self._placed = self._placed, {}
+        for every in (released, told):
+            for client, release in every.items():
+                self.releases.setdefault(client, []).append(release)
         epsilon = {client: self.spent(client) for client in self.releases}
         now, fitting = self.bound, self._fitting(outcome.metrics, released)
         self._adapt(fitting)
@@ -95,13 +129,15 @@ class PrivacyBudget:
             "epsilon": {
                 "max": max(epsilon.values(), default=0.0),
                 "mean": float(np.mean(list(epsilon.values()))) if epsilon else 0.0,
-                "clients": {str(client): epsilon[client] for client in cohort},
+                "clients": {str(client): epsilon[client] for client in {**released, **placed}},
             },
             "noise_multiplier": max((r.noise_multiplier for r in released.values()), default=None),
             "clip": now,
             "next_clip": self.bound,
             "fitting": fitting,
-            "released": {str(client): asdict(release) for client, release in released.items()},
+            "released": _plain(released),
+            "answered": _plain(told),
+            "placed": _plain(placed),
         }
 
     def spent(self, client: int) -> float:
@@ -141,6 +177,8 @@ class PrivacyBudget:
 
     def _affords(self, client: int, roster: Roster) -> bool:
         once_more = [*self.releases.get(client, []), self._release(client, roster)]
+        if self.plan(1).losses:
+            once_more.append(self._loss_release(client, roster))
         return accountant.spent(once_more, self.guard.delta) <= self.guard.limit * (1 + 1e-6)
 
     def _release(self, client: int, roster: Roster) -> Release:
@@ -148,6 +186,9 @@ class PrivacyBudget:
         release = self.guard.release(self.plan(max(1, roster.samples(client))))
         assert release is not None
         return release
+
+    def _loss_release(self, client: int, roster: Roster) -> Release:
+        return self.guard.loss_release(self.plan(max(1, roster.samples(client))))
 
     @staticmethod
     def _fitting(
@@ -167,3 +208,7 @@ class PrivacyBudget:
     def _adapt(self, fitting: float | None) -> None:
         if isinstance(self.guard, LocalDp) and fitting is not None and isfinite(fitting):
             self.bound = self.guard.next_bound(self.bound, fitting)
+
+
+def _plain(releases: Mapping[int, Release]) -> dict[str, Any]:
+    return {str(client): asdict(release) for client, release in releases.items()}

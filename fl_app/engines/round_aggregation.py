@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from logging import getLogger
+from math import isnan
 from typing import Any
 
 from flwr.common import Parameters
@@ -61,7 +62,9 @@ class RoundAggregation:
         self._idle = None
         if parameters is not None:
             self.parameters = parameters
-        return metrics.get("train_loss"), None
+        loss: Any = metrics.get("train_loss")
+        untold = isinstance(loss, float) and isnan(loss)
+        return None if untold else loss, None
 
     def _may_skip(self) -> bool:
         """Count a skipped round; False if the first rounds of the run were all skipped."""

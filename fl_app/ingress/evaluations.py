@@ -15,7 +15,8 @@ from fl_app.ingress.rejection import RejectionError, shown
 class EvaluationQuestion:
     """The asked client, the community of the model, and the samples of its introduction.
 
-    `metrics` are the names of the task's metrics; `has_accuracy`: whether it has an accuracy.
+    `metrics` are the names of the task's metrics; `has_accuracy`: whether it has an accuracy;
+    `tells_choice_loss`: whether it tells a loss by which its model is chosen, as without privacy.
     """
 
     client_id: int
@@ -23,6 +24,7 @@ class EvaluationQuestion:
     samples: int
     metrics: Collection[str] = ()
     has_accuracy: bool = True
+    tells_choice_loss: bool = True
 
 
 ATTACK_SUCCESS = "attack_success"
@@ -35,7 +37,8 @@ class EvaluationAnswer:
     """A validated score; client and community are those of the question.
 
     `accuracy` in [0, 1], None for a task without it; `metrics` of the task by name, without those
-    that are undefined on the client's samples; `choice_loss` is the loss for the choice of a model;
+    that are undefined on the client's samples; `choice_loss` is the loss for the choice of a model,
+    that on test data where none is told;
     `attack_success` in [0, 1], if an attack is tested; `samples` is the number of evaluated
     samples and `introduced` that of training samples, both as the client reports them; `table` is
     the packed contingency table of a client with points.
@@ -60,15 +63,15 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
     if not isinstance(metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(metrics))
     given: Mapping[str, Any] = {"num_examples": reply.num_examples, "loss": reply.loss}
-    table = metrics.get("table")
+    table, loss = metrics.get("table"), number(given, "loss")
     if table is not None and type(table) is not bytes:
         raise RejectionError("table", "bytes", shown(table))
     return EvaluationAnswer(
         client_id=question.client_id,
         community=question.community,
         accuracy=number(metrics, "accuracy", 0, 1) if question.has_accuracy else None,
-        choice_loss=number(metrics, "choice_loss"),
-        loss=number(given, "loss"),
+        choice_loss=number(metrics, "choice_loss") if question.tells_choice_loss else loss,
+        loss=loss,
         samples=integer(given, "num_examples", 0, MOST_SAMPLES),
         introduced=question.samples,
         attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,

@@ -20,28 +20,30 @@ OPTIONAL = ("fitting",)
 class FitQuestion:
     """The asked client, the rows of its offered models, and the samples of its introduction.
 
-    `reports` are what it is asked to tell beside its model, by name.
+    `reports` are what it is asked to tell beside its model, by name; `tells_loss`: whether it is
+    asked for its training loss, which clients without privacy always tell.
     """
 
     client_id: int
     rows: Sequence[int]
     samples: int
     reports: Mapping[str, Report] = field(default_factory=dict)
+    tells_loss: bool = True
 
 
 @dataclass(frozen=True)
 class FitAnswer:
     """A validated reply: `model` (d,) trained from the model of `row`.
 
-    `samples` is at most the number in the introduction; `metrics` are further numbers by name;
-    `reports` are those of the question, numbers or vectors.
+    `samples` is at most the number in the introduction; `loss` None: not asked for; `metrics` are
+    further numbers by name; `reports` are those of the question, numbers or vectors.
     """
 
     client_id: int
     row: int
     model: Vector
     samples: int
-    loss: float
+    loss: float | None
     seconds: float
     metrics: Mapping[str, float]
     reports: Mapping[str, Told]
@@ -64,7 +66,7 @@ def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
         row=question.rows[choice],
         model=model,
         samples=integer(given, "num_examples", 1, question.samples),
-        loss=number(metrics, "loss"),
+        loss=number(metrics, "loss") if question.tells_loss else None,
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,
         metrics={name: number(metrics, name) for name in OPTIONAL if name in metrics},
         reports=read_reports(metrics, question.reports),

@@ -16,13 +16,15 @@ class Placed:
     """A client that was placed by the models after a round, as `fl-app assign` tells it.
 
     `values` are its training losses with the model of each community by name, `margin` how far the
-    second is from the least.
+    second is from the least. With a privacy the losses are noisy, and `epsilon` is what the client
+    has spent with them.
     """
 
     round: int
     model: str
     margin: float | None
     values: Mapping[str, float]
+    epsilon: float | None = None
 
 
 def write_newcomers(folder: Path, placed: Mapping[int, Placed]) -> None:

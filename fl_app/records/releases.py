@@ -21,9 +21,9 @@ class ReleaseLog:
         if not keep:
             self.path.unlink(missing_ok=True)
 
-    def append(self, server_round: int, released: Mapping[str, Any]) -> None:
-        """Write the releases of clients that are about to be asked; raises OSError."""
-        line = json.dumps({"round": server_round, "released": released}) + "\n"
+    def append(self, server_round: int, **kinds: Mapping[str, Any]) -> None:
+        """Write the releases of clients that are about to be asked, by kind; raises OSError."""
+        line = json.dumps({"round": server_round, **kinds}) + "\n"
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line)
             file.flush()

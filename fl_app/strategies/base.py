@@ -12,6 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, Weighting, sample_weights
+from fl_app.client.private_losses import TOLD
 from fl_app.learner_reports import HELD_OUT, Report
 from fl_app.masking.slots import SlotSums
 from fl_app.records.serving import Descriptors
@@ -57,6 +58,9 @@ class CommunityStrategy(Strategy, ABC):
     reads_scores: ClassVar[bool] = False
     """Whether the method itself uses the clients' scores. Else they may come with the replies of
     the next round, before these are aggregated, and `aggregate_evaluate` is then not called."""
+    compares: ClassVar[bool] = True
+    """Whether clients that train may receive several models, and choose by their losses. With a
+    privacy the choice then has a share of the budget; if False, they get what they chose before."""
     needs_masks = False
     """Whether the method learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]] | None] = None
@@ -88,7 +92,10 @@ class CommunityStrategy(Strategy, ABC):
         )
         self.aggregator = CommunityAggregator(rule)
         self.evaluation = ModelEvaluation(
-            self.rejections, metrics=context.metrics, has_accuracy=context.has_accuracy
+            self.rejections,
+            metrics=context.metrics,
+            has_accuracy=context.has_accuracy,
+            private=context.private,
         )
         self._viewed: tuple[int, View | None] | None = None
 
@@ -111,6 +118,23 @@ class CommunityStrategy(Strategy, ABC):
     def descriptors(self) -> Descriptors | None:
         """Return what places clients without labels after the run; None: the models' answers."""
         return None
+
+    @classmethod
+    def asks_losses(cls, options: Mapping[str, Any]) -> bool:
+        """Whether clients with a privacy answer by losses in each round, with these settings."""
+        return cls.compares
+
+    @property
+    def wants_loss(self) -> bool:
+        """Whether clients with a privacy tell their training losses in the next round.
+
+        Only if `asks_losses`. Otherwise the losses of replies are NaN.
+        """
+        return False
+
+    def chosen(self, client_id: int) -> int | None:
+        """Return the row that a client with a choice used last; None: it had none yet."""
+        return self.evaluation.choices.get(client_id)
 
     def outcome(self, server_round: int) -> Outcome:
         """Return the outcome of a round; a method adds its own values.
@@ -173,8 +197,11 @@ class CommunityStrategy(Strategy, ABC):
         self.aggregator.begin()
         self.evaluation.begin()
         models, rows, compared = self.offer(cohort)
+        if self.context.private and not self.compares:
+            given = zip(cohort, rows, strict=True)
+            rows = [self._decided(client, each) or each[:1] for client, each in given]
         offers = list(zip(cohort, rows, strict=True))
-        config = {"round": server_round, **(task or {})}
+        config = {"round": server_round, **self._of_privacy(), **(task or {})}
         sizes = self.context.classes, self.context.inputs
         sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
         held_out = {} if compared is None else {HELD_OUT: LOSSES}
@@ -182,6 +209,18 @@ class CommunityStrategy(Strategy, ABC):
             {name: sized[name] for name in self.asks_of(client)} | held_out for client in cohort
         ]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)
+
+    def _of_privacy(self) -> dict[str, Scalar]:
+        """Return what the messages of training say to clients with a privacy."""
+        if not self.context.private:
+            return {}
+        self.cohort.tells_loss = self.wants_loss
+        return {TOLD: self.wants_loss}
+
+    def _decided(self, client_id: int, rows: Rows) -> Rows:
+        """Return the one of several rows that a client chose before; none if there is no such."""
+        choice = self.chosen(client_id)
+        return rows if len(rows) == 1 else [row for row in rows if row == choice]
 
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
         """Return models (m, d), and the rows that each client receives for training.
@@ -226,7 +265,8 @@ class CommunityStrategy(Strategy, ABC):
     ) -> list[tuple[ClientProxy, EvaluateIns]]:
         """Send every client its model, or several to choose from, and the global model.
 
-        The loop decides after which rounds clients evaluate.
+        The loop decides after which rounds clients evaluate. With a privacy, a client with a choice
+        scores what it chose before, or nothing.
         """
         known, context = roster(client_manager), self.context
         client_ids = draw_at_most(
@@ -236,8 +276,13 @@ class CommunityStrategy(Strategy, ABC):
             server_round=server_round,
         )
         models, rows = self.attribute(client_ids)
+        choosing = {c for c, each in zip(client_ids, rows, strict=True) if len(each) > 1}
+        if context.private:
+            rows = [self._decided(c, each) for c, each in zip(client_ids, rows, strict=True)]
         offers = list(zip(client_ids, rows, strict=True))
-        return self.evaluation.ask(server_round, models, offers, known, self.state.global_model)
+        return self.evaluation.ask(
+            server_round, models, offers, known, self.state.global_model, choosing=choosing
+        )
 
     def aggregate_evaluate(
         self, server_round: int, results: EvaluateReplies, failures: EvaluateFailures

@@ -83,6 +83,7 @@ class Cfl(CommunityStrategy):
     """
 
     state: CflState
+    compares = False
     graph_use = GraphUse(
         contrast=True, contrasted=("backend", "resolution"), replaced=("max_age",)
     )  # fmt: skip

@@ -36,6 +36,7 @@ class ChangingCommunities(CommunityStrategy):
     """
 
     state: ChangingState
+    compares = False
 
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
         """Return each client's row; while the communities are on trial, also the common model."""

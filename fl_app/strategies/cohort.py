@@ -35,7 +35,7 @@ class Cohort:
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
-    on, that the method cannot use.
+    on, that the method cannot use. `tells_loss`: whether clients are asked for their losses.
 
     `odd_updates` has the norms of odd updates as multiples of the usual norm, by client id (see
     ingress/screen.py). `metrics` has further numbers that clients sent with their models, by
@@ -55,6 +55,7 @@ class Cohort:
         self.clip_update = clip_update
         self.screens_direction = screens_direction
         self.check: Check = lambda model, samples: None
+        self.tells_loss = True
         self.asked: dict[str, FitQuestion] = {}
         self.odd_updates: dict[int, float] = {}
         self.metrics: dict[int, Mapping[str, float]] = {}
@@ -101,7 +102,7 @@ class Cohort:
                 encoded[rows] = encode(*(models[row] for row in (*rows, *last)))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             samples = known.samples(client_id)
-            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, told)
+            self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, told, self.tells_loss)
             instructions.append((proxy, FitIns(encoded[rows], {**config, **request(told)})))
         return instructions
 

@@ -17,6 +17,8 @@ from fl_app.types import Participation
 class SingleModel(CommunityStrategy):
     """Sample, train, aggregate: McMahan et al., AISTATS 2017, algorithm 1, with any rule."""
 
+    compares = False
+
     def aggregate_fit(
         self,
         server_round: int,

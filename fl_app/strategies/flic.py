@@ -4,8 +4,9 @@ Espinoza Castellon et al., IJCNN 2022, "Federated learning with incremental clus
 heterogeneous data", algorithm 1.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -32,7 +33,7 @@ class FlicState(TwoPhaseState):
     graph: ClientGraph
     """The latest update of each client, and their similarities."""
     losses: list[float] = field(default_factory=list)
-    """The lower median of the training losses of each round before the clustering."""
+    """The lower median of the training losses of each round before the clustering, if told."""
 
 
 class Flic(TwoPhase):
@@ -79,9 +80,20 @@ class Flic(TwoPhase):
             communities=Communities.of(context.initial), graph=graph_of_updates(context)
         )
 
+    @classmethod
+    def asks_losses(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the round of the clustering is found by the loss."""
+        return options.get("cluster_round") == "auto"
+
+    @property
+    def wants_loss(self) -> bool:
+        """Whether the round of the clustering is yet to be found by the loss."""
+        return self.cluster_round == "auto" and self.state.clustered_at is None
+
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store each client's update: the model it received minus the one it returned."""
-        self.state.losses.append(replies.usual_loss)
+        if not self.context.private or self.wants_loss:
+            self.state.losses.append(replies.usual_loss)
         if server_round < self.ignore_before:
             return
         part = self.context.layout.direction

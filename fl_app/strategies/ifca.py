@@ -61,6 +61,7 @@ class Ifca(CommunityStrategy):
     """
 
     state: IfcaState
+    compares = True
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]] = {
         "average": ("models",),
         "rule": ("mean",),
@@ -118,7 +119,7 @@ class Ifca(CommunityStrategy):
             self.aggregator.update(self.state.communities.models, replies)
         if self.restarts_unchosen:
             self._restart_unchosen(server_round, replies)
-        self._end_trial(server_round, replies.usual_loss)
+        self._end_trial(server_round, replies)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _step(self, replies: Replies) -> None:
@@ -141,12 +142,21 @@ class Ifca(CommunityStrategy):
             detail = f"model {row} from client {replies.client_ids[taken]}, as nobody chose it"
             self.events.append(Event("restarted", detail))
 
-    def _end_trial(self, server_round: int, loss: float) -> None:
+    @property
+    def wants_loss(self) -> bool:
+        """Whether initial models are tried, which are compared by the loss."""
+        return self.restarts > 0
+
+    def chosen(self, client_id: int) -> int | None:
+        """Return the model that a client chose when it last trained, or as a newcomer."""
+        return self.state.choices.get(client_id, super().chosen(client_id))
+
+    def _end_trial(self, server_round: int, replies: Replies) -> None:
         trial, left = divmod(server_round, self.trial_rounds)
         if not self.restarts or left or trial > self.restarts + 1:
             return
         models, choices = self.state.communities.models.copy(), dict(self.state.choices)
-        self.state.tried.append(Trial(loss, models, choices))
+        self.state.tried.append(Trial(replies.usual_loss, models, choices))
         if trial <= self.restarts:
             self.state.communities, self.state.choices = Communities(self._first_models(trial)), {}
             return

@@ -66,13 +66,19 @@ class ModelEvaluation:
     """The evaluation of a round: its questions, and the scores of the clients.
 
     `check` may raise ValueError for an answer that the method cannot use. `choices` has the row
-    that each client with a choice used in its last evaluation.
+    that each client with a choice used in its last evaluation. If `private`, clients tell no loss
+    by which they choose.
     """
 
     def __init__(
-        self, rejections: Rejections, *, metrics: Collection[str] = (), has_accuracy: bool = True
+        self,
+        rejections: Rejections,
+        *,
+        metrics: Collection[str] = (),
+        has_accuracy: bool = True,
+        private: bool = False,
     ) -> None:
-        self._metrics, self._has_accuracy = metrics, has_accuracy
+        self._metrics, self._has_accuracy, self._private = metrics, has_accuracy, private
         self.scores = Scores()
         self.choices: dict[int, int] = {}
         self.check: Check = lambda answer: None
@@ -91,8 +97,13 @@ class ModelEvaluation:
         offers: Sequence[tuple[int, Rows]],
         known: Roster,
         global_model: Vector | None,
+        *,
+        choosing: Collection[int] = (),
     ) -> Instructions:
-        """Return the messages: each client scores models (m, d) of its rows and the global one."""
+        """Return the messages: each client scores models (m, d) of its rows and the global one.
+
+        The clients of `choosing` have chosen their row before.
+        """
         self.begin()
         encoded = {
             row: encode(models[row]) for row in sorted({r for _, rows in offers for r in rows})
@@ -103,12 +114,13 @@ class ModelEvaluation:
         for client_id, rows in offers:
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             choose = len(rows) > 1
-            if choose:
+            if choose or (client_id in choosing and len(rows) == 1):
                 self._choosing.add(client_id)
             for row in (*rows, GLOBAL) if global_model is not None else rows:
                 question = EvaluationQuestion(
-                    client_id, row, known.samples(client_id), self._metrics, self._has_accuracy
-                )
+                    client_id, row, known.samples(client_id), self._metrics, self._has_accuracy,
+                    not self._private,
+                )  # fmt: skip
                 self._asked[proxy.cid, row] = question
                 ins = _instruction(encoded[row], server_round, row, choose and row != GLOBAL)
                 instructions.append((proxy, ins))
@@ -119,7 +131,12 @@ class ModelEvaluation:
 
         It records its rejections elsewhere, since the next round clears those of the method.
         """
-        found = ModelEvaluation(rejections, metrics=self._metrics, has_accuracy=self._has_accuracy)
+        found = ModelEvaluation(
+            rejections,
+            metrics=self._metrics,
+            has_accuracy=self._has_accuracy,
+            private=self._private,
+        )
         found.check, found.choices = self.check, self.choices
         found._asked, found._choosing = self._asked, self._choosing
         self.begin()

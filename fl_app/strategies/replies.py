@@ -19,9 +19,10 @@ class Replies:
     """The valid replies of a round, sorted by client id.
 
     `models` (n, d) are valid until the next round; `starts` (n,) row of the model that each client
-    trained; `samples` (n,) training samples; `losses` (n,) mean training loss; `weights` (n,)
-    weights of the clients in a mean; `reports` what the strategy asked for by name, (n,) for
-    numbers and (n, length) for vectors, NaN for a client that it did not ask.
+    trained; `samples` (n,) training samples; `losses` (n,) mean training loss, NaN with a privacy
+    unless the strategy asks for it (`wants_loss`); `weights` (n,) weights of the clients in a mean;
+    `reports` what the strategy asked for by name, (n,) for numbers and (n, length) for vectors, NaN
+    for a client that it did not ask.
     """
 
     client_ids: Labels
@@ -40,7 +41,7 @@ class Replies:
             models=models,
             starts=np.array([each.row for each in answers], int),
             samples=np.array([each.samples for each in answers], float),
-            losses=np.array([each.loss for each in answers], float),
+            losses=np.array([each.loss for each in answers], float),  # None becomes NaN
             weights=weights,
             reports=_stacked([each.reports for each in answers]),
         )
@@ -53,17 +54,27 @@ class Replies:
 
     @property
     def loss(self) -> float:
-        """Weighted mean of the training losses of the cohort.
+        """Weighted mean of the training losses of the cohort, NaN if clients do not tell them.
 
         Losses are limited to FAR times the usual loss, so that a wrong report has little effect.
         """
+        if np.isnan(self.losses).any():
+            return np.nan
         usual = self.usual_loss
         most = FAR * usual if usual > 0 else np.inf
         return float(np.average(np.minimum(self.losses, most), weights=self.weights))
 
     @property
     def usual_loss(self) -> float:
-        """The lower median of the losses, which a minority of clients cannot change much."""
+        """The lower median of the losses, which a minority of clients cannot change much.
+
+        Raises ValueError if clients do not tell them.
+        """
+        if np.isnan(self.losses).any():
+            raise ValueError(
+                "training losses must be asked for with a privacy, got replies without them; let "
+                "wants_loss and asks_losses of the strategy be true (docs/extend/method.md)"
+            )
         return lower_median(self.losses)
 
 

@@ -15,7 +15,7 @@ from flwr.server.client_proxy import ClientProxy
 from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
-from fl_app.client.privacy import Delta, Epsilon
+from fl_app.client.privacy_base import Delta, Epsilon
 from fl_app.client.sketch_release import Dimension, Randomness, SketchRelease
 from fl_app.graph.communities import louvain
 from fl_app.graph.noisy_sketches import (

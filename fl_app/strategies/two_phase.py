@@ -47,6 +47,7 @@ class TwoPhase(CommunityStrategy):
     """
 
     state: TwoPhaseState
+    compares = False
 
     @abstractmethod
     def remember(self, server_round: int, replies: Replies) -> None:

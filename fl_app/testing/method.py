@@ -25,6 +25,7 @@ from fl_app.testing.toy import (
     play,
     reply,
     roster,
+    starts,
 )
 from fl_app.types import Vector
 
@@ -150,6 +151,19 @@ class MethodContract:
         assert len(first) == len(second) == 5
         assert first != second
         assert examined(5) == [first, second]
+
+    def test_with_a_privacy_it_needs_no_loss_that_it_does_not_ask_for(self, build: Build) -> None:
+        strategy, known = build(context(private=True)), roster(12)
+        if strategy.asks:  # a configuration error with a privacy
+            return
+        play(strategy, known, range(1, 9))
+        assert np.isfinite(_models(strategy)).all()
+        parameters = strategy.initialize_parameters(known)
+        asked = strategy.configure_evaluate(9, parameters, known)
+        assert not any(ins.config.get("choose") for _, ins in asked)
+        if not strategy.compares:
+            trained = strategy.configure_fit(9, parameters, known)
+            assert all(len(starts(ins)) == 1 for _, ins in trained)
 
     def test_a_single_client_is_a_federation(self, build: Build) -> None:
         strategy = build(context())

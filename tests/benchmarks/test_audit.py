@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,9 +12,19 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import audit as page
 import audit_masks
 from audit_cases import FOUR, SAMPLE, Row, of_sample, rows
-from audit_fields import EVALUATION, FIELDS, INTRODUCTION, PLACEMENT, REFUSED, TRAINING
-from audit_trials import BATCHES, SAMPLES, WHOLE, Linear, Unknown, blank, reply, update
-from flwr.common import Code, EvaluateIns, GetPropertiesIns, Parameters
+from audit_fields import (
+    EVALUATION,
+    FIELDS,
+    INTRODUCTION,
+    NOISE,
+    NOTHING,
+    PLACEMENT,
+    REFUSED,
+    TRAINING,
+    WANTED,
+)
+from audit_trials import BATCHES, SAMPLES, WHOLE, Linear, Unknown, blank, reply, torn, update
+from flwr.common import Code, EvaluateIns, FitIns, GetPropertiesIns, Parameters
 
 from fl_app import client_wiring
 from fl_app.client import private_training
@@ -21,6 +32,7 @@ from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import is_known
 from fl_app.client.learner import Learner
 from fl_app.client.mixture import MixtureLearner
+from fl_app.client.private_losses import SHARED, TOLD
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_app import FederatedClient
 from fl_app.ingress.evaluations import EvaluationAnswer
@@ -30,7 +42,7 @@ from fl_app.ingress.placements import PLACE, PlacementAnswer
 from fl_app.learner_reports import HELD_OUT, OFFERED
 from fl_app.params import to_bytes
 
-HONEST = [each for each in rows() if each.part in ("sample", "client")]
+HONEST = [each for each in rows() if each.part in ("sample", "client", "losses")]
 FAULTY = [each for each in rows() if each.part == "fault"]
 TRIALS, TWICE = 60, 1000
 
@@ -61,10 +73,16 @@ def test_without_privacy_the_attack_is_always_right(each: Row) -> None:
     assert (found.accuracy, found.auc) == (1.0, 1.0)
 
 
-def test_losses_are_told_exactly_under_every_privacy() -> None:
+def test_the_rows_a_page_has_are_read_back(tmp_path: Path) -> None:
+    audit = {"epsilon": 1.0, "gaussian": 2.0, "accuracy": 0.625, "auc": 0.75, "trials": 1030}
+    found: page.Found = {("one", "masked"): audit, ("sum", "masked"): audit}
     for each in rows():
-        if each.part == "beside" and not each.gaussian:
-            assert each.case.run(20).auc == 1.0
+        doubled = 3.25 if each.part == "beside" else None
+        found[each.case.name, each.part] = {"ledger": 1.5, "doubled": doubled, **audit}
+    text = "\n".join(page.page(found))
+    again = page._written(text)
+    assert again.keys() == found.keys()
+    assert "\n".join(page.page(again)) == text
 
 
 def test_one_masked_vector_says_nothing_and_their_sum_all() -> None:
@@ -104,10 +122,10 @@ def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
         found[each.case.name, each.part] = {"ledger": 1.5, "doubled": None, **audit}
     text = "\n".join(page.page(found))
     gaussian = [each.case.name for each in HONEST if each.gaussian]
-    assert f"bounds above the ledger: {', '.join(gaussian)}; 7 of 7 planted faults" in text
+    assert f"bounds above the ledger: {', '.join(gaussian)}; 12 of 12 planted faults" in text
     for key in found:
         found[key]["gaussian"] = 1.2
-    assert "no bound above its ledger; 0 of 7 planted faults" in "\n".join(page.page(found))
+    assert "no bound above its ledger; 0 of 12 planted faults" in "\n".join(page.page(found))
 
 
 READ: dict[type, dict[str, str | None]] = {
@@ -148,6 +166,46 @@ def test_each_report_that_a_learner_tells_is_on_the_page_and_refused_with_privac
     assert all(each.sample_dp == each.local_dp == REFUSED for each in reports)
 
 
+ASKED = {"round": 1, "clip_bound": 1.0, SHARED: True, TOLD: True}
+PRIVATE = ("sample_dp", "local_dp")
+
+
+def _way(kind: str, message: str, name: str) -> str:
+    return next(
+        getattr(each, kind) for each in FIELDS if each.message == message and each.name == name
+    )
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_a_private_client_sends_no_loss_that_is_not_asked_for(kind: str) -> None:
+    case = of_sample("", *WHOLE, f"privacy={kind}")
+    client = _client(*case.words)
+    assert _way(kind, TRAINING, "loss") == WANTED
+    assert "loss" not in reply(case, client, 1).metrics
+    assert _way(kind, EVALUATION, "choice_loss") == NOTHING
+    ins = EvaluateIns(Parameters([to_bytes(blank(640))], ""), {"round": 1, "choose": True})
+    assert "choice_loss" not in client.evaluate(ins).metrics
+
+
+@pytest.mark.parametrize("kind", PRIVATE)
+def test_all_losses_on_training_data_that_a_private_client_sends_have_noise(kind: str) -> None:
+    quiet = ("privacy.epsilon=inf",)
+    found = []
+    for words in (quiet, ("privacy.epsilon=4",)):
+        client = _client(f"privacy={kind}", *words)
+        models = Parameters([to_bytes(torn(640)), to_bytes(-torn(640))], "")
+        fitted = client.fit(FitIns(models, dict(ASKED))).metrics
+        placed = client.evaluate(EvaluateIns(models, {**ASKED, PLACE: True}))
+        losses = np.frombuffer(placed.metrics["losses"], "<f4")
+        assert placed.loss == losses.min()
+        found.append((fitted["loss"], *losses.tolist()))
+    exact, noisy = found
+    assert all(0 <= loss <= 4 for loss in exact)
+    assert all(a != b for a, b in zip(exact, noisy, strict=True))
+    for message, name in ((TRAINING, "choice"), (PLACEMENT, "loss"), (PLACEMENT, "losses")):
+        assert _way(kind, message, name) == NOISE
+
+
 def _client(*words: str) -> FederatedClient:
     case = of_sample("", *WHOLE, *words)
     return FederatedClient(client_wiring.client(case.config, 0))
@@ -158,7 +216,8 @@ def test_each_field_that_a_client_sends_is_on_the_page() -> None:
     client = _client(*case.words)
     properties = client.get_properties(GetPropertiesIns({})).properties
     assert set(properties) == _fields(INTRODUCTION)
-    sent = {"model", "num_examples", *reply(case, client, 1).metrics}
+    given = Parameters([to_bytes(blank(640))], "numpy.ndarray")
+    sent = {"model", "num_examples", *client.fit(FitIns(given, dict(ASKED))).metrics}
     assert sent == {each for each in _fields(TRAINING) if not each.startswith("report.")}
     assert len(update(case, client, 1)) == 641
 
@@ -169,7 +228,7 @@ def test_each_field_that_a_client_sends_is_on_the_page() -> None:
 
     backdoor = ("attack=backdoor", "attack.clients=[0]")
     sent = {"loss", "num_examples"}
-    for words in ((), backdoor):
+    for words in (["privacy=none"], backdoor):
         ins = EvaluateIns(Parameters([model], ""), {"round": 1, "choose": False})
         sent |= _client(*words).evaluate(ins).metrics.keys()
     assert sent | {"metric.*", "table"} == _fields(EVALUATION)

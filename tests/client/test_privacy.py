@@ -16,8 +16,8 @@ from fl_app.client.accountant import Release, whole_update
 from fl_app.client.class_losses import LOSSES
 from fl_app.client.draws import Draws
 from fl_app.client.loss_trajectory import TRAJECTORY
-from fl_app.client.privacy import TrainingPlan
 from fl_app.client.subspaces import SUBSPACE
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load

@@ -46,6 +46,10 @@ CASES: dict[str, tuple[str, ...]] = {
         "population.dynamics.leave_rounds=[2]", "population.dynamics.drifters=1",
         "population.dynamics.drift_rounds=[3]",
     ),
+    "choices of private clients": (
+        "strategy=ifca", "strategy.communities=2", "privacy=sample_dp", "privacy.epsilon=30",
+        "population.train_samples=100",
+    ),
     "a privacy budget": (
         "strategy=fedavg", "privacy=local_dp", "privacy.epsilon=8", "population.train_samples=40",
     ),

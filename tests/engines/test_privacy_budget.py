@@ -12,7 +12,8 @@ from flwr.common import FitIns, Parameters
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 from fl_app.client import accountant
-from fl_app.client.privacy import Privacy, TrainingPlan
+from fl_app.client.privacy import Privacy
+from fl_app.client.training_plan import TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.model_evaluation import Scores
