@@ -1,18 +1,20 @@
-"""The `fl-app` command: run, resume, sweep, report, compare, new, and use a finished run.
+"""The `fl-app` command: run, resume, report, compare, new, and use a finished run.
 
-fl-app [hydra overrides]        one run, or a sweep with --multirun
-fl-app --config-dir <folder> …  the same with options of your own
-fl-app resume=<output folder>   continue a run from its last checkpoint
-fl-app report <output folder>   write the report.html of a run, also while it continues
-fl-app compare <folders>        compare runs: a page and tables
-fl-app new <folder>             begin a project with data, network and method of your own
-fl-app evaluate <output folder> compute the scores of a finished run again
-fl-app predict <output folder>  write what one of its models answers to raw samples
-fl-app export <output folder>   write its models as ONNX and in other formats
-fl-app assign <output folder>   find the community of a client that was never there
-fl-app fine-tune <output folder> train a model further on the data of one client
-fl-app watch <output folder>    show a run that is under way
-fl-app audit <folder>           check the audit log of a run or a federation
+fl-app [settings]                 one run, or a sweep with --multirun
+fl-app --config-dir <folder> ...  the same with options of your own
+fl-app resume=<output folder>     continue a run from its last checkpoint
+fl-app report <output folder>     write the report.html of a run, also while it continues
+fl-app compare <folders>          compare runs: a page and tables
+fl-app new <folder>               begin a project with data, network and method of your own
+fl-app evaluate <output folder>   compute the scores of a finished run again
+fl-app predict <output folder>    write what one of its models answers to raw samples
+fl-app export <output folder>     write its models as ONNX and in other formats
+fl-app assign <output folder>     find the community of a client that was never there
+fl-app fine-tune <output folder>  train a model further on the data of one client
+fl-app watch <output folder>      show a run that is under way
+fl-app audit <folder>             check the audit log of a run or a federation
+
+A command with --help tells its options. Settings are name=value, as rounds=5.
 """
 
 from fl_app.engines import signals
@@ -68,14 +70,25 @@ def _main() -> None:
         with _errors_printed():
             resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
         return
+    if {*arguments} & {"-h", "--help"}:
+        print(__doc__)  # Hydra's help, which follows, knows settings alone
     if not any(argument.startswith("-") for argument in arguments):
         with _errors_printed():
+            _refuse_words(arguments)
             load(arguments, also=problems)  # all at once, before Hydra stops at the first
     sys.argv[1:] = [*own.overrides(), *arguments]
     _hydra_main()
     if _failed:
         print(f"failed: {', '.join(map(str, _failed))}", file=sys.stderr)
         sys.exit(1)
+
+
+def _refuse_words(arguments: list[str]) -> None:
+    """Raise ConfigError for words that are neither settings nor commands."""
+    wrong = [word for word in arguments if "=" not in word and not word.startswith("~")]
+    rule = "must be a setting, as rounds=5, or begin with a command; see fl-app --help"
+    if wrong:
+        raise ConfigError([f"arguments {rule}; got {' '.join(wrong)}"])
 
 
 @contextmanager
@@ -108,10 +121,20 @@ def _hydra_main(composed: DictConfig) -> None:
         _failed.append(folder)  # a failed run must not stop the other runs of a sweep
 
 
+def _words(command: str, arguments: list[str], what: str, does: str) -> list[str]:
+    """Return the words after a command that has no options but --help."""
+    parser = use.Arguments(prog=f"fl-app {command}", description=does)
+    parser.add_argument("words", nargs="*", metavar=what)
+    words: list[str] = parser.parse_args(arguments).words
+    return words
+
+
 def _report(arguments: list[str]) -> None:
     """Write the page of each given run, completed or not."""
     from fl_app.report.page import write_page
 
+    does = "Write report.html into output folders of runs, also of runs that continue."
+    arguments = _words("report", arguments, "folder", does)
     if not arguments:
         raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
     with _as_settings():
@@ -123,6 +146,8 @@ def _compare(arguments: list[str]) -> None:
     """Write the page and the tables of the runs in the given folders."""
     from fl_app.report.compare.page import compare
 
+    does = "Compare the completed runs in folders; to=<folder> is where the page and tables go."
+    arguments = _words("compare", arguments, "folder|to=folder", does)
     with _as_settings():
         compare(arguments)
 
@@ -131,6 +156,8 @@ def _new(arguments: list[str]) -> None:
     """Write a project of the user's own into the given folder."""
     from fl_app import new
 
+    does = "Write a project with data, network, method and tests of your own into a new folder."
+    arguments = _words("new", arguments, "folder", does)
     if len(arguments) != 1:
         raise ConfigError(["new needs one folder, as in fl-app new <folder>"])
     folder = Path(arguments[0]).resolve()

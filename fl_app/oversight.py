@@ -24,6 +24,7 @@ POLL_S = 1.0
 SHOWN_ROUNDS, SHOWN_EVENTS = 8, 6
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE = 60
+_ANSWERS = ("asked", "answered")
 _CHAIN = ("line", "time", "event", "before", "hash")
 
 
@@ -82,8 +83,16 @@ def page(folder: Path) -> RenderableType:
         head.append(f"\naccuracy {measured[-1]:.3f}  {curve(measured)}")
     if rounds:
         file = folder / ROUNDS
-        head.append(f"\nlast round {time.time() - file.stat().st_mtime:.0f} s ago")
+        head.append(f"\nlast round {_ago(time.time() - file.stat().st_mtime)} ago")
     return Panel(Group(head, _table(rounds), Text("\n".join(_events(rounds)))), title="fl-app")
+
+
+def _ago(seconds: float) -> str:
+    """Return a time span in the largest unit of which it has two: 119 s, 2 min, 3 h."""
+    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def curve(values: Sequence[float]) -> str:
@@ -95,9 +104,8 @@ def curve(values: Sequence[float]) -> str:
 
 
 def _table(rounds: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table("round", "phase", "loss", "accuracy", "communities", "clients", "seconds")
+    table = Table("round", "phase", "loss", "accuracy", "communities", "answered", "seconds")
     for record in rounds[-SHOWN_ROUNDS:]:
-        counts = outcomes(record)
         communities, took = record["communities"], record["time"]
         table.add_row(
             str(record["round"]),
@@ -105,10 +113,16 @@ def _table(rounds: Sequence[Mapping[str, Any]]) -> Table:
             _number(record["train_loss"]),
             _number(record["accuracy"]["mean"] if record["accuracy"] else None),
             "-" if communities is None else str(communities["count"]),
-            ", ".join(f"{count} {name}" for name, count in counts.items() if count),
+            _answered(outcomes(record)),
             f"{took['total_s']:.1f}",
         )
     return table
+
+
+def _answered(counts: Mapping[str, int]) -> str:
+    """Return how many of the asked clients answered, and what became of the others."""
+    others = [f"{n} {name}" for name, n in counts.items() if n and name not in _ANSWERS]
+    return ", ".join([f"{counts['answered']} of {counts['asked']}", *others])
 
 
 def _events(rounds: Sequence[Mapping[str, Any]]) -> list[str]:

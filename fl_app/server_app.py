@@ -21,7 +21,7 @@ from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
-from fl_app.records.structured_logs import structured
+from fl_app.records.structured_logs import beside, structured
 
 
 class RunStoppedError(RuntimeError):
@@ -35,12 +35,12 @@ class StoppableApp(ServerApp):
         """Run the app; only in the user's own process is an interrupt raised unchanged."""
         context.run_config["overrides"] = on_engine(grid, str(context.run_config["overrides"]))
         config = of_run(context.run_config)
-        if config.logging.format == "json" and not isinstance(grid, InProcessGrid):
-            for name in ("flwr", "fl_app"):
-                structured(getLogger(name))
         if isinstance(grid, InProcessGrid):
             super().__call__(grid, context)
             return
+        beside(getLogger("fl_app"), getLogger("flwr"))  # rounds and result, in Flower's log
+        if config.logging.format == "json":
+            structured(getLogger("flwr"))
         try:
             with _noted(config, grid, context):
                 super().__call__(with_all_clients(grid, context), context)

@@ -24,8 +24,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(folder: Path) -> str:
-    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def shown(folder: Path, *, width: int = 140) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(oversight.page(folder))
     return console.export_text()
 
@@ -36,6 +36,20 @@ def test_the_page_tells_state_accuracy_rounds_and_events(run: Path) -> None:
     assert "accuracy 0." in page
     last = json.loads((run / "rounds.jsonl").read_text().splitlines()[-1])
     assert f"{last['train_loss']:.3f}" in page
+
+
+def test_the_page_fits_a_terminal_of_80_columns(run: Path) -> None:
+    page = shown(run, width=80)
+    assert "communities" in page
+    assert "4 of 4" in page
+    assert "\N{HORIZONTAL ELLIPSIS}" not in page
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(119.0, "119 s"), (120.0, "2 min"), (7200.0, "2 h"), (172800.0, "2 days")]
+)
+def test_a_time_span_is_told_in_a_unit_that_suits_it(seconds: float, text: str) -> None:
+    assert oversight._ago(seconds) == text
 
 
 def test_a_run_before_its_first_round_has_a_page(tmp_path: Path) -> None:

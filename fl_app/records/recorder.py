@@ -23,7 +23,7 @@ from fl_app.records.results import summarise
 from fl_app.records.serving import Served, community_name, read_serving, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
-from fl_app.records.structured_logs import FIELDS
+from fl_app.records.structured_logs import FIELDS, words
 from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
 
@@ -116,8 +116,14 @@ class Recorder:
         """Log a round, and write what an audit asks for: who was rejected, removed or lost."""
         now = record["round"]
         accuracy = record["accuracy"]["mean"] if record["accuracy"] else None
-        shown = {"round": now, "phase": record["phase"], "accuracy": accuracy}
-        log.info("round %d is done", now, extra={FIELDS: shown | outcomes(record)})
+        shown = {
+            "phase": record["phase"],
+            "loss": record["train_loss"],
+            "accuracy": accuracy,
+            "communities": (record["communities"] or {}).get("count"),
+        }
+        fields = {"round": now} | shown | outcomes(record)
+        log.info("round %d is done: %s", now, words(shown), extra={FIELDS: fields})
         for client, why in (record["rejected"] or {}).items():
             self.audit.append("rejected", who=client, why=why, round=now)
         for each in record["events"] or ():
@@ -208,7 +214,7 @@ class Recorder:
             self._write_models(models, layout, serve)
         except (OSError, ValueError) as error:  # the summary must still be written
             log.error("models.safetensors could not be written: %s", error)
-        summarise(
+        summary = summarise(
             self.folder,
             status,
             identity=self.identity,
@@ -219,6 +225,10 @@ class Recorder:
             names=self.names,
             restarts=self.restarts,
         )
+        found = summary["accuracy"] | summary["communities"]
+        shown = {"accuracy": found["mean"]}
+        shown |= {name: found[name] for name in ("before_clustering", "ari")}
+        log.info("%s: %s", status, words(shown | {"communities": found["count"]}))
         self.tracking.close(status)
         self.audit.append("ended", status=status, round=len(self.history.rounds))
         if self._endpoint is not None:

@@ -20,8 +20,8 @@ def summarise(
     removed: Sequence[int] = (),
     names: Mapping[int, str] | None = None,
     restarts: int = 0,
-) -> None:
-    """Write summary.json from the records of the completed rounds."""
+) -> dict[str, Any]:
+    """Write summary.json from the records of the completed rounds, and return it."""
     summary = build_summary(
         status=status,
         **identity,
@@ -40,6 +40,7 @@ def summarise(
         time=_time(rounds),
     )
     write_summary(folder, summary)
+    return summary
 
 
 def last_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -2,7 +2,9 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 TEXT = "%(asctime)s %(name)s %(levelname)s %(message)s"
 FIELDS = "fields"
@@ -24,6 +26,21 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
         return json.dumps(found, ensure_ascii=False, default=str)
+
+
+def words(fields: Mapping[str, Any]) -> str:
+    """Return `name=value` for each field that is known, floats with three decimals."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    texts = {n: f"{v:.3f}" if isinstance(v, float) else str(v) for n, v in known.items()}
+    return " ".join(f"{name}={text}" for name, text in texts.items())
+
+
+def beside(logger: logging.Logger, other: logging.Logger) -> None:
+    """Let a logger write its information too, with the handlers of another one."""
+    for handler in other.handlers:
+        if handler not in logger.handlers:
+            logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
 
 
 def structured(logger: logging.Logger) -> None:

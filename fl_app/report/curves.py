@@ -69,7 +69,7 @@ def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[
     if before and before[-1] != len(rounds) - 1:
         i = before[-1]
         late = 2 * rounds[i] > rounds[0] + rounds[-1]  # the label goes to the side with room
-        offset, side = ((-7, -18), "right") if late else ((7, -18), "left")
+        offset, side = ((-7, 8), "right") if late else ((7, -18), "left")
         points.append((rounds[i], mean[i], "before", offset, side))
     for x, y, name, offset, side in points:
         axes.plot([x], [y], marker="o", markersize=7, color=BLUE, markeredgecolor="white")

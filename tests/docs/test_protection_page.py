@@ -4,6 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from hydra.utils import get_class
+
+from fl_app.config import CONF
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "protection.md").read_text()
@@ -35,3 +39,16 @@ def test_the_numbers_of_a_cost_are_those_of_the_linked_pages(cost: str) -> None:
 
 def test_costs_are_checked() -> None:
     assert sum(len(NUMBER.findall(LINK.sub("", cost))) for cost in COSTS) > 25
+
+
+def test_each_page_on_privacy_names_the_methods_that_refuse_it() -> None:
+    refusing = {"kmeans"}
+    for file in (CONF / "strategy").glob("*.yaml"):
+        target = str(yaml.safe_load(file.read_text()).get("_target_", ""))
+        if target and get_class(target).asks:
+            refusing.add(file.stem)
+    readme = (DOCS.parent / "README.md").read_text()
+    privacy = (DOCS / "privacy.md").read_text()
+    for text in (readme.split("## Privacy")[1], privacy.split("| `privacy=`")[0], PAGE):
+        named = text.lower().replace("k-means", "kmeans")
+        assert sorted(method for method in refusing if method not in named) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fl_app.records.metrics import MOST_RULES, Endpoint, Metrics, outcomes
-from fl_app.records.structured_logs import FIELDS, JsonLines, structured
+from fl_app.records.structured_logs import FIELDS, JsonLines, beside, structured, words
 
 IDENTITY = {"strategy": "flic", "engine": "inprocess", "seed": 0}
 RECORD = {
@@ -87,6 +87,28 @@ def test_the_endpoint_is_read_over_http_until_the_run_ends(metrics: Metrics) -> 
     assert read(metrics, "run_state", state="completed") == 1
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", endpoint.port)) != 0
+
+
+def test_the_fields_of_a_log_line_are_words() -> None:
+    assert words({"phase": "federated", "loss": 0.12345, "accuracy": None, "communities": 3}) == (
+        "phase=federated loss=0.123 communities=3"
+    )
+
+
+def test_a_logger_writes_once_beside_another_whatever_its_form() -> None:
+    ours, theirs = (logging.getLogger(f"of_this_test_{name}") for name in ("ours", "theirs"))
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(handler.format(record))  # type: ignore[method-assign]
+    theirs.addHandler(handler)
+    beside(ours, theirs)
+    beside(ours, theirs)
+    ours.info("round %d", 1)
+    structured(theirs)
+    ours.info("round %d", 2)
+    assert heard[0] == "round 1"
+    assert json.loads(heard[1])["message"] == "round 2"
+    assert len(heard) == 2
 
 
 def test_log_lines_are_objects_with_fields_and_exceptions(

@@ -20,7 +20,12 @@ from fl_app.report.compare.tables import markdown, to_csv, to_latex
 
 
 def _run(
-    folder: Path, overrides: dict[str, object], accuracy: float, *, status: str = "completed"
+    folder: Path,
+    overrides: dict[str, object],
+    accuracy: float,
+    *,
+    status: str = "completed",
+    sent: tuple[int, int] = (3_000_000, 1_000_000),
 ) -> None:
     folder.mkdir(parents=True)
     given = [f"{key}={value}" for key, value in overrides.items()] + ["data.root=/somewhere"]
@@ -30,11 +35,10 @@ def _run(
     summary = {"status": status, "strategy": strategy, "seed": seed, "git": "abc",
                "accuracy": {"mean": accuracy}, "communities": communities}  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary))
-    sent = {"down": 3_000_000, "up": 1_000_000}
     measured = [{"mean": accuracy * part} for part in (0.5, 1.0)]
     History(folder, [
-        dict.fromkeys(FIELDS) | {"round": number, "events": [], "sampled": [0, 1], "bytes": sent,
-                                 "accuracy": each}
+        dict.fromkeys(FIELDS) | {"round": number, "events": [], "sampled": [0, 1],
+                                 "bytes": {"down": sent[0], "up": sent[1]}, "accuracy": each}
         for number, each in enumerate(measured, start=1)
     ])  # fmt: skip
 
@@ -70,6 +74,15 @@ def test_the_table_has_a_row_per_combination_and_the_spread_over_seeds(tmp_path:
     assert len(rows) == 2 + 4
     assert "somewhere" not in "".join(lines)
     assert "`rounds=2`" in "".join(lines)
+
+
+def test_one_seed_is_named_and_a_small_model_does_not_send_0_mb(tmp_path: Path) -> None:
+    _run(tmp_path / "0", {"strategy": "flic", "seed": 3}, 0.5, sent=(2_000, 2_600))
+    _run(tmp_path / "1", {"strategy": "ifca", "seed": 3}, 0.5, sent=(4_000, 1_000))
+    lines = markdown(_compared(tmp_path), "scripts/run")
+    # 4,600 and 5,000 bytes among two clients
+    assert [line.split(" | ")[-1] for line in lines[-2:]] == ["0.0023 |", "0.0025 |"]
+    assert "Seed 3 alone; settings common to all: the defaults." in lines
 
 
 @pytest.mark.parametrize(

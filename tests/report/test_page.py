@@ -97,6 +97,14 @@ def records(folder: Path) -> RunRecords:
     return read_records(folder)
 
 
+def test_a_finished_run_numbers_communities_as_its_summary_and_models_do(folder: Path) -> None:
+    found = {"communities": {"assignment": {"0": 0, "1": 2, "2": 2, "3": 2, "4": 3}}}
+    run = RunRecords("run", read_records(folder).run, {"status": "completed"} | found, None)
+    assert run.members[1] == {0: 0, 1: 0, 2: 2, 3: 2, 4: 2}
+    assert run.final == {0: 0, 1: 2, 2: 2, 3: 2, 4: REMOVED}
+    assert [row["name"] for row in community_rows(run)] == ["2", "0", "removed"]
+
+
 def test_communities_are_ranked_by_size_and_the_removed_stand_apart(records: RunRecords) -> None:
     assert records.members[1] == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
     assert records.members[4] == {0: 1, 1: 0, 2: 0, 3: 0, 4: REMOVED}

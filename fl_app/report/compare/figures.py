@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fl_app.report.compare.aggregate import Comparison, Row
 from fl_app.report.compare.measures import MEASURES
-from fl_app.report.style import MARKERS, colours, percent
+from fl_app.report.style import MARKERS, colours
 
 MOST_PANELS = 12
 COLUMNS = 3
@@ -37,7 +37,6 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if measure in SHARES:
-            percent(axes)
             axes.set_ylim(top=1.04, bottom=min(-0.02, axes.dataLim.ymin))
         else:
             axes.set_ylim(bottom=0)

@@ -16,13 +16,15 @@ Values = dict[str, float | None]
 class Measure:
     """A number of a run: its label, whether more or less is better, its decimals.
 
-    Measures with `asked` are shown only in tables that name them.
+    Measures with `asked` are shown only in tables that name them. Those with `scales` have no
+    usual size and get more decimals if they are small.
     """
 
     label: str
     better: Literal["more", "less"] | None = "more"
     digits: int = 3
     asked: bool = False
+    scales: bool = False
 
 
 METRIC = "metric."
@@ -54,7 +56,7 @@ MEASURES = Measures({
     "wasserstein_silhouette": Measure("Wasserstein adjusted silhouette", asked=True),
     "count": Measure("communities", None, 1),
     "right": Measure("right from round", "less", 0),
-    "sent": Measure("MB per client and round", "less", 2),
+    "sent": Measure("MB per client and round", "less", 2, scales=True),
     "loyal_accuracy": Measure("accuracy of loyal clients"),
     "recall": Measure("malicious clients detected"),
     "loyal_lost": Measure("loyal clients suspected", "less", 1),

@@ -79,6 +79,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
         comparison=comparison,
         command=command,
         left_out=left_out,
+        over_seeds=tables.over_seeds(comparison),
         heads=tables.heads(comparison),
         body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
         keys=keys,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import wrap
 
@@ -33,10 +34,19 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
     def cell(row: Row, measure: str) -> str:
         if measure not in row.cells:
             return ""
-        text = spread(row.cells[measure], digits=MEASURES[measure].digits)
+        text = spread(row.cells[measure], digits=_digits(comparison, measure))
         return bold(text) if row in best[measure] else text
 
     return [[*row.values, *(cell(row, m) for m in comparison.measures)] for row in comparison.rows]
+
+
+def _digits(comparison: Comparison, measure: str) -> int:
+    """Return the decimals of a column; with `scales`, the smallest mean has two digits or more."""
+    found = MEASURES[measure]
+    means = [abs(row.cells[measure].mean) for row in comparison.rows if measure in row.cells]
+    least = min((mean for mean in means if mean), default=1.0)
+    needed = 1 - math.floor(math.log10(least)) if found.scales else 0
+    return max(found.digits, needed)
 
 
 def spread(cell: Spread, *, digits: int) -> str:
@@ -71,8 +81,7 @@ def markdown(
         "",
         *([*wrap(text, 100), ""] if text else []),
         f"Written by `{command}`.",
-        f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}; settings common "
-        f"to all: {common or 'the defaults'}.",
+        f"{over_seeds(comparison)}; settings common to all: {common or 'the defaults'}.",
     ]
     rows = body(comparison, lambda text: f"**{text}**")
     if any("**" in cell for row in rows for cell in row):
@@ -80,6 +89,13 @@ def markdown(
     for cells, row in zip(rows, comparison.rows, strict=True):
         cells += [_note(rules, row.jobs[0].overrides) for rules in beside.values()]
     return [*lines, "", _row(titles), _row(["---"] * len(titles)), *map(_row, rows)]
+
+
+def over_seeds(comparison: Comparison) -> str:
+    """Return what the numbers are: a mean and a deviation if there are several seeds."""
+    if len(comparison.seeds) == 1:
+        return f"Seed {comparison.seeds[0]} alone"
+    return f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}"
 
 
 def _note(rules: Mapping[str, Mapping[str, str]], overrides: Mapping[str, str]) -> str:
@@ -113,7 +129,7 @@ def to_latex(comparison: Comparison) -> str:
         for row in body(comparison, lambda text: rf"\textbf{{{text}}}")
     ]
     lines = [
-        f"% mean and standard deviation over seeds {', '.join(comparison.seeds)}",
+        f"% {over_seeds(comparison)}",
         f"% {RULE.replace('±', '+-')}",
         rf"\begin{{tabular}}{{{columns}}}",
         r"\toprule",

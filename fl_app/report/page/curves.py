@@ -1,5 +1,6 @@
 """Figures over the rounds: accuracy, quality of the clusters, notes of the method, attack."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ ATTACK = (
 
 
 def accuracy(records: RunRecords) -> Figure | None:
-    """Draw every client in grey, the mean, the worst decile, each community, and the events."""
+    """Draw every client in grey, the mean, the worst tenth, each community, and the events."""
     if not series(records.run.rounds, "accuracy", "mean")[0]:
         return None
     clients = []
@@ -58,7 +59,7 @@ def accuracy(records: RunRecords) -> Figure | None:
         [*clients, *_communities(records), *_overall(records), *marks],
         height=440 + 20 * len(kinds),
         xaxis=_rounds(records, anchor="y2" if kinds else "y"),
-        yaxis=share("accuracy on the clients' test data", domain=[foot + 0.03 * bool(kinds), 1]),
+        yaxis=share("accuracy", domain=[foot + 0.03 * bool(kinds), 1]),
         shapes=lines(records.run.rounds),
     )
     if kinds:
@@ -105,12 +106,12 @@ def _bands(records: RunRecords) -> list[Trace]:
 
 def _communities(records: RunRecords) -> list[Trace]:
     """Return the mean accuracy over the rounds of the members of each final community."""
-    ranks = sorted(set(records.final.values()))
-    shown = [*(r for r in ranks if r != REMOVED)][:MOST_COMMUNITIES]
-    if len(ranks) < 2:
+    sizes = Counter(records.final.values())
+    if len(sizes) < 2:
         return []
+    largest = sorted(sizes.keys() - {REMOVED}, key=lambda rank: (-sizes[rank], rank))
     traces = []
-    for rank in [*shown, *({REMOVED} & set(ranks))]:
+    for rank in [*sorted(largest[:MOST_COMMUNITIES]), *({REMOVED} & sizes.keys())]:
         inside = [client for client, found in records.final.items() if found == rank]
         x, y = _means(records.scores, inside)
         name = "removed" if rank == REMOVED else f"community {name_of(rank)}"
@@ -140,7 +141,7 @@ def _overall(records: RunRecords) -> list[Trace]:
     if records.scores:
         worst = [worst_decile(scores) for scores in records.scores.values()]
         low = np.round(worst, 4).tolist()
-        traces.append(line([*records.scores], low, "worst decile", RED, dash="dash"))
+        traces.append(line([*records.scores], low, "worst tenth", RED, dash="dash"))
     x, y = series(records.run.rounds, "global_accuracy")
     return [*traces, *([line(x, y, "the global model", INK, dash="dot")] if x else [])]
 

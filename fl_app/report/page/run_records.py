@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,9 @@ class RunRecords:
 
     @cached_property
     def members(self) -> dict[int, dict[int, int]]:
-        """The community of every known client, by round; communities as ranks, largest first."""
+        """The community of every known client, by round, numbered by `_numbers`."""
         named = memberships(self.run.rounds)
-        sizes = Counter(name for stage in named.values() for name in stage.values())
-        final = Counter(list(named.values())[-1].values()) if named else Counter[int]()
-        order = sorted(sizes, key=lambda name: (-final[name], -sizes[name], name))
-        rank = {name: place for place, name in enumerate(order)}
+        rank = _numbers(named, self.assignment)
         found: dict[int, dict[int, int]] = {}
         last, source = dict[int, int](), None
         for number, stage in named.items():
@@ -105,6 +103,12 @@ class RunRecords:
             found[number] = last
         return found
 
+    @cached_property
+    def assignment(self) -> dict[int, int]:
+        """The community of each client in `summary.json`; empty before the run has ended."""
+        rows = ((self.summary or {}).get("communities") or {}).get("assignment") or {}
+        return {int(client): int(row) for client, row in rows.items()}
+
     def members_at(self, server_round: int) -> dict[int, int]:
         """The community of every known client after a round."""
         earlier = [number for number in self.members if number <= server_round]
@@ -114,13 +118,14 @@ class RunRecords:
     def final(self) -> dict[int, int]:
         """The community of every client at the end, including clients that never trained."""
         last = self.members_at(len(self.run.rounds))
-        rows = ((self.summary or {}).get("communities") or {}).get("assignment") or {}
         votes: dict[int, Counter[int]] = {}
-        for client, row in rows.items():
-            if int(client) in last:
-                votes.setdefault(row, Counter())[last[int(client)]] += 1
+        for client, row in self.assignment.items():
+            if client in last:
+                votes.setdefault(row, Counter())[last[client]] += 1
         chosen = {
-            int(c): votes[row].most_common(1)[0][0] for c, row in rows.items() if row in votes
+            client: votes[row].most_common(1)[0][0]
+            for client, row in self.assignment.items()
+            if row in votes
         }
         return chosen | last
 
@@ -172,8 +177,8 @@ class RunRecords:
     @cached_property
     def planted(self) -> int | None:
         """The number of planted groups; None if it is unknown or 1."""
-        count = planted_count(self.run) or (self.run.config.get("population") or {}).get("groups")
-        return count if count is not None and count > 1 else None
+        groups = planted_count(self.run) or (self.run.config.get("population") or {}).get("groups")
+        return groups if groups is not None and groups > 1 else None
 
     @cached_property
     def clients(self) -> list[int]:
@@ -185,6 +190,28 @@ class RunRecords:
     def aggregated(self) -> bool:
         """Whether there are too many clients to draw each alone."""
         return len(self.clients) > FULL_SCALE
+
+
+def _numbers(
+    named: Mapping[int, Mapping[int, int]], assignment: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the number of each community that the records name.
+
+    It is the number of the community's model, as in `summary.json`. Communities without one, and
+    all before the end of the run, get the free numbers, the largest first.
+    """
+    sizes = Counter(name for stage in named.values() for name in stage.values())
+    last = list(named.values())[-1] if named else {}
+    final = Counter(last.values())
+    shared = Counter((last[client], row) for client, row in assignment.items() if client in last)
+    numbers: dict[int, int] = {}
+    for (name, row), _ in shared.most_common():
+        if name not in numbers and row not in numbers.values():
+            numbers[name] = row
+    order = sorted(sizes.keys() - numbers, key=lambda name: (-final[name], -sizes[name], name))
+    taken = {*assignment.values()}
+    free = (number for number in count() if number not in taken)
+    return numbers | dict(zip(order, free, strict=False))
 
 
 def read_records(folder: Path) -> RunRecords:

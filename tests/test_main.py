@@ -1,0 +1,45 @@
+"""The command line itself: its help, and words that it does not know."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fl_app import main
+
+
+@pytest.mark.parametrize("command", main.COMMANDS)
+def test_every_command_has_a_help_that_does_nothing_else(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main.COMMANDS[command](["--help"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: fl-app {command} ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_names_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fl-app", "--help"])
+    monkeypatch.setattr(main, "_hydra_main", lambda: None)
+    main.main()
+    shown = capsys.readouterr().out
+    assert [command for command in main.COMMANDS if f"fl-app {command} <" not in shown] == []
+
+
+def test_a_word_that_is_no_setting_and_no_command_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fl-app", "reprot", "outputs", "rounds=2"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == main.USAGE_ERROR
+    shown = capsys.readouterr().err
+    assert "see fl-app --help; got reprot outputs\n" in shown
+    assert "override" not in shown
