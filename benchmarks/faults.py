@@ -2,9 +2,11 @@
 
     .venv/bin/python benchmarks/faults.py --out <file.jsonl>
 
-It continues where it was stopped. Needs Linux, and root for the full disk. `--old <python>` is one
-with an older Flower, for the node of another version; `faketime` must be on the PATH for the wrong
-clock. Without one of them its line says that it was not tried.
+It continues where it was stopped. Needs Linux, and root for the full disk. `--old <python> ...` are
+environments for nodes of other releases: with an older Flower, torch, and what else a client needs.
+`faketime` must be on the PATH for the wrong clock; without it the line says that it was not tried.
+`--only <scene> ...` puts the lines of these scenes into the page of the others; the file must have
+the scene `nothing`, with which models are compared.
 """
 
 import argparse
@@ -22,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from disturbed import ROUNDS, Disturbed, Run
+from other_release import other_release, release_of
 from strangers import strangers
-from table import REPO, header, machine, row
+from table import REPO, header, machine, put_rows, row
 
 TABLE = REPO / "docs" / "results" / "faults.md"
 PAUSE_S = 60.0
@@ -98,7 +101,7 @@ def disk_full(federation: Disturbed, name: str) -> Row:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def scenes(old: Path | None) -> dict[str, Callable[[Disturbed, str], list[Row] | Row]]:
+def scenes(old: Sequence[Path]) -> dict[str, Callable[[Disturbed, str], list[Row] | Row]]:
     """Return what is done by the name of its line."""
     found: dict[str, Callable[[Disturbed, str], list[Row] | Row]] = {}
     found["nothing"] = lambda federation, name: federation.start(name).outcome()
@@ -117,7 +120,9 @@ def scenes(old: Path | None) -> dict[str, Callable[[Disturbed, str], list[Row] |
         partial(restart_machine, new_database=True)
     )
     found["disk of the output folder full for 60 s"] = disk_full
-    found["strangers"] = partial(strangers, old=old)
+    found["strangers"] = strangers
+    for python in old:
+        found[f"a node of flwr {release_of(python)}"] = partial(other_release, python=python)
     return found
 
 
@@ -130,11 +135,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="file of rows, one JSON a line")
-    parser.add_argument("--old", type=Path, help="a Python with an older Flower")
-    parser.add_argument("--only", help="play the scene of this name alone")
+    parser.add_argument("--old", type=Path, nargs="+", default=[], help="Pythons, see above")
+    parser.add_argument("--only", nargs="+", help="play the scenes of these names alone")
     options = parser.parse_args()
     done = _read(options.out)
-    wanted = {n: s for n, s in scenes(options.old).items() if options.only in (None, n)}
+    wanted = {n: s for n, s in scenes(options.old).items() if n in (options.only or [n])}
     left = {name: scene for name, scene in wanted.items() if name not in {r["scene"] for r in done}}
     if left:
         top = Path(tempfile.mkdtemp(prefix="fl-faults-"))
@@ -150,6 +155,9 @@ def main() -> None:
         shutil.rmtree(top, ignore_errors=True)
     if options.only is None:
         write(done)
+    else:
+        new = [each for each in done if each["scene"] in options.only]
+        put_rows(TABLE, _lines(new, _undisturbed(done)), _head())
 
 
 def _read(path: Path) -> list[Row]:
@@ -158,8 +166,15 @@ def _read(path: Path) -> list[Row]:
 
 def write(rows: Sequence[Row]) -> None:
     """Write the page."""
-    usual = next(each for each in rows if each["fault"] == "nothing")
-    lines = [
+    TABLE.write_text("\n".join([*_head(), *_lines(rows, _undisturbed(rows))]) + "\n")
+
+
+def _undisturbed(rows: Sequence[Row]) -> Row:
+    return next(each for each in rows if each["fault"] == "nothing")
+
+
+def _head() -> list[str]:
+    return [
         "# Faults", "",
         f"Written by `benchmarks/faults.py`, on {machine()}: a federation of",
         "`scripts/deploy up` with three nodes, and for each line one run of the demo (FLIC on",
@@ -167,16 +182,21 @@ def write(rows: Sequence[Row]) -> None:
         "whether models.safetensors has the same bytes as after the undisturbed run. Restarts: how",
         "often the run was submitted again. Told: what the command of the run says, or the",
         "SuperNode of a stranger; long texts are cut. Nobody typed anything after a fault, unless",
-        "its line says so. All strangers came during one run. The machine was busy with other",
-        "work, so the seconds say little.", "",
+        "its line says so. All strangers came during one run. A node of another release is client",
+        "1 from the start of its run; its environment has torch without CUDA. The machine was busy",
+        "with other work, so the seconds say little.", "",
         *header("fault", "the run", "models", "accuracy", "restarts", "seconds", "told"),
     ]  # fmt: skip
+
+
+def _lines(rows: Sequence[Row], usual: Row) -> list[str]:
+    lines = []
     for each in rows:
         same = "equal" if each["models"] == usual["models"] else "other"
         accuracy = "" if each["accuracy"] is None else f"{each['accuracy']:.3f}"
         told = [each["fault"], each["status"], same if each["models"] else ""]
         lines.append(row(*told, accuracy, each["restarts"], f"{each['seconds']:.0f}", each["told"]))
-    TABLE.write_text("\n".join(lines) + "\n")
+    return lines
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _ERROR_LINES = 4
 _GRPC_HEAD = re.compile(r"^[IWE]\d{4} [\d:.]+ +\d+ \S+\] ")
 
 
-def strangers(federation: Disturbed, name: str, *, old: Path | None) -> list[dict[str, Any]]:
+def strangers(federation: Disturbed, name: str) -> list[dict[str, Any]]:
     """Let strangers try to get in during one run; return a line for each of them and the run."""
     run = federation.start(name)
     run.until("round 1", lambda: len(run.rounds()) >= 1)
@@ -37,7 +37,6 @@ def strangers(federation: Disturbed, name: str, *, old: Path | None) -> list[dic
         "a node with a key that is not registered": _wrong_key(federation),
         "a node without TLS (plain text)": _plain_text(federation),
         "a node with the certificate of another authority": _other_authority(federation),
-        "a node of flwr 1.30": "not tried: no --old" if old is None else _old(federation, old),
         "a node whose clock is 3 days ahead": _clock(federation),
         "a SuperLink whose certificate has expired": _expired(federation),
     }
@@ -56,25 +55,23 @@ def _fleet(federation: Disturbed) -> str:
     return words[words.index("--fleet-api-address") + 1]
 
 
-def _node(federation: Disturbed, keys: Credentials, *, node: int = 0) -> list[str]:
+def node_command(federation: Disturbed, keys: Credentials, *, node: int = 0) -> list[str]:
+    """Return the command of a SuperNode with the first of the keys, as client `node`."""
     (port,) = free_ports(1)
     found = commands.supernode(
-        keys, node=node, nodes=9, superlink=_fleet(federation), port=port, data_root=None
+        keys, node=0, nodes=9, superlink=_fleet(federation), port=port, data_root=None
     )
+    config = commands.node_config(node=node, nodes=9, data_root=None)
+    found[found.index("--node-config") + 1] = config
     return [flower.executable(found[0]), *found[1:]]
 
 
-def _tried(federation: Disturbed, words: Sequence[str], *, path: Path | None = None) -> str:
-    """Run a SuperNode for a while; return what it said, and whether it is online.
-
-    `path` is looked in first for the other commands of its Flower.
-    """
+def _tried(federation: Disturbed, words: Sequence[str]) -> str:
+    """Run a SuperNode for a while; return what it said, and whether it is online."""
     connection = flower.Connection(NAME, federation.folder / "home")
     before = nodes_online(connection)
     home = Path(tempfile.mkdtemp(dir=federation.top))
     environment = {**connection.environment(), "FLWR_HOME": str(home)}
-    if path is not None:
-        environment["PATH"] = os.pathsep.join([str(path), environment["PATH"]])
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
             words, env=environment, cwd=home, stdout=log, stderr=log, start_new_session=True
@@ -107,7 +104,7 @@ def _words(log: Path) -> str:
 def _wrong_key(federation: Disturbed) -> str:
     with _other_keys(federation) as other:
         good = _keys(federation)
-        mixed = _node(federation, good)
+        mixed = node_command(federation, good)
         place = mixed.index("--auth-supernode-private-key") + 1
         mixed[place] = str(other.node_key(0))
         return _tried(federation, mixed)
@@ -115,13 +112,13 @@ def _wrong_key(federation: Disturbed) -> str:
 
 def _other_authority(federation: Disturbed) -> str:
     with _other_keys(federation) as other:
-        words = _node(federation, _keys(federation))
+        words = node_command(federation, _keys(federation))
         words[words.index("--root-certificates") + 1] = str(other.authority)
         return _tried(federation, words)
 
 
 def _plain_text(federation: Disturbed) -> str:
-    words = _node(federation, _keys(federation))
+    words = node_command(federation, _keys(federation))
     place = words.index("--root-certificates")
     words[place : place + 2] = ["--insecure"]
     place = words.index("--auth-supernode-private-key")
@@ -129,21 +126,11 @@ def _plain_text(federation: Disturbed) -> str:
     return _tried(federation, words)
 
 
-def _old(federation: Disturbed, python: Path) -> str:
-    with _registered(federation) as keys:
-        words = _node(federation, keys, node=0)
-        words[0] = str(python.parent / "flower-supernode")
-        host = words.index("--host")
-        address = f"{words[host + 1]}:{words[host + 3]}"
-        words[host : host + 4] = ["--clientappio-api-address", address]
-        return _tried(federation, words, path=python.parent)
-
-
 def _clock(federation: Disturbed) -> str:
     if shutil.which(_FAKETIME) is None:
         return "not tried: no faketime"
-    with _registered(federation) as keys:
-        return _tried(federation, [_FAKETIME, "-f", "+3d", *_node(federation, keys)])
+    with registered(federation) as keys:
+        return _tried(federation, [_FAKETIME, "-f", "+3d", *node_command(federation, keys)])
 
 
 @contextmanager
@@ -153,7 +140,7 @@ def _other_keys(federation: Disturbed) -> Iterator[Credentials]:
 
 
 @contextmanager
-def _registered(federation: Disturbed) -> Iterator[Credentials]:
+def registered(federation: Disturbed) -> Iterator[Credentials]:
     """Yield keys of a node that the SuperLink knows, with the authority of the federation."""
     with _other_keys(federation) as other:
         for name in ("authority", "certificate", "key"):
@@ -181,7 +168,7 @@ def _expired(federation: Disturbed) -> str:
         )  # fmt: skip
         try:
             time.sleep(LOOK_S / 2)
-            node = _node(federation, keys)
+            node = node_command(federation, keys)
             node[node.index("--superlink") + 1] = f"127.0.0.1:{fleet}"
             return _tried(federation, node)
         finally:

@@ -44,3 +44,21 @@ def row(*cells: object) -> str:
 def header(*names: str) -> list[str]:
     """Return the two first rows of a table."""
     return [row(*names), row(*["---"] * len(names))]
+
+
+def put_rows(page: Path, rows: Sequence[str], head: Sequence[str] | None = None) -> None:
+    """Put rows into the table that ends a page, each in place of the row with its first cell.
+
+    `head` is what the page has above its rows from now on. Raises ValueError if the page was
+    written on another machine or with another version of torch.
+    """
+    lines = page.read_text().splitlines()
+    if f"on {machine()}" not in page.read_text():
+        raise ValueError(f"{page} must be of {machine()}; measure all of its rows again")
+    first = next(at for at, line in enumerate(lines) if line.startswith("| --- |")) + 1
+    found = {_first_cell(line): line for line in (*lines[first:], *rows)}
+    page.write_text("\n".join([*(head or lines[:first]), *found.values()]) + "\n")
+
+
+def _first_cell(line: str) -> str:
+    return line.split(" | ", maxsplit=1)[0]

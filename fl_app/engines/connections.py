@@ -5,9 +5,10 @@ from logging import getLogger
 
 from fl_app.engines import stop_request
 from fl_app.engines.client_messenger import ClientMessenger, Introductions
+from fl_app.engines.puller import Silence
 from fl_app.engines.shortage import NodeWait
 from fl_app.records.audit import AuditLog
-from fl_app.strategies.replies import RejectedReply
+from fl_app.strategies.replies import ClientFailure, RejectedReply
 from fl_app.strategies.roster import Roster
 
 log = getLogger(__name__)
@@ -42,6 +43,12 @@ class Connections:
     def refused(self) -> list[RejectedReply]:
         """The nodes whose introduction was rejected."""
         return [RejectedReply(client, why) for client, why in self._outside.rejected.items()]
+
+    @property
+    def failed(self) -> list[ClientFailure]:
+        """The nodes whose client raised when it was asked for its identity; not those gone."""
+        failed = self._outside.failed.items()
+        return [ClientFailure(who, why) for who, why in failed if not isinstance(why, Silence)]
 
     def introduce(self) -> None:
         """Ask new nodes for their identity; log those that are not admitted."""

@@ -234,6 +234,7 @@ class RoundLoop(Server):
         except TooFewRepliesError:
             self._sound = True  # the state of the method has not changed yet
             raise
+        failures += self.connections.failed
         outcome = self.method.outcome(now)
         budget, roster = self.budget, self.roster
         booked = outcome.privacy if budget is None else budget.book(outcome, roster)

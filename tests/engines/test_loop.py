@@ -18,6 +18,7 @@ from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
 from fl_app.engines.client_messenger import Introductions
 from fl_app.engines.loop import RoundLoop
+from fl_app.engines.puller import Silence
 from fl_app.engines.round_aggregation import ATTEMPTS
 from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.params import from_bytes
@@ -203,7 +204,10 @@ def test_nodes_that_never_connected_end_the_run_before_the_timeout(
 
 @pytest.mark.parametrize(
     "outside",
-    [Introductions(rejected={"node 9": "a liar"}), Introductions(failed={"node 9": "gone"})],
+    [
+        Introductions(rejected={"node 9": "a liar"}),
+        Introductions(failed={"node 9": "an ImportError of its client"}),
+    ],
 )
 def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
     play: Callable[..., Played], outside: Introductions
@@ -215,6 +219,13 @@ def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
     assert [record["lost"] for record in rounds] == [[1]] * 3
     rejected = [record["rejected"] for record in rounds]
     assert rejected == [outside.rejected] * 3
+    assert [record["failed"] for record in rounds] == [outside.failed] * 3
+
+
+def test_a_new_node_that_is_gone_is_no_failure_of_a_client(play: Callable[..., Played]) -> None:
+    played = play(lambda look: {0, 1, 2})
+    played.federation.outside = Introductions(failed={"node 9": Silence("the node is gone")})
+    assert [record["failed"] for record in played()] == [{}] * 3
 
 
 def test_a_lost_client_is_named_and_the_run_goes_on_with_the_others(

@@ -1,0 +1,36 @@
+"""Rows of a result page that are measured again."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import table
+
+
+def page(folder: Path, machine: str) -> Path:
+    found = folder / "page.md"
+    lines = ["# Page", "", f"Written on {machine}: text", "", *table.header("what", "seen")]
+    found.write_text("\n".join([*lines, "| a | 1 |", "| ab | 2 |"]) + "\n")
+    return found
+
+
+def test_a_row_replaces_the_one_of_its_first_cell_and_others_are_appended(tmp_path: Path) -> None:
+    there = page(tmp_path, table.machine())
+    table.put_rows(there, ["| c | 4 |", "| a | 3 |"])
+    assert there.read_text().splitlines()[-3:] == ["| a | 3 |", "| ab | 2 |", "| c | 4 |"]
+    assert there.read_text().startswith("# Page\n\nWritten on ")
+
+
+def test_the_head_can_be_new(tmp_path: Path) -> None:
+    there = page(tmp_path, table.machine())
+    table.put_rows(there, ["| a | 3 |"], ["# New", "", *table.header("what", "seen")])
+    text = "# New\n\n| what | seen |\n| --- | --- |\n| a | 3 |\n| ab | 2 |\n"
+    assert there.read_text() == text
+
+
+def test_a_page_of_another_machine_is_refused(tmp_path: Path) -> None:
+    there = page(tmp_path, "1 other core, torch 1.0")
+    with pytest.raises(ValueError, match="measure all of its rows again"):
+        table.put_rows(there, ["| a | 3 |"])
