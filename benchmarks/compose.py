@@ -3,6 +3,7 @@
     scripts/test-compose        installs what is missing, then runs this
 
 It works on a copy of the checkout in a temporary folder and ends with `docker compose down`.
+FL_APP_CPU_WHEELS is a folder with a wheel of torch for the CPU; without it that image is not built.
 """
 
 import argparse
@@ -11,21 +12,25 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
+import cpu_image
 from composed import NODES, Composed
-from table import REPO, header, machine, row
+from table import REPO, header, machine, put_rows, row
 
 from fl_app.engines.flower import COMPLETED
 from fl_app.records import run_state
 from fl_app.records.summary import read_summary
 
+Scenario = Callable[[Composed], list[str]]
 TABLE = REPO / "docs" / "results" / "compose.md"
 ROUNDS, STRANGER = 4, 2345
 """Rounds of a run, and a user that is not root and has no name on this machine."""
+WHEELS, OWN_BASE = "FL_APP_CPU_WHEELS", "python:3.12-slim"
 PROMETHEUS = """FROM {base}
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus wget \\
     && install -d -o nobody /prometheus
@@ -34,6 +39,7 @@ ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml", \\
     "--storage.tsdb.path=/prometheus"]
 """
 """Debian's Prometheus for a machine that reaches no registry."""
+_LEFT = "Not measured, since the command ended before: "
 
 
 def without_keys(federation: Composed) -> list[str]:
@@ -131,26 +137,21 @@ def monitored(federation: Composed) -> list[str]:
         federation.run(["docker", "build", "--tag", image, "-"], given=text)
         federation.environment["FL_APP_PROMETHEUS"] = image
     federation.compose("up", "--detach", "--no-build", "prometheus")
-    known: set[str] = set()
-
-    def complete() -> bool:
-        known.update(_measured("fl_app_round"))
-        return bool(known)
-
     run_id = federation.submit("seen", "metrics.port=9464", "metrics.host=0.0.0.0", rounds=ROUNDS)
-    federation.until("Prometheus to know a round", complete)
+    federation.until("Prometheus to know the run", lambda: _measured("fl_app_round") != "")
     status = federation.ended(run_id)
     alerts = len(_asked("rules")["groups"][0]["rules"])
     who = "Debian's Prometheus" if base is not None else "Prometheus"
-    rounds = ", ".join(sorted(known | _measured("max_over_time(fl_app_round[10m])")))
-    seen = f"{who} saw rounds {rounds} of the run and has {alerts} alert rules"
+    last = _measured("max_over_time(fl_app_round[10m])")
+    seen = f"{who} saw the run up to round {last} of {ROUNDS} and has {alerts} alert rules"
     federation.compose("rm", "--stop", "--force", "prometheus")
     return [row("the profile `monitoring` without Grafana, and a run", status, seen)]
 
 
-def _measured(query: str) -> set[str]:
+def _measured(query: str) -> str:
+    """Return the value of a query with one result, empty without a result."""
     found = _asked(f"query?{urlencode({'query': query})}")["result"]
-    return {each["value"][1] for each in found}
+    return ", ".join(each["value"][1] for each in found)
 
 
 def _asked(path: str) -> dict[str, Any]:
@@ -173,6 +174,18 @@ def stranger(federation: Composed) -> list[str]:
     return [row(f"all started anew as user {STRANGER}, and a run", status, what)]
 
 
+def on_cpu(federation: Composed) -> list[str]:
+    """Build the image with torch for the CPU, start all anew with it, and run."""
+    what, wheels = "the image with torch for the CPU, and a run", os.environ.get(WHEELS)
+    if wheels is None:
+        return [row(what, "not tried", f"{WHEELS} was not set")]
+    federation.compose("down", "--volumes")
+    size = cpu_image.build(federation, Path(wheels), os.environ.get("FL_APP_BASE", OWN_BASE))
+    federation.up()
+    status = federation.ended(federation.submit("cpu", rounds=2))
+    return [row(what, status, f"{size:.2f} GB; {cpu_image.versions(federation)}")]
+
+
 def _short(text: str) -> str:
     return text.replace("|", "/")[:160]
 
@@ -185,46 +198,68 @@ SCENARIOS = (
     monitored,
     lost_node,
     stranger,
+    on_cpu,
 )
 
 
 def image_of(federation: Composed) -> str:
     """Return the name of the base of the image and its size."""
-    shown = federation.run(["docker", "image", "inspect", "fl-app:0.1.0"]).stdout
-    size = json.loads(shown)[0]["Size"] / 1e9
     base = os.environ.get("FL_APP_BASE", "the Dockerfile's base")
-    return f"{size:.2f} GB on {base}"
+    return f"{cpu_image.size(federation, 'fl-app:0.1.0'):.2f} GB on {base}"
 
 
 def main() -> None:
     """Build the image, run all scenarios and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-build", action="store_true", help="use the image that exists")
+    names = [each.__name__ for each in SCENARIOS]
+    parser.add_argument(
+        "--only", nargs="+", choices=names, help="run these and put their rows into the page"
+    )
     options = parser.parse_args()
-    engine = subprocess.run(
-        ["docker", "version", "--format", "{{.Server.Version}}"],
-        capture_output=True, text=True, check=True,
-    ).stdout.strip()  # fmt: skip
-    rows: list[str] = []
     with tempfile.TemporaryDirectory(prefix="fl-app-compose-") as top:
         federation = Composed(copied(Path(top)))
         if not options.no_build:
             federation.environment["FL_APP_USER"] = "0:0"
             federation.compose("build")
             del federation.environment["FL_APP_USER"]
-        image = image_of(federation)
-        rows += without_keys(federation)
-        federation.keys()
-        try:
-            federation.up()
-            for scenario in SCENARIOS:
-                rows += scenario(federation)
-                print(*rows, sep="\n", end="\n\n", flush=True)
-        finally:
-            print(federation.compose("logs", "--tail", "5", must=False).stdout[-3000:], flush=True)
-            federation.compose("--profile", "monitoring", "down", "--volumes", must=False)
-            write(rows, engine, image)
+        if options.only is None:
+            every(federation)
+        else:
+            federation.keys()
+            wanted = [each for each in SCENARIOS if each.__name__ in options.only]
+            rows = list(played(federation, wanted))
+            TABLE.write_text(_no_longer_left(TABLE.read_text(), options.only))
+            put_rows(TABLE, rows)
+
+
+def every(federation: Composed) -> None:
+    """Run all scenarios and write the page, also of what was run before an error."""
+    image, rows = image_of(federation), without_keys(federation)
+    federation.keys()
+    try:
+        rows += played(federation, SCENARIOS)
+    finally:
+        write(rows, engine(federation), image)
     assert COMPLETED in rows[1], "the plain run must complete"
+
+
+def played(federation: Composed, scenarios: Sequence[Scenario]) -> Iterator[str]:
+    """Start the federation, yield the rows of scenarios, and take it down."""
+    try:
+        federation.up()
+        for scenario in scenarios:
+            for each in scenario(federation):
+                print(each, flush=True)
+                yield each
+    finally:
+        print(federation.compose("logs", "--tail", "5", must=False).stdout[-3000:], flush=True)
+        federation.compose("--profile", "monitoring", "down", "--volumes", must=False)
+
+
+def engine(federation: Composed) -> str:
+    """Return the version of the Docker engine."""
+    return federation.run(["docker", "version", "--format", "{{.Server.Version}}"]).stdout.strip()
 
 
 def copied(top: Path) -> Path:
@@ -240,20 +275,32 @@ def copied(top: Path) -> Path:
     return top
 
 
-def write(rows: list[str], engine: str, image: str) -> None:
+def write(rows: list[str], version: str, image: str) -> None:
     """Write the page, also of what was run before an error."""
     left = [each.__name__ for each in SCENARIOS[max(0, len(rows) - 1) :]]
-    ended = f"The command ended before: {', '.join(left)}.\n" if left else ""
+    ended = f"{_LEFT}{', '.join(left)}.\n" if left else ""
     intro = (
         "# Compose\n\n"
         "Written by `benchmarks/compose.py`, which `scripts/test-compose` runs,\n"
-        f"on {machine()}, Docker {engine}:\n"
+        f"on {machine()}, Docker {version}:\n"
         f"`docker-compose.yml` with three nodes, an image of {image}. A container\n"
         "that is killed is started again by Docker. Ended: the run's status in Flower. Other\n"
-        f"work ran on the same cores.\n{ended}\n"
+        f"work ran on the same cores. A row may be of a later session (`--only`).\n{ended}\n"
     )
     lines = [*header("what was done", "ended", "seen"), *rows]
     TABLE.write_text(intro + "\n".join(lines) + "\n")
+
+
+def _no_longer_left(page: str, measured: Sequence[str]) -> str:
+    """Return the page, whose line of what was not measured is without these scenarios."""
+    lines = page.splitlines()
+    for at, line in enumerate(lines):
+        if line.startswith(_LEFT):
+            names = line.removeprefix(_LEFT).rstrip(".").split(", ")
+            left = [name for name in names if name not in measured]
+            lines[at : at + 1] = [f"{_LEFT}{', '.join(left)}."] if left else []
+            break
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class Composed:
             if time.monotonic() > deadline:
                 logs = self.compose("logs", "--tail", "30", must=False).stdout
                 raise TimeoutError(f"waited {DEADLINE_S:g} s for {what}:\n{logs}")
-            time.sleep(2.0)
+            time.sleep(5.0)  # a look at Flower is a process
 
     def belong(self, user: int) -> None:
         """Give the checkout to a user, as whom containers run from the next start on."""
