@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from math import isfinite
 from typing import Any
@@ -109,7 +110,9 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     answers = answers.float()
     shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
     loss = task.loss
-    _try("task.loss", loss, shapes, lambda: task.loss_of(labels, data.classes)(answers, labels))
+    loss_of = partial(task.loss_of, labels, data.classes)
+    _try("task.loss", loss, shapes, lambda: loss_of()(answers, labels))
+    _check_gradients(loss, lambda scores: loss_of()(scores, labels), answers)
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Tensor:
@@ -120,6 +123,25 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             return found
 
         _try(f"task.metrics.{name}", given, shapes, measured)
+
+
+def _check_gradients(
+    given: Mapping[str, Any], loss: Callable[[Tensor], Tensor], answers: Tensor
+) -> None:
+    """Raise ValueError for a loss with parameters of its own, or one that nothing can learn from.
+
+    A client trains and sends the parameters of its network alone.
+    """
+    if loss(answers.detach()).requires_grad:
+        raise ValueError(
+            f"task.loss must have no trainable parameters, got {dict(given)}, whose own would not "
+            "be trained; put them into the network, or write a client.learner of your own"
+        )
+    if not loss(answers.detach().requires_grad_()).requires_grad:
+        raise ValueError(
+            f"task.loss must have a gradient, got {dict(given)}, whose value does not depend on "
+            "the answers in a way that autograd follows; do not detach or round them"
+        )
 
 
 def _check_answers(answers: object, samples: int, classes: int) -> None:

@@ -111,6 +111,8 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("numbers", ["task=regression", "privacy=sample_dp"], "plain SGD, which has no task.loss"),
         ("rare", ["task.loss._target_=torch.nn.NoLoss"], "task.loss must be a class that takes"),
         ("rare", ["+task.loss.reduction=none"], "task.loss must give one number"),
+        ("rare", ["task.loss._target_=user_tasks.Weighted"], "loss must have no trainable param"),
+        ("rare", ["task.loss._target_=user_tasks.Mistakes"], "task.loss must have a gradient"),
         ("rare", ["+task.metrics.f1._target_=torchmetrics.F2"], "task.metrics.f1 must be a class"),
         ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
         ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),

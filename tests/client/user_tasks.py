@@ -3,6 +3,7 @@
 from math import prod
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fl_app.data.checks import LabelKind
@@ -113,3 +114,23 @@ class Words(nn.Module):
 def next_word(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network with an answer for each word."""
     return Words(classes)
+
+
+class Weighted(nn.Module):
+    """A loss with a weight of its own that is to be learnt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        """Return a mean loss, weighted."""
+        return nn.functional.cross_entropy(answers, labels) * torch.exp(-self.weight) + self.weight
+
+
+class Mistakes(nn.Module):
+    """The share of wrong answers, which has no gradient."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        """Return a mean loss."""
+        return (answers.argmax(1) != labels).float().mean()
