@@ -72,8 +72,15 @@ HEAD_WHY = f"""
 all clients train in all rounds. Cosines of the updates of loyal clients, of noisy clients, and
 across, and norms are means over pairs, clients and the last ten rounds; `alpha_cross` is their
 mean over the same rounds and the least of all. CFL splits below {THRESHOLD}. `right` counts the
-rounds in which the bipartition has exactly the noisy clients as its smaller part. The conditions
-on norms split if the mean update is shorter than one limit and the longest is longer than another.
+rounds in which the bipartition has exactly the noisy clients as its smaller part. Conditions on
+norms are off, as in the paper; they could only prevent splits.
+
+`alpha_cross` is the largest cosine across the parts, and noise of the batches spreads the cosines.
+With few samples in small batches the updates are mostly this noise: the mean across is negative,
+but the largest cosine stays above the threshold. With the paper's samples and batches the noisy
+clients point away from the others clearly enough from the middle of the run on. A larger learning
+rate spreads the cosines again. Pixels that are not standardised make the attack stronger, since its
+noise is relative to them, and the training slower.
 """
 
 
