@@ -37,6 +37,7 @@ SHARES = {
 """Espinoza Castellon et al., IJCNN 2022, table 2."""
 PROBES = {
     "150 samples in batches of 25": ("population.train_samples=150", "client.batch_size=25"),
+    "600 samples in batches of 25": ("client.batch_size=25",),
     "600 samples in batches of 100": (),
     "600 samples, pixels in [0, 1]": ("data.standardise=false",),
     "600 samples, learning rate 0.2": ("client.learning_rate=0.2",),
@@ -78,9 +79,10 @@ norms are off, as in the paper; they could only prevent splits.
 `alpha_cross` is the largest cosine across the parts, and noise of the batches spreads the cosines.
 With few samples in small batches the updates are mostly this noise: the mean across is negative,
 but the largest cosine stays above the threshold. With the paper's samples and batches the noisy
-clients point away from the others clearly enough from the middle of the run on. A larger learning
-rate spreads the cosines again. Pixels that are not standardised make the attack stronger, since its
-noise is relative to them, and the training slower.
+clients point away from the others clearly enough from the middle of the run on. The more clients,
+the more pairs the largest cosine is of, so that the 100 clients of the table above split later. A
+larger learning rate spreads the cosines again. Pixels that are not standardised make the attack
+stronger, since its noise is relative to them, and the training slower.
 """
 
 

@@ -91,8 +91,13 @@ def test_the_scores_are_the_last_ones_and_those_before_the_clustering() -> None:
 
 def test_every_kind_of_case_is_a_sound_configuration() -> None:
     asked = attack_tables.cases()
-    assert len(asked) == len(set(asked)) == 4 + 3 * (2 * 4 * 2 + 4)
-    for case in [*asked[:13], ("flic", 0.6, 2), ("cfl", "fashion_mnist", "none", "cfl", 1)]:
+    assert len(asked) == len(set(asked)) == 5 + 3 * (2 * 4 * 2 + 4)
+    for case in [
+        *asked[:6],
+        ("flic", 0.3, 0),
+        ("flic", 0.6, 2),
+        ("cfl", "fashion_mnist", "none", "cfl", 1),
+    ]:
         config = load(attack_tables.words(*case))
         options = config.population.options
         if case[0] == "flic":
