@@ -141,8 +141,9 @@ class PlainSgd:
         parameters: list[Tensor] = [self.parameters[row] for row in rows]
         gradients = [each.grad for each in parameters if each.grad is not None]
         momenta = [self._momenta[row] for row in rows]
+        sparse = any(each.is_sparse for each in gradients)
         sgd(
-            parameters, gradients, momenta, any(each.is_sparse for each in gradients), fused=True,
+            parameters, gradients, momenta, sparse, fused=not sparse,
             lr=self.settings.learning_rate, momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay, dampening=0.0, nesterov=False, maximize=False,
         )  # fmt: skip

@@ -79,6 +79,21 @@ def test_plain_sgd_takes_the_steps_of_torch(momentum: float, weight_decay: float
             assert torch.equal(mine, its)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_plain_sgd_takes_sparse_gradients_as_torch_does(momentum: float) -> None:
+    ours, theirs = (torch.nn.Embedding(5, 2, sparse=True) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    values = {"momentum": momentum, "weight_decay": 0.0}
+    first = PlainSgd(list(ours.parameters()), SimpleNamespace(learning_rate=0.1, **values))
+    second = torch.optim.SGD(theirs.parameters(), lr=0.1, **values)
+    for rows in ([0, 1, 1], [1, 4]):
+        for table, steps in ((ours, first), (theirs, second)):
+            steps.zero_grad()
+            table(torch.tensor(rows)).square().sum().backward()
+            steps.step()
+    assert torch.equal(ours.weight, theirs.weight)
+
+
 def test_plain_sgd_takes_a_parameter_whose_first_gradient_is_late() -> None:
     early, late = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
     steps = PlainSgd(
