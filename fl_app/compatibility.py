@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared
 from fl_app.client.privacy import Budgeted, Privacy
+from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
@@ -21,6 +23,7 @@ from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.schema import GraphConfig, Target
+from fl_app.training_trial import check_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
 
 
@@ -52,6 +55,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
     built = _complaint(check_network, values, whole)
+    built += [] if recipe + fitting + built else _complaint(_check_training, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
@@ -63,16 +67,31 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     client, given, wanted = values["client"], values["privacy"], values["task"]
     if client is None or wanted is None or not wanted.sound:
         return
-    check_recipe(client)
-    personally = values["personal"]
-    mine = personal(personally) if personally is not None and personally.sound else Shared()
-    unusual = replace(client_recipe(client), task=task(wanted), personal=mine).unusual()
+    check_recipe(client, values["rounds"] or 1)
+    unusual = _recipe(values).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(
             f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
             "them, or choose privacy=local_dp"
         )
+
+
+def _recipe(values: Mapping[str, Any]) -> Recipe:
+    """Return what clients train with; the groups `client` and `task` must be sound."""
+    given = values["personal"]
+    mine = personal(given) if given is not None and given.sound else Shared()
+    return replace(client_recipe(values["client"]), task=task(values["task"]), personal=mine)
+
+
+def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a network that cannot be trained by SGD as the clients will."""
+    client, wanted = values["client"], values["task"]
+    if client is None or wanted is None or not wanted.sound:
+        return
+    learner = learner_of(built_network(values, data), client.learner)
+    if issubclass(learner, SgdLearner) and learner.train is SgdLearner.train:
+        check_training(partial(fresh_network, values, data), learner, client, _recipe(values), data)
 
 
 def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
