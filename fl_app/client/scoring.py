@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from logging import getLogger
-from math import isfinite
+from math import isclose, isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor, nn
 
-from fl_app.client.task import Task
+from fl_app.client.task import Loss, Task
 from fl_app.client.training import Precision, Score, autocast, scores
 from fl_app.data.datasets import Dataset
 
@@ -19,6 +19,8 @@ log = getLogger(__name__)
 BATCH = 500
 TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
+SMALLEST = 1e-6
+"""Losses below it are compared with no other."""
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
 OF_ALL_CLASSES = ("AUROC", "AveragePrecision")
@@ -41,25 +43,27 @@ def evaluate_task(
     module.eval()
     loss_of = task.loss_of(None, classes)
     measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
-    total, right, count = 0.0, 0, 0
+    total, losses, right, count = 0.0, 0, 0, 0
     seen: list[Tensor] = []
     parts = zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True)
     for x, y in parts:
         with autocast(y.device, precision):
             answers = scores(module, x)
         answers = answers.float()
-        total += float(loss_of(answers, y)) * len(y)
+        total += float(loss_of(answers, y)) * task.count(y)
+        losses += task.count(y)
         if task.has_accuracy:
             good, of = task.right(answers, y)
             right, count = right + int(good), count + of
         predicted, wanted = task.predictions(answers, y)
         for measure in measures.values():
-            measure.update(_for(measure, predicted).cpu(), wanted.cpu())
+            measure.update(_for(measure, predicted, wanted).cpu(), wanted.cpu())
         seen += [wanted.cpu()] if measures else []
     accuracy = right / max(count, 1) if task.has_accuracy else None
     found = {name: value(each, torch.cat(seen)) for name, each in measures.items()}
     known = {name: number for name, number in found.items() if number is not None}
-    return Score(total / len(labels), accuracy, len(labels), metrics=known)
+    loss = total / losses if losses else nan
+    return Score(loss, accuracy, len(labels), metrics=known)
 
 
 def build_metric(given: Mapping[str, Any], classes: int) -> Any:
@@ -105,36 +109,82 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             answers = module(images)
     except Exception:  # the check of the network says what is wrong
         return
-    _check_answers(answers, len(images), classes)
+    scored = data.target in ("classification", "tokens")
+    _check_answers(answers, (*labels.shape, data.classes) if scored else labels.shape[:1])
     answers = answers.float()
     shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
     loss = task.loss
     _try("task.loss", loss, shapes, lambda: task.loss_of(labels, data.classes)(answers, labels))
+    _check_criterion(task)
+    _check_mean(task, task.loss_of(labels, data.classes), answers, labels)
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Tensor:
             metric = build_metric(given, data.classes)
             predicted, wanted = task.predictions(answers, labels)
-            metric.update(_for(metric, predicted), wanted)
+            metric.update(_for(metric, predicted, wanted), wanted)
             found: Tensor = torch.as_tensor(metric.compute())
             return found
 
         _try(f"task.metrics.{name}", given, shapes, measured)
 
 
-def _check_answers(answers: object, samples: int, classes: int) -> None:
-    """Raise ValueError unless there is a row for each sample, with a score for each class."""
-    shape = tuple(answers.shape) if isinstance(answers, Tensor) else ()
+def _check_answers(answers: object, wanted: tuple[int, ...]) -> None:
+    """Raise ValueError unless there is a row for each sample, with a score for each class.
+
+    `wanted` is the shape of the scores, or the number of samples alone.
+    """
+    samples, shape = wanted[0], tuple(answers.shape) if isinstance(answers, Tensor) else ()
     found = f"shape {shape}" if isinstance(answers, Tensor) else type(answers).__name__
     if not shape or shape[0] != samples:
         raise ValueError(
             f"network must answer {samples} samples with one tensor of {samples} rows, got "
             f"{found}; return the scores alone, or train it by a client.learner of your own"
         )
-    if classes and (len(shape) != 2 or shape[1] < classes):
+    if len(wanted) == 1:
+        return
+    *places, classes = wanted
+    if list(shape[:-1]) != places or shape[-1] < classes:
+        each = "class" if len(wanted) == 2 else "class of each token"
         raise ValueError(
-            f"network must answer {samples} samples with scores ({samples}, {classes}), one for "
-            f"each class, got {found}; change its last layer, or give another task"
+            f"network must answer {samples} samples with scores {wanted}, one for each {each}, got "
+            f"{found}; change its last layer, or give another task"
+        )
+
+
+def _check_criterion(task: Task) -> None:
+    """Raise ValueError for a loss that does not fit what the task does with answers."""
+    criterion, name = task.criterion(), task.loss.get("_target_")
+    if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
+        raise ValueError(
+            f"task.loss must have no parameters to train, got {name} with some, which no client "
+            "would train or send; make them part of the network"
+        )
+    if isinstance(criterion, nn.BCELoss) and task.has_accuracy:
+        raise ValueError(
+            f"task.loss must take scores with task={task.kind}, got {name}, which takes "
+            "probabilities; give torch.nn.BCEWithLogitsLoss and a network without sigmoid at its "
+            "end"
+        )
+
+
+def _check_mean(task: Task, loss_of: Loss, answers: Tensor, labels: Tensor) -> None:
+    """Raise ValueError for a loss that is a sum over samples, or that writes into the labels."""
+    name, version = task.loss.get("_target_"), labels._version
+    once = float(loss_of(answers.clone(), labels))
+    if labels._version != version:
+        raise ValueError(
+            f"task.loss must leave the labels as they are, got {name}, which writes into them; "
+            "let it change a copy"
+        )
+    try:
+        twice = float(loss_of(torch.cat([answers, answers]), torch.cat([labels, labels])))
+    except Exception:  # a loss for batches of one size, which the training tries
+        return
+    if abs(once) > SMALLEST and isclose(twice, 2 * once, rel_tol=1e-4):
+        raise ValueError(
+            f"task.loss must be a mean over samples, got {dict(task.loss)}, which doubles if "
+            "each sample comes twice; give reduction=mean, or divide by the number of samples"
         )
 
 
@@ -155,7 +205,7 @@ def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Ten
         )
 
 
-def _for(metric: Any, predicted: Tensor) -> Tensor:
+def _for(metric: Any, predicted: Tensor, wanted: Tensor) -> Tensor:
     """Return predictions as a metric takes them: a binary one, those of class 1 of two."""
     binary = type(metric).__name__.startswith("Binary")
-    return predicted[:, 1] if binary and predicted.dim() == 2 else predicted
+    return predicted[:, 1] if binary and predicted.dim() == 2 and wanted.dim() == 1 else predicted

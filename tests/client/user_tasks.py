@@ -1,9 +1,12 @@
 """Data and networks of a user's own tasks, each by `_target_`."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fl_app.data.checks import LabelKind
 from fl_app.data.datasets import Dataset
@@ -113,3 +116,86 @@ class Words(nn.Module):
 def next_word(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network with an answer for each word."""
     return Words(classes)
+
+
+def first_word(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with one answer for all words."""
+    return nn.Sequential(nn.Embedding(classes, 4), nn.Flatten(), nn.Linear(4 * shape[0], classes))
+
+
+def all_padding(*, seed: int) -> Dataset:
+    """Return sequences of which most have padding as labels alone."""
+    whole = words(seed=seed)
+    wanted = np.where(np.arange(len(whole.train_labels))[:, None] % 8, -100, whole.train_labels)
+    return Dataset("all padding", WORDS, whole.train_images, wanted, whole.test_images,
+                   whole.test_labels, target="tokens")  # fmt: skip
+
+
+def with_sigmoid(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with probabilities."""
+    return nn.Sequential(dense(shape, classes), nn.Sigmoid())
+
+
+class Learnt(nn.Module):
+    """A loss with a parameter of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(answers * self.scale, labels)
+
+
+class Shifts(nn.Module):
+    """A loss that writes into the labels that it is given."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.mse_loss(answers, labels.sub_(1))
+
+
+class Summed(nn.Module):
+    """A loss without an argument for it that sums over the samples."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(answers, labels, reduction="sum")
+
+
+class Pairs(nn.Module):
+    """A loss that compares the samples of a batch with each other."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        same = (labels[:, None] == labels).float()
+        return (same * (answers[:, None] - answers).square().sum(-1)).mean()
+
+
+class Ways(nn.Module):
+    """A network that answers otherwise in training, each `way` another one."""
+
+    def __init__(self, inside: nn.Module, way: str) -> None:
+        super().__init__()
+        self.inside, self.way = inside, way
+
+    def forward(self, inputs: Tensor) -> Any:
+        if self.way == "writes":
+            inputs.add_(1)
+        answers = self.inside(inputs)
+        if not self.training:
+            return answers
+        if self.way == "in place":
+            answers = answers.sigmoid()
+            answers.mul_(2)
+            return answers.mul_(answers)
+        return {"pair": (answers, inputs), "detached": answers.detach()}.get(self.way, answers)
+
+
+def ways(shape: tuple[int, ...], classes: int, *, way: str) -> nn.Module:
+    """Return such a network."""
+    return Ways(dense(shape, classes), way)
+
+
+def sparse_words(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network whose embedding has sparse gradients."""
+    built = Words(classes)
+    built.table.sparse = True
+    return built
