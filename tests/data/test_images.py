@@ -73,9 +73,15 @@ def _another_size(root: Path) -> None:
     _picture(root / "train" / "dog" / "wide.png", 5)
 
 
+def _other_channels(root: Path) -> None:
+    _another_size(root)
+    Image.new("L", (4, 4)).save(root / "train" / "dog" / "wide.png")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (_other_channels, r"3 channels, got 4x4 with 1 channels .*; give data\.channels=1 or 3"),
         (_empty_class, r"must contain images .* got no file in .*train.cat; put images there or"),
         (_other_files, r"got 1 other files in .*train.cat"),
         (_damaged, r"test.dog.0.png must be an image that can be read, got .*replace or remove"),
