@@ -73,15 +73,9 @@ def _another_size(root: Path) -> None:
     _picture(root / "train" / "dog" / "wide.png", 5)
 
 
-def _other_channels(root: Path) -> None:
-    _another_size(root)
-    Image.new("L", (4, 4)).save(root / "train" / "dog" / "wide.png")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (_other_channels, r"3 channels, got 4x4 with 1 channels .*; give data\.channels=1 or 3"),
         (_empty_class, r"must contain images .* got no file in .*train.cat; put images there or"),
         (_other_files, r"got 1 other files in .*train.cat"),
         (_damaged, r"test.dog.0.png must be an image that can be read, got .*replace or remove"),
@@ -93,6 +87,13 @@ def test_an_error_names_the_file_or_folder(root: Path, change, message: str) -> 
     change(root)
     with pytest.raises(DataError, match=message):
         image_folder(root=str(root))
+
+
+def test_images_of_several_channels_name_the_setting(root: Path) -> None:
+    _another_size(root)
+    Image.new("L", (4, 4)).save(root / "train" / "dog" / "wide.png")
+    with pytest.raises(DataError, match=r"got 4x4 with 1 channels .*; give data\.channels=1 or 3"):
+        image_folder(root=str(root), channels=None)
 
 
 @pytest.mark.parametrize("limit", ["ours", "of the library"])
