@@ -177,6 +177,8 @@ def scores(module: nn.Module, inputs: Tensor) -> Tensor:
     """Return what `module` answers for each sample of `inputs` (s, ...), also for a single one."""
     with paired(module, inputs) as given:
         answers: Tensor = module(given)
+    if len(given) == 1 and (answers.dim() == 0 or len(answers) != 1):
+        return answers[None]  # the network has squeezed the only sample
     return answers[: len(inputs)]
 
 
