@@ -22,8 +22,10 @@ from fl_app.data.population import Population, own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
+from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
-from fl_app.training_trial import check_training
+from fl_app.strategies.graph_use import distance_named
+from fl_app.trials import try_distance, try_learner, try_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
 
 
@@ -48,14 +50,24 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         told = str(error)
         return [*recipe, told if "data" in told else f"data={data.path}: {told}"]
+    except Exception as error:  # a user's function can raise anything
+        if _is_ours(data):
+            raise
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        return [
+            *recipe,
+            f"data._target_ must load the data, got {data.path} with {told}; correct it",
+        ]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
-    split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+    split = _complaint(_check_population, people, whole, seed)
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
     built = _complaint(check_network, values, whole)
-    built += [] if recipe + fitting + built else _complaint(_check_training, values, whole)
+    if not recipe + fitting + built:
+        built = _complaint(_check_training, values, whole)
+        built += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
@@ -77,6 +89,28 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
         )
 
 
+def _check_population(people: Target, data: Dataset, seed: int) -> None:
+    """Raise ValueError for a split that is impossible, or a user's that is no split."""
+    try:
+        made: object = people.resolve()(data, seed=seed, **people.options)
+        if _is_ours(people):
+            return
+        if not isinstance(made, Population):
+            raise TypeError(f"{type(made).__name__} in its place")
+        made.check(people.options["clients"])
+    except Exception as error:  # a user's function can raise anything
+        if _is_ours(people):
+            raise
+        raise ValueError(
+            f"population._target_ must return a fl_app.data.population.Population, got "
+            f"{people.path} with {type(error).__name__}: {error}; correct it"
+        ) from error
+
+
+def _is_ours(part: Target) -> bool:
+    return part.path.split(".")[0] == "fl_app"
+
+
 def _recipe(values: Mapping[str, Any]) -> Recipe:
     """Return what clients train with; the groups `client` and `task` must be sound."""
     given = values["personal"]
@@ -85,13 +119,28 @@ def _recipe(values: Mapping[str, Any]) -> Recipe:
 
 
 def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for a network that cannot be trained by SGD as the clients will."""
-    client, wanted = values["client"], values["task"]
+    """Raise ValueError for a network that cannot be trained as the clients will."""
+    client, wanted, method = values["client"], values["task"], values["strategy"]
     if client is None or wanted is None or not wanted.sound:
         return
     learner = learner_of(built_network(values, data), client.learner)
-    if issubclass(learner, SgdLearner) and learner.train is SgdLearner.train:
-        check_training(partial(fresh_network, values, data), learner, client, _recipe(values), data)
+    given = partial(fresh_network, values, data), learner, client, _recipe(values), data
+    plain = learner.train is SgdLearner.train
+    if plain:
+        try_training(*given)
+    asks = None if method is None else getattr(method.resolve(), "asks", None)
+    changed = not plain or learner.score is not SgdLearner.score
+    if changed and not asks and learner.__module__.split(".")[0] != "fl_app":
+        try_learner(*given)
+
+
+def _check_distance(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a user's distance that breaks its rules on some models."""
+    method = values["strategy"]
+    named = None if method is None else method.options.get("similarity")
+    if isinstance(named, str) and "." in named:
+        flat = FlatModule(fresh_network(values, data))
+        try_distance(named, distance_named(named), flat.layout, flat.vector())
 
 
 def _check_task(values: Mapping[str, Any], data: Dataset) -> None:
