@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import ipaddress
 import json
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from composed import Composed
 IMAGE, BASE = "fl-app:cpu", "fl-app-base:cpu"
 PYTHON = """FROM {base}
 COPY . /usr/local
+RUN ldconfig
 ENV PIP_TRUSTED_HOST={host}
 """
 """The Python that runs this, for which the wheels are; pip accepts no index without TLS unasked."""
@@ -62,7 +64,8 @@ def versions(federation: Composed) -> str:
 def _gateway(federation: Composed) -> str:
     """Return the address of this machine for containers that are built."""
     shown = federation.run(["docker", "network", "inspect", "bridge"]).stdout
-    return str(json.loads(shown)[0]["IPAM"]["Config"][0]["Gateway"])
+    (network, *_) = json.loads(shown)[0]["IPAM"]["Config"]
+    return str(next(ipaddress.ip_network(network["Subnet"]).hosts()))  # `Gateway` may be absent
 
 
 def _base(federation: Composed, context: Path, text: str) -> None:

@@ -4,7 +4,8 @@
 
 Each raylet has one CPU of its own. For each number of clients there is a run on two raylets; for
 the first one also on one, and on two of which one is killed for good in mid-run. The plan is what
-the measured seconds per client give on paper. It continues where it was stopped.
+the measured seconds per client give on paper, and what the processor time of the server's process
+allows. It continues where it was stopped; `--page` writes the page of what there is.
 """
 
 import argparse
@@ -28,12 +29,15 @@ from fl_app.engines import watchdog
 
 PAGE = REPO / "docs" / "results" / "ray_cluster.md"
 PORT = 6391
-ROUNDS, SHARE, KILLED_AFTER = 8, 0.05, 4
+ROUNDS, SHARE, KILLED_AFTER = 40, 0.05, 10
 """Rounds of a run, and the share of the clients that train in a round."""
 SKIPPED = 2
 """First rounds that medians exclude: workers import the libraries."""
+KILLED = "two, one killed"
 PLANNED, PLANNED_CLIENTS = (8, 64, 512), 10_000
 """Workers and clients of the plan."""
+PLANNED_S = (1.0, 10.0)
+"""Seconds of one worker for a client that trains for longer than those of these runs."""
 LIMIT_S = 1200.0
 
 
@@ -49,6 +53,8 @@ class Found:
     round_s: float
     lost: int
     longest_s: float
+    server_s: float | None = None
+    """Processor time of the process with the server and the backend, for a trained client."""
 
     @property
     def cohort(self) -> int:
@@ -97,6 +103,48 @@ def cluster(size: int) -> Iterator[int]:
             watchdog.sweep(token)
 
 
+@dataclass
+class ServerTime:
+    """The processor time of the process of a run in which Flower's server and backend are."""
+
+    token: str
+    first: tuple[int, float] | None = None
+    last: tuple[int, float] | None = None
+
+    def look(self, rounds: int) -> None:
+        """Note the time when so many rounds were recorded, if the number is new."""
+        if not SKIPPED <= rounds < ROUNDS or (self.last is not None and self.last[0] == rounds):
+            return
+        seconds = [processor_s(pid) for pid in watchdog.marked(self.token) if is_server(pid)]
+        if seconds:
+            self.last = rounds, max(seconds)
+            self.first = self.first or self.last
+
+    def of_a_client(self, cohort: int) -> float | None:
+        """Return the seconds for each client of the rounds between the first and the last look."""
+        if self.first is None or self.last is None or self.first[0] == self.last[0]:
+            return None
+        return (self.last[1] - self.first[1]) / ((self.last[0] - self.first[0]) * cohort)
+
+
+def is_server(pid: int) -> bool:
+    """Whether this is Flower's process of a simulation."""
+    try:
+        return b"flwr-simulation" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def processor_s(pid: int) -> float:
+    """Return the seconds of processor time of all threads of a process; 0 if it has ended."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
 def ending(command: list[str], environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
     """Start a run; it has ended, with all that it started, when the context is left."""
@@ -126,18 +174,21 @@ def play(name: str, clients: int, size: int, *, kills: bool) -> Found:
             "records.checkpoint_every=1000", "records.figures=false", "records.report=false",
             "tracking=none", f"hydra.run.dir={folder}",
         ]  # fmt: skip
+        usage = ServerTime(uuid4().hex)
         environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+        environment[watchdog.MARK] = usage.token
         process = stack.enter_context(ending(command, environment))
         began, first = time.monotonic(), 0.0
         while process.poll() is None:
             assert time.monotonic() - began < LIMIT_S, "the run does not end"
             done = len(records(folder))
+            usage.look(done)
             first = first or (time.monotonic() - began if done else 0.0)
             if kills and done >= KILLED_AFTER:
                 os.kill(last, signal.SIGKILL)
                 kills = False
             time.sleep(0.2)
-        return found(clients, name, size, folder, first)
+        return found(clients, name, size, folder, first, usage)
 
 
 def records(folder: Path) -> list[dict]:
@@ -147,7 +198,9 @@ def records(folder: Path) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def found(clients: int, name: str, size: int, folder: Path, start_s: float) -> Found:
+def found(
+    clients: int, name: str, size: int, folder: Path, start_s: float, usage: ServerTime
+) -> Found:
     """Return what the folder of a run tells."""
     summary = folder / "summary.json"
     status = json.loads(summary.read_text())["status"] if summary.exists() else "no summary"
@@ -156,7 +209,8 @@ def found(clients: int, name: str, size: int, folder: Path, start_s: float) -> F
     kept = seconds[SKIPPED:-1] or seconds or [float("nan")]
     lost = sum(len(each["failed"]) for each in rounds)
     ended = f"{status}, {len(rounds)} rounds"
-    return Found(clients, name, size, ended, start_s, median(kept), lost, max(kept))
+    server_s = usage.of_a_client(round(SHARE * clients))
+    return Found(clients, name, size, ended, start_s, median(kept), lost, max(kept), server_s)
 
 
 def page(runs: list[Found]) -> str:
@@ -167,18 +221,23 @@ def page(runs: list[Found]) -> str:
         "# A simulation on a Ray cluster", "",
         f"Written by `{command}`, on {machine()}, where the raylets, the server, the SuperLink and "
         "other work share these cores: clients of 20 samples of the digits, "
-        f"{SHARE:.0%} of them a round, {ROUNDS} rounds, `engine.ray_address`. Each raylet has one "
+        f"{SHARE:.0%} of them a round, `engine.ray_address`. Each raylet has one "
         f"CPU and so one worker. Medians without the first {SKIPPED} rounds and the last. The "
-        "first round comes after all clients were asked who they are.", "",
+        "first round comes after all clients were asked who they are. Server: processor time of "
+        "the one process in which the ServerApp and Flower's backend are, for each trained client.",
+        "",
         *header("clients", "cluster", "ended as", "s to the first round", "clients a round",
-                "s a round, median", "longest", "ms a client and worker", "replies lost"),
+                "s a round, median", "longest", "ms a client and worker", "server, ms a client",
+                "replies lost"),
     ]  # fmt: skip
     lines += [
         row(f"{each.clients:,}", each.name, each.status, f"{each.start_s:.0f}", each.cohort,
             f"{each.round_s:.2f}", f"{each.longest_s:.1f}", f"{1000 * each.client_s:.0f}",
-            each.lost)
+            "" if each.server_s is None else f"{1000 * each.server_s:.1f}", each.lost)
         for each in runs
     ]  # fmt: skip
+    if not any(each.name == KILLED for each in runs):
+        lines += ["", f"Not measured: {KILLED}."]
     return "\n".join([*lines, *plan(runs)])
 
 
@@ -187,30 +246,39 @@ def plan(runs: list[Found]) -> list[str]:
     two = [each for each in runs if each.name == "two raylets"]
     largest = max(two, key=lambda each: each.clients)
     cohort, start = round(SHARE * PLANNED_CLIENTS), largest.start_s / largest.clients
+    look = (largest.server_s or 0.0) / largest.clients
     lines = [
-        "", f"The plan for {PLANNED_CLIENTS:,} clients is on paper. It takes the "
-        f"{1000 * largest.client_s:.0f} ms of a worker for a client from the run of "
-        f"{largest.clients:,} clients, `clients * s / workers`, as if workers of other machines "
-        "did not share cores with the server. A round takes at least what the server needs itself "
-        "(see [benchmarks](../benchmarks.md)), which these small numbers leave out:", "",
+        "", "What bounds a round is Flower's backend. For each node it looks at all messages that "
+        "are not answered yet, under one lock: `clients * clients of the round` looks, whatever "
+        f"the number of workers. One look took {1e6 * look:.1f} us in the run of "
+        f"{largest.clients:,} clients.", "",
+        f"The plan for {PLANNED_CLIENTS:,} clients is on paper, from this run. Workers need "
+        f"`clients of the round * {1000 * largest.client_s:.0f} ms / workers`, at most: it "
+        "contains the waiting for the backend, and workers of other machines do not share cores "
+        "with the server. A round takes at least the longer of the two; bold is where this is the "
+        "backend:", "",
         *header("workers", *(f"{many:,} clients a round, s" for many in (cohort, PLANNED_CLIENTS))),
     ]  # fmt: skip
-    lines += [
-        row(
-            number,
-            *(f"{many * largest.client_s / number:.1f}" for many in (cohort, PLANNED_CLIENTS)),
-        )
-        for number in PLANNED
-    ]
+    for number in PLANNED:
+        cells = [
+            _bound(many * largest.client_s / number, many * PLANNED_CLIENTS * look)
+            for many in (cohort, PLANNED_CLIENTS)
+        ]
+        lines.append(row(number, *cells))
     return [
         *lines,
-        "", f"Up to the first round two raylets took {1000 * start:.0f} ms a client, with the "
-        f"start of Ray and the imports: at most {PLANNED_CLIENTS * start / 60:.0f} minutes for "
-        f"{PLANNED_CLIENTS:,} clients on two workers.", "",
+        "", f"Up to the first round two raylets took {1000 * start:.0f} ms a client, with "
+        "the start of Ray and the imports: at least "
+        f"{PLANNED_CLIENTS * start / 60:.0f} minutes for {PLANNED_CLIENTS:,} clients on two "
+        "workers.", "",
         "Data come by path: each worker reads `data.root` of its machine, once, and keeps the data "
         "for all its clients. Nothing of ours puts data into Ray's object store. Models travel in "
         "Flower's messages, which are arguments and results of Ray's tasks.", "",
     ]  # fmt: skip
+
+
+def _bound(workers_s: float, server_s: float) -> str:
+    return f"**{server_s:.1f} s**" if server_s > workers_s else f"{workers_s:.1f} s"
 
 
 def main() -> None:
@@ -219,15 +287,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[300, 1000, 3000])
     parser.add_argument("--out", type=Path, required=True, help="file of runs, one JSON a line")
+    parser.add_argument("--page", action="store_true", help="run nothing, write the page")
     options = parser.parse_args()
     path: Path = options.out
     lines = path.read_text().splitlines() if path.exists() else []
     runs = [Found(**json.loads(line)) for line in lines]
     first = options.clients[0]
     cases = [(clients, "two raylets", 2, False) for clients in options.clients]
-    cases[1:1] = [(first, "one raylet", 1, False), (first, "two, one killed", 2, True)]
+    cases[1:1] = [(first, "one raylet", 1, False), (first, KILLED, 2, True)]
     for clients, name, size, kills in cases:
-        if (clients, name) not in {(each.clients, each.name) for each in runs}:
+        if not options.page and (clients, name) not in {(each.clients, each.name) for each in runs}:
             runs.append(play(name, clients, size, kills=kills))
             print(runs[-1], flush=True)
             with path.open("a") as file:

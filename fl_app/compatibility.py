@@ -128,10 +128,16 @@ def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
     plain = learner.train is SgdLearner.train
     if plain:
         try_training(*given)
-    asks = None if method is None else getattr(method.resolve(), "asks", None)
     changed = not plain or learner.score is not SgdLearner.score
-    if changed and not asks and learner.__module__.split(".")[0] != "fl_app":
+    if changed and learner.__module__.split(".")[0] != "fl_app" and not _sends(method):
         try_learner(*given)
+
+
+def _sends(method: Target | None) -> bool:
+    """Whether a method can send its clients more than a model, which a trial does not have."""
+    if method is None:
+        return False
+    return not _is_ours(method) or bool(getattr(method.resolve(), "asks", None))
 
 
 def _check_distance(values: Mapping[str, Any], data: Dataset) -> None:

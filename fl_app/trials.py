@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from math import isfinite
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.recipe import Recipe
-from fl_app.client.scoring import TRIED
+from fl_app.client.scoring import TRIED, tried
 from fl_app.client.training import Score, scores
 from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
@@ -21,6 +21,8 @@ from fl_app.types import Vector
 
 ROUNDING = 1e-3
 """Share of the largest distance by which a distance may break a rule."""
+MOST = 512
+"""Samples of a trial, for batches that are larger."""
 Build = Callable[[], nn.Module]
 
 
@@ -32,25 +34,25 @@ def try_training(
     Evaluation alone does not show it: a network can answer otherwise in training mode, answers
     can have no gradient, and an optimiser can refuse gradients of some form, such as sparse ones.
     """
-    images, labels = _first(data)
+    images, labels = _batch(data, client)
     if not len(images):
         return
-    _check_answers(build(), images)
     flat = FlatModule(build())
     try:
         _made(learner, flat, client, recipe, data).train(_job(flat, images, labels))
     except Exception as error:  # a user's class can raise anything
-        _refuse(client, recipe, error)
+        wrong = _answers_fault(build(), images) or _failure(client, recipe, error)
+        raise ValueError(wrong) from error
 
 
 def try_learner(
     build: Build, learner: type[Learner], client: ClientConfig, recipe: Recipe, data: Dataset
 ) -> None:
-    """Raise ValueError for a user's learner that fails on the first samples, or returns others.
+    """Raise ValueError for a user's learner that fails on some samples, or returns others.
 
     A learner that needs what only a method sends it, and so raises KeyError, is not tried.
     """
-    images, labels = _first(data)
+    images, labels = _batch(data, client)
     if not len(images):
         return
     flat = FlatModule(build())
@@ -98,8 +100,9 @@ def _distance_fault(found: np.ndarray, models: int) -> str | None:
     return next((fault for fault, holds in rules.items() if not holds), None)
 
 
-def _first(data: Dataset) -> tuple[Tensor, Tensor]:
-    return data.train(np.arange(min(TRIED, len(data.train_labels))))
+def _batch(data: Dataset, client: ClientConfig) -> tuple[Tensor, Tensor]:
+    """Return about one batch of a client."""
+    return tried(data, min(max(client.batch_size, TRIED), MOST))
 
 
 def _made(
@@ -115,24 +118,25 @@ def _job(flat: FlatModule, images: Tensor, labels: Tensor) -> TrainingJob:
     return TrainingJob(flat.vector(), images, labels, drawn, epochs=1)
 
 
-def _check_answers(module: nn.Module, images: Tensor) -> None:
-    """Raise ValueError unless answers in training mode are those of evaluation, with a gradient."""
+def _answers_fault(module: nn.Module, images: Tensor) -> str | None:
+    """Return how answers in training mode differ from those of evaluation, which can be trained."""
     wanted = _answers(module.eval(), images)
     answers = _answers(module.train(), images)
     if _form(answers) != _form(wanted):
-        raise ValueError(
+        return (
             f"network must answer in training mode as in evaluation mode, with {_form(wanted)}, "
             f"got {_form(answers)}; return the scores alone in both modes"
         )
     if isinstance(answers, Tensor) and not answers.requires_grad:
-        raise ValueError(
+        return (
             "network must have answers with a gradient for its trainable parameters, got answers "
             "without one; compute them without detach, argmax or no_grad"
         )
+    return None
 
 
 def _answers(module: nn.Module, images: Tensor) -> object:
-    """Return the answers; None for a network that fails, which the training reports."""
+    """Return the answers; None for a network that fails."""
     try:
         with global_torch_seed(0):
             return scores(module, images.clone())
@@ -176,16 +180,16 @@ def _finite(value: Any) -> bool:
 
 def _told(learner: type[Learner], wrong: str) -> str:
     return (
-        "client.learner must train and score the network on the first samples, got "
+        "client.learner must train and score the network on some samples, got "
         f"{learner.__module__}.{learner.__qualname__} with {wrong}; correct it "
         "(docs/extend/learner.md)"
     )
 
 
-def _refuse(client: ClientConfig, recipe: Recipe, error: Exception) -> NoReturn:
+def _failure(client: ClientConfig, recipe: Recipe, error: Exception) -> str:
     loss = "cross-entropy" if recipe.task is None else recipe.task.loss.get("_target_")
     told = f"{type(error).__name__}: {error}".splitlines()[0]
-    raise ValueError(
-        f"network must train on the first samples, got {told} with client.optimizer="
+    return (
+        f"network must train on some samples, got {told} with client.optimizer="
         f"{client.optimizer.path} and task.loss={loss}; change the network, or another of them"
-    ) from error
+    )

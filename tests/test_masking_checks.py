@@ -45,8 +45,9 @@ def test_the_experiment_is_sound() -> None:
     ],
 )  # fmt: skip
 def test_each_contradiction_is_named(words: list[str], told: str) -> None:
-    (found,) = _problems(SECURE, *words)
-    assert found.startswith(told)
+    found = _problems(SECURE, *words)
+    assert sum(each.startswith(told) for each in found) == 1
+    assert len(found) == 1 or words == ["privacy=local_dp"]  # which IFCA alone cannot have either
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from logging import getLogger
 from math import isclose, isfinite, nan
 from typing import Any
@@ -14,13 +15,12 @@ from torch import Tensor, nn
 from fl_app.client.task import Loss, Task
 from fl_app.client.training import Precision, Score, autocast, scores
 from fl_app.data.datasets import Dataset
+from fl_app.rng import generator
 
 log = getLogger(__name__)
 BATCH = 500
 TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
-SMALLEST = 1e-6
-"""Losses below it are compared with no other."""
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
 OF_ALL_CLASSES = ("AUROC", "AveragePrecision")
@@ -91,12 +91,22 @@ def value(metric: Any, labels: Tensor) -> float | None:
     return found if isfinite(found) else None
 
 
+def tried(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
+    """Return a batch of at most `count` training samples for a trial.
+
+    They are drawn, because the first ones of sorted data have one class.
+    """
+    samples = len(data.train_labels)
+    draw = generator(0, purpose="samples for a trial")
+    return data.train(np.sort(draw.choice(samples, min(count, samples), replace=False)))
+
+
 def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
-    """Raise ValueError for answers, a loss or a metric that fail on the first samples.
+    """Raise ValueError for answers, a loss or a metric that fail on some samples.
 
     One of the labels is the last class, so that there must be a score for each.
     """
-    images, labels = data.train(np.arange(min(TRIED, len(data.train_labels))))
+    images, labels = tried(data, TRIED)
     if not len(images):
         return
     classes = data.classes if data.target == "classification" else 0
@@ -114,9 +124,17 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     answers = answers.float()
     shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
     loss = task.loss
-    _try("task.loss", loss, shapes, lambda: task.loss_of(labels, data.classes)(answers, labels))
-    _check_criterion(task)
-    _check_mean(task, task.loss_of(labels, data.classes), answers, labels)
+    build = partial(task.loss_of, labels, data.classes)
+    versions = answers._version, labels._version
+    _try("task.loss", loss, shapes, lambda: build()(answers, labels))
+    if versions != (answers._version, labels._version):
+        raise ValueError(
+            f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
+            "into them, so that they would be measured otherwise; let it change a copy"
+        )
+    _check_scale(task)
+    _check_gradients(loss, lambda scores: build()(scores, labels), answers)
+    _warn_of_sums(loss, build(), answers, labels)
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Tensor:
@@ -127,6 +145,25 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             return found
 
         _try(f"task.metrics.{name}", given, shapes, measured)
+
+
+def _check_gradients(
+    given: Mapping[str, Any], loss: Callable[[Tensor], Tensor], answers: Tensor
+) -> None:
+    """Raise ValueError for a loss with parameters of its own, or one that nothing can learn from.
+
+    A client trains and sends the parameters of its network alone.
+    """
+    if loss(answers.detach()).requires_grad:
+        raise ValueError(
+            f"task.loss must have no trainable parameters, got {dict(given)}, whose own would not "
+            "be trained; put them into the network, or write a client.learner of your own"
+        )
+    if not loss(answers.detach().requires_grad_()).requires_grad:
+        raise ValueError(
+            f"task.loss must have a gradient, got {dict(given)}, whose value does not depend on "
+            "the answers in a way that autograd follows; do not detach or round them"
+        )
 
 
 def _check_answers(answers: object, wanted: tuple[int, ...]) -> None:
@@ -152,40 +189,28 @@ def _check_answers(answers: object, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _check_criterion(task: Task) -> None:
-    """Raise ValueError for a loss that does not fit what the task does with answers."""
-    criterion, name = task.criterion(), task.loss.get("_target_")
-    if isinstance(criterion, nn.Module) and any(p.requires_grad for p in criterion.parameters()):
+def _check_scale(task: Task) -> None:
+    """Raise ValueError for a loss of probabilities in a task whose accuracy is one of scores."""
+    if task.has_accuracy and isinstance(task.criterion(), nn.BCELoss):
         raise ValueError(
-            f"task.loss must have no parameters to train, got {name} with some, which no client "
-            "would train or send; make them part of the network"
-        )
-    if isinstance(criterion, nn.BCELoss) and task.has_accuracy:
-        raise ValueError(
-            f"task.loss must take scores with task={task.kind}, got {name}, which takes "
+            f"task.loss must take scores with task={task.kind}, got {dict(task.loss)}, which takes "
             "probabilities; give torch.nn.BCEWithLogitsLoss and a network without sigmoid at its "
             "end"
         )
 
 
-def _check_mean(task: Task, loss_of: Loss, answers: Tensor, labels: Tensor) -> None:
-    """Raise ValueError for a loss that is a sum over samples, or that writes into the labels."""
-    name, version = task.loss.get("_target_"), labels._version
-    once = float(loss_of(answers.clone(), labels))
-    if labels._version != version:
-        raise ValueError(
-            f"task.loss must leave the labels as they are, got {name}, which writes into them; "
-            "let it change a copy"
-        )
+def _warn_of_sums(given: Mapping[str, Any], loss_of: Loss, answers: Tensor, labels: Tensor) -> None:
+    """Log that a loss is a sum over samples, which trains, but on a scale of its own."""
     try:
+        once = float(loss_of(answers, labels))
         twice = float(loss_of(torch.cat([answers, answers]), torch.cat([labels, labels])))
-    except Exception:  # a loss for batches of one size, which the training tries
+    except Exception:  # a user's loss can be one for batches of one size
         return
-    if abs(once) > SMALLEST and isclose(twice, 2 * once, rel_tol=1e-4):
-        raise ValueError(
-            f"task.loss must be a mean over samples, got {dict(task.loss)}, which doubles if "
-            "each sample comes twice; give reduction=mean, or divide by the number of samples"
-        )
+    if once and isclose(twice, 2 * once, rel_tol=1e-4):
+        log.warning(
+            "task.loss %s is a sum over samples: steps of training and recorded losses grow with "
+            "the samples of a batch; a mean, such as reduction=mean, does not", dict(given)
+        )  # fmt: skip
 
 
 def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Tensor]) -> None:

@@ -13,7 +13,6 @@ import contrast_methods
 import never_worse
 import private_communities
 import results
-import sample_cap
 import secure
 import secure_communities
 
@@ -76,8 +75,7 @@ def test_the_page_has_what_was_measured_before_and_now(
     [
         (contrast, contrast.cases()), (contrast_methods, contrast_methods.cases()),
         (never_worse, never_worse.wanted()), (private_communities, private_communities.cells()),
-        (sample_cap, sample_cap.cases()), (secure, secure.cells()),
-        (secure_communities, secure_communities.cells()),
+        (secure, secure.cells()), (secure_communities, secure_communities.cells()),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )  # fmt: skip

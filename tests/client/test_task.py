@@ -111,6 +111,8 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("numbers", ["task=regression", "privacy=sample_dp"], "plain SGD, which has no task.loss"),
         ("rare", ["task.loss._target_=torch.nn.NoLoss"], "task.loss must be a class that takes"),
         ("rare", ["+task.loss.reduction=none"], "task.loss must give one number"),
+        ("rare", ["task.loss._target_=user_tasks.Weighted"], "loss must have no trainable param"),
+        ("rare", ["task.loss._target_=user_tasks.Mistakes"], "task.loss must have a gradient"),
         ("rare", ["+task.metrics.f1._target_=torchmetrics.F2"], "task.metrics.f1 must be a class"),
         ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
         ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),
@@ -119,22 +121,21 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("labels", ["task=multilabel", "network._target_=user_tasks.one_score"],
          r"task.loss must be .*answers \(16, 1\) and labels \(16, 3\)"),
         ("rare", ["+task.colour=red"], "task.colour is not a setting here"),
-        ("rare", ["+task.loss.reduction=sum"], "must be a mean over samples, .*reduction=mean"),
-        ("rare", ["task.loss._target_=user_tasks.Summed"], "must be a mean over samples"),
-        ("rare", ["task.loss._target_=user_tasks.Learnt"], "must have no parameters to train"),
         ("rare", ["+task.loss.weight=[1,2]", "task.class_weights=balanced"],
          "task.loss.weight must not be given with task.class_weights=balanced"),
         ("labels", ["task=multilabel", "network._target_=user_tasks.with_sigmoid",
                     "task.loss._target_=torch.nn.BCELoss"], "must take scores .*BCEWithLogitsLoss"),
         ("numbers", ["task=regression", "task.loss._target_=user_tasks.Shifts"],
-         "must leave the labels as they are, got user_tasks.Shifts"),
+         "must leave answers and labels as they are, got .*user_tasks.Shifts"),
+        ("rare", ["task.loss._target_=user_tasks.Rounds"],
+         "must leave answers and labels as they are, got .*user_tasks.Rounds"),
         ("words", ["task=tokens", "network._target_=user_tasks.first_word"],
          "scores .16, 5, 12., one for each"),
         *(("rare", ["network._target_=user_tasks.ways", f"+network.way={way}"], said)
           for way, said in (
               ("pair", r"as in evaluation mode, with a tensor of shape \(16, 2\), got tuple"),
               ("detached", "must have answers with a gradient"),
-              ("in place", "must train on the first samples, got RuntimeError: .*inplace"),
+              ("in place", "must train on some samples, got RuntimeError: .*inplace"),
               ("writes", "must leave its inputs as they are"),
           )),
         ("words", ["task=tokens", "network._target_=user_tasks.sparse_words",
@@ -185,6 +186,7 @@ def test_every_task_scores_as_worked_by_hand(name: str) -> None:
     ("data", "overrides"),
     [
         ("rare", ["task.loss._target_=user_tasks.Pairs"]),
+        ("in_order", ["task.loss._target_=user_tasks.Ranks"]),
         ("rare", ["+task.loss.weight=[1,3.5]"]),
         ("words", ["task=tokens", "network._target_=user_tasks.sparse_words"]),
         ("labels", ["task=multilabel",
@@ -193,6 +195,17 @@ def test_every_task_scores_as_worked_by_hand(name: str) -> None:
 )  # fmt: skip
 def test_what_fits_is_accepted(data: str, overrides: list[str]) -> None:
     load(_given(data, *overrides), also=problems)
+
+
+@pytest.mark.parametrize(
+    "given", ["+task.loss.reduction=sum", "task.loss._target_=user_tasks.Summed"]
+)
+def test_a_loss_that_is_a_sum_is_told(given: str, caplog: pytest.LogCaptureFixture) -> None:
+    load(_given("rare", given), also=problems)
+    assert [each for each in caplog.messages if "is a sum over samples" in each]
+    caplog.clear()
+    load(_given("rare", "task.loss._target_=user_tasks.Pairs"), also=problems)
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize(

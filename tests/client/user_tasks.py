@@ -43,6 +43,13 @@ def labels(*, seed: int) -> Dataset:
     return _parts("labels", 3, inputs, (inputs[:, :3] > 0.2).astype(int), "multilabel")
 
 
+def in_order(*, seed: int) -> Dataset:
+    """Return data whose first samples are all of one class."""
+    inputs = _features(seed)
+    wanted = (np.arange(SAMPLES) % (SAMPLES * 3 // 4) >= SAMPLES * 3 // 8).astype(int)
+    return _parts("in order", 2, inputs, wanted)
+
+
 def words(*, seed: int) -> Dataset:
     """Return sequences of numbered words; the label of a word is the next number, or padding."""
     inputs = generator(seed, purpose="words").integers(0, WORDS, (SAMPLES, LENGTH))
@@ -136,15 +143,24 @@ def with_sigmoid(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(dense(shape, classes), nn.Sigmoid())
 
 
-class Learnt(nn.Module):
-    """A loss with a parameter of its own."""
+class Weighted(nn.Module):
+    """A loss with a weight of its own that is to be learnt."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
+        self.weight = nn.Parameter(torch.zeros(()))
 
     def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(answers * self.scale, labels)
+        """Return a mean loss, weighted."""
+        return nn.functional.cross_entropy(answers, labels) * torch.exp(-self.weight) + self.weight
+
+
+class Mistakes(nn.Module):
+    """The share of wrong answers, which has no gradient."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        """Return a mean loss."""
+        return (answers.argmax(1) != labels).float().mean()
 
 
 class Shifts(nn.Module):
@@ -152,6 +168,13 @@ class Shifts(nn.Module):
 
     def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
         return functional.mse_loss(answers, labels.sub_(1))
+
+
+class Rounds(nn.Module):
+    """A loss that writes into the answers that it is given."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(answers.mul_(2), labels)
 
 
 class Summed(nn.Module):
@@ -167,6 +190,14 @@ class Pairs(nn.Module):
     def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
         same = (labels[:, None] == labels).float()
         return (same * (answers[:, None] - answers).square().sum(-1)).mean()
+
+
+class Ranks(nn.Module):
+    """A loss that ranks samples of two classes, and so fails for a batch of one class."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        gaps = answers[labels == 1, 1][:, None] - answers[labels == 0, 1]
+        return -functional.logsigmoid(gaps).amax(0).mean()
 
 
 class Ways(nn.Module):
