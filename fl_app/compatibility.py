@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared
 from fl_app.client.privacy import Budgeted, Privacy
+from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
@@ -20,7 +22,10 @@ from fl_app.data.population import Population, own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
+from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
+from fl_app.strategies.graph_use import distance_named
+from fl_app.trials import try_distance, try_learner, try_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
 
 
@@ -45,13 +50,24 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         told = str(error)
         return [*recipe, told if "data" in told else f"data={data.path}: {told}"]
+    except Exception as error:  # a user's function can raise anything
+        if _is_ours(data):
+            raise
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        return [
+            *recipe,
+            f"data._target_ must load the data, got {data.path} with {told}; correct it",
+        ]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
-    split = _complaint(people.resolve(), whole, seed=seed, **people.options)
+    split = _complaint(_check_population, people, whole, seed)
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
     built = _complaint(check_network, values, whole)
+    if not recipe + fitting + built:
+        built = _complaint(_check_training, values, whole)
+        built += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
@@ -63,16 +79,74 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
     client, given, wanted = values["client"], values["privacy"], values["task"]
     if client is None or wanted is None or not wanted.sound:
         return
-    check_recipe(client)
-    personally = values["personal"]
-    mine = personal(personally) if personally is not None and personally.sound else Shared()
-    unusual = replace(client_recipe(client), task=task(wanted), personal=mine).unusual()
+    check_recipe(client, values["rounds"] or 1)
+    unusual = _recipe(values).unusual()
     unusual += [] if isinstance(client.epochs, int) else ["client.epochs as a distribution"]
     if unusual and given is not None and given.resolve().of_samples:
         raise ValueError(
             f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
             "them, or choose privacy=local_dp"
         )
+
+
+def _check_population(people: Target, data: Dataset, seed: int) -> None:
+    """Raise ValueError for a split that is impossible, or a user's that is no split."""
+    try:
+        made: object = people.resolve()(data, seed=seed, **people.options)
+        if _is_ours(people):
+            return
+        if not isinstance(made, Population):
+            raise TypeError(f"{type(made).__name__} in its place")
+        made.check(people.options["clients"])
+    except Exception as error:  # a user's function can raise anything
+        if _is_ours(people):
+            raise
+        raise ValueError(
+            f"population._target_ must return a fl_app.data.population.Population, got "
+            f"{people.path} with {type(error).__name__}: {error}; correct it"
+        ) from error
+
+
+def _is_ours(part: Target) -> bool:
+    return part.path.split(".")[0] == "fl_app"
+
+
+def _recipe(values: Mapping[str, Any]) -> Recipe:
+    """Return what clients train with; the groups `client` and `task` must be sound."""
+    given = values["personal"]
+    mine = personal(given) if given is not None and given.sound else Shared()
+    return replace(client_recipe(values["client"]), task=task(values["task"]), personal=mine)
+
+
+def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a network that cannot be trained as the clients will."""
+    client, wanted, method = values["client"], values["task"], values["strategy"]
+    if client is None or wanted is None or not wanted.sound:
+        return
+    learner = learner_of(built_network(values, data), client.learner)
+    given = partial(fresh_network, values, data), learner, client, _recipe(values), data
+    plain = learner.train is SgdLearner.train
+    if plain:
+        try_training(*given)
+    changed = not plain or learner.score is not SgdLearner.score
+    if changed and learner.__module__.split(".")[0] != "fl_app" and not _sends(method):
+        try_learner(*given)
+
+
+def _sends(method: Target | None) -> bool:
+    """Whether a method can send its clients more than a model, which a trial does not have."""
+    if method is None:
+        return False
+    return not _is_ours(method) or bool(getattr(method.resolve(), "asks", None))
+
+
+def _check_distance(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for a user's distance that breaks its rules on some models."""
+    method = values["strategy"]
+    named = None if method is None else method.options.get("similarity")
+    if isinstance(named, str) and "." in named:
+        flat = FlatModule(fresh_network(values, data))
+        try_distance(named, distance_named(named), flat.layout, flat.vector())
 
 
 def _check_task(values: Mapping[str, Any], data: Dataset) -> None:

@@ -113,23 +113,34 @@ def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Da
             f"data must have samples for test with {net.path}, got none in {data.name}; give "
             "data.test_share above 0"
         )
-    samples = np.arange(min(2, len(data.train_labels)))
-    if learner.model_kind != "network" or not len(samples):
-        return
-    inputs, _ = data.train(samples)
+    if learner.model_kind == "network" and len(data.train_labels):
+        _check_inputs(module, net, data)
+
+
+def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
+    """Raise ValueError for a network that fails on two samples, or that writes into them."""
+    inputs, _ = data.train(np.arange(min(2, len(data.train_labels))))
+    remedy = "use another network or other data"
     if not inputs.is_floating_point():
         inputs[0] = int(data.train_images.max())  # the largest token must have an embedding
+        remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
+        if inputs.dim() > 2:
+            remedy = "integers are tokens; convert pixels to uint8, other numbers to float32"
+    version = inputs._version
     try:
         with torch.no_grad(), global_torch_seed(0):
             module.eval()(inputs)
     except Exception as error:  # a user's layer can raise anything
-        remedy = "use another network or other data"
-        if not inputs.is_floating_point():
-            remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
         raise ValueError(
             f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} up to "
             f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; {remedy}"
         ) from error
+    if inputs._version != version:
+        raise ValueError(
+            f"network must leave its inputs as they are, got {net.path}, which writes into them "
+            "and so would change a client's samples; remove inplace=True from its first layer, or "
+            "let it change a copy"
+        )
 
 
 def _check_constants(first: FlatModule, build: Callable[[], nn.Module]) -> None:

@@ -231,8 +231,8 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     }
 
 
-def check_recipe(client: ClientConfig) -> None:
-    """Raise ValueError for an optimiser or scheduler that cannot train, by trying it."""
+def check_recipe(client: ClientConfig, rounds: int) -> None:
+    """Raise ValueError for an optimiser or scheduler that cannot train so long, by trying it."""
     scheduled = client_recipe(client).optimisation
     assert scheduled is not None
     constant = Optimisation(scheduled.build, scheduled.options)
@@ -241,7 +241,7 @@ def check_recipe(client: ClientConfig) -> None:
         ("scheduler", client.scheduler, scheduled),
     ):
         try:
-            check(part)
+            check(part, rounds)
         except ValueError as error:
             raise ValueError(
                 f"client.{name} must be a class of torch with arguments that it accepts, got "

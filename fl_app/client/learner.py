@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.recipe import PLAIN, Recipe
-from fl_app.client.training import Score, Settings
+from fl_app.client.training import Score, Settings, as_number
 from fl_app.data.checks import LabelKind
 from fl_app.learner_reports import Told, asked
 from fl_app.own import unfound
@@ -61,6 +61,10 @@ class TrainingResult:
     loss: float
     seconds: float
     reports: Mapping[str, Told] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", as_number(self.loss))
+        object.__setattr__(self, "seconds", as_number(self.seconds))
 
 
 class Learner(ABC):

@@ -260,6 +260,11 @@ class LocalClient:
         trains = train_data or self.learner.scores_training_data
         images = data.train_images if trains else data.test_images
         labels = data.train_labels if trains else data.test_labels
+        if not len(labels):
+            raise ValueError(
+                f"client {self.client_id} must have samples for {'training' if trains else 'test'}"
+                ", got none; add some, or leave this client out"
+            )
         return self._score(model, images, labels, server_round, shared=train_data)
 
     def _score(

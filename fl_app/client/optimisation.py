@@ -66,8 +66,8 @@ class Optimisation:
         return {**self.options, **{k: v for k, v in now.items() if v != first[k] or k == "lr"}}
 
 
-def check(optimisation: Optimisation) -> None:
-    """Raise ValueError for an optimiser or a scheduler that cannot train a client, by trying it.
+def check(optimisation: Optimisation, rounds: int) -> None:
+    """Raise ValueError for an optimiser or a scheduler that cannot train `rounds`, by trying it.
 
     Plain SGD is not tried, because torch imports for a second when it makes its first optimiser.
     """
@@ -79,7 +79,7 @@ def check(optimisation: Optimisation) -> None:
         if not isinstance(first, Optimizer) or "lr" not in first.param_groups[0]:
             raise TypeError("it is no optimiser of torch with a learning rate lr")
         first.step()
-        optimisation.at(2)
+        optimisation.at(max(2, rounds))  # some schedulers end after a number of steps
     except Exception as error:  # a user's class can raise anything
         raise ValueError(f"{type(error).__name__}: {error}") from error
 

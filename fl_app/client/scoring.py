@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
-from math import isfinite
+from math import isclose, isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import torch
 from hydra.utils import get_object
 from torch import Tensor, nn
 
-from fl_app.client.task import Task
+from fl_app.client.task import Loss, Task
 from fl_app.client.training import Precision, Score, autocast, scores
 from fl_app.data.datasets import Dataset
+from fl_app.rng import generator
 
 log = getLogger(__name__)
 BATCH = 500
@@ -42,25 +43,27 @@ def evaluate_task(
     module.eval()
     loss_of = task.loss_of(None, classes)
     measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
-    total, right, count = 0.0, 0, 0
+    total, losses, right, count = 0.0, 0, 0, 0
     seen: list[Tensor] = []
     parts = zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True)
     for x, y in parts:
         with autocast(y.device, precision):
             answers = scores(module, x)
         answers = answers.float()
-        total += float(loss_of(answers, y)) * len(y)
+        total += float(loss_of(answers, y)) * task.count(y)
+        losses += task.count(y)
         if task.has_accuracy:
             good, of = task.right(answers, y)
             right, count = right + int(good), count + of
         predicted, wanted = task.predictions(answers, y)
         for measure in measures.values():
-            measure.update(_for(measure, predicted).cpu(), wanted.cpu())
+            measure.update(_for(measure, predicted, wanted).cpu(), wanted.cpu())
         seen += [wanted.cpu()] if measures else []
     accuracy = right / max(count, 1) if task.has_accuracy else None
     found = {name: value(each, torch.cat(seen)) for name, each in measures.items()}
     known = {name: number for name, number in found.items() if number is not None}
-    return Score(total / len(labels), accuracy, len(labels), metrics=known)
+    loss = total / losses if losses else nan
+    return Score(loss, accuracy, len(labels), metrics=known)
 
 
 def build_metric(given: Mapping[str, Any], classes: int) -> Any:
@@ -88,12 +91,22 @@ def value(metric: Any, labels: Tensor) -> float | None:
     return found if isfinite(found) else None
 
 
+def tried(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
+    """Return a batch of at most `count` training samples for a trial.
+
+    They are drawn, because the first ones of sorted data have one class.
+    """
+    samples = len(data.train_labels)
+    draw = generator(0, purpose="samples for a trial")
+    return data.train(np.sort(draw.choice(samples, min(count, samples), replace=False)))
+
+
 def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
-    """Raise ValueError for answers, a loss or a metric that fail on the first samples.
+    """Raise ValueError for answers, a loss or a metric that fail on some samples.
 
     One of the labels is the last class, so that there must be a score for each.
     """
-    images, labels = data.train(np.arange(min(TRIED, len(data.train_labels))))
+    images, labels = tried(data, TRIED)
     if not len(images):
         return
     classes = data.classes if data.target == "classification" else 0
@@ -106,19 +119,28 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             answers = module(images)
     except Exception:  # the check of the network says what is wrong
         return
-    _check_answers(answers, len(images), classes)
+    scored = data.target in ("classification", "tokens")
+    _check_answers(answers, (*labels.shape, data.classes) if scored else labels.shape[:1])
     answers = answers.float()
     shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
     loss = task.loss
-    loss_of = partial(task.loss_of, labels, data.classes)
-    _try("task.loss", loss, shapes, lambda: loss_of()(answers, labels))
-    _check_gradients(loss, lambda scores: loss_of()(scores, labels), answers)
+    build = partial(task.loss_of, labels, data.classes)
+    versions = answers._version, labels._version
+    _try("task.loss", loss, shapes, lambda: build()(answers, labels))
+    if versions != (answers._version, labels._version):
+        raise ValueError(
+            f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
+            "into them, so that they would be measured otherwise; let it change a copy"
+        )
+    _check_scale(task)
+    _check_gradients(loss, lambda scores: build()(scores, labels), answers)
+    _warn_of_sums(loss, build(), answers, labels)
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Tensor:
             metric = build_metric(given, data.classes)
             predicted, wanted = task.predictions(answers, labels)
-            metric.update(_for(metric, predicted), wanted)
+            metric.update(_for(metric, predicted, wanted), wanted)
             found: Tensor = torch.as_tensor(metric.compute())
             return found
 
@@ -144,20 +166,51 @@ def _check_gradients(
         )
 
 
-def _check_answers(answers: object, samples: int, classes: int) -> None:
-    """Raise ValueError unless there is a row for each sample, with a score for each class."""
-    shape = tuple(answers.shape) if isinstance(answers, Tensor) else ()
+def _check_answers(answers: object, wanted: tuple[int, ...]) -> None:
+    """Raise ValueError unless there is a row for each sample, with a score for each class.
+
+    `wanted` is the shape of the scores, or the number of samples alone.
+    """
+    samples, shape = wanted[0], tuple(answers.shape) if isinstance(answers, Tensor) else ()
     found = f"shape {shape}" if isinstance(answers, Tensor) else type(answers).__name__
     if not shape or shape[0] != samples:
         raise ValueError(
             f"network must answer {samples} samples with one tensor of {samples} rows, got "
             f"{found}; return the scores alone, or train it by a client.learner of your own"
         )
-    if classes and (len(shape) != 2 or shape[1] < classes):
+    if len(wanted) == 1:
+        return
+    *places, classes = wanted
+    if list(shape[:-1]) != places or shape[-1] < classes:
+        each = "class" if len(wanted) == 2 else "class of each token"
         raise ValueError(
-            f"network must answer {samples} samples with scores ({samples}, {classes}), one for "
-            f"each class, got {found}; change its last layer, or give another task"
+            f"network must answer {samples} samples with scores {wanted}, one for each {each}, got "
+            f"{found}; change its last layer, or give another task"
         )
+
+
+def _check_scale(task: Task) -> None:
+    """Raise ValueError for a loss of probabilities in a task whose accuracy is one of scores."""
+    if task.has_accuracy and isinstance(task.criterion(), nn.BCELoss):
+        raise ValueError(
+            f"task.loss must take scores with task={task.kind}, got {dict(task.loss)}, which takes "
+            "probabilities; give torch.nn.BCEWithLogitsLoss and a network without sigmoid at its "
+            "end"
+        )
+
+
+def _warn_of_sums(given: Mapping[str, Any], loss_of: Loss, answers: Tensor, labels: Tensor) -> None:
+    """Log that a loss is a sum over samples, which trains, but on a scale of its own."""
+    try:
+        once = float(loss_of(answers, labels))
+        twice = float(loss_of(torch.cat([answers, answers]), torch.cat([labels, labels])))
+    except Exception:  # a user's loss can be one for batches of one size
+        return
+    if once and isclose(twice, 2 * once, rel_tol=1e-4):
+        log.warning(
+            "task.loss %s is a sum over samples: steps of training and recorded losses grow with "
+            "the samples of a batch; a mean, such as reduction=mean, does not", dict(given)
+        )  # fmt: skip
 
 
 def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Tensor]) -> None:
@@ -177,7 +230,7 @@ def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Ten
         )
 
 
-def _for(metric: Any, predicted: Tensor) -> Tensor:
+def _for(metric: Any, predicted: Tensor, wanted: Tensor) -> Tensor:
     """Return predictions as a metric takes them: a binary one, those of class 1 of two."""
     binary = type(metric).__name__.startswith("Binary")
-    return predicted[:, 1] if binary and predicted.dim() == 2 else predicted
+    return predicted[:, 1] if binary and predicted.dim() == 2 and wanted.dim() == 1 else predicted

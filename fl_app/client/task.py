@@ -8,13 +8,15 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from hydra.utils import get_object
-from torch import Tensor
+from torch import Tensor, nn
 
 from fl_app.data.checks import PADDING_LABEL, LabelKind
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps answers and labels to their mean loss."""
 PLAIN_LOSS = {"_target_": "torch.nn.CrossEntropyLoss"}
+WEIGHTS = ("weight", "pos_weight")
+"""Arguments of the losses of torch that are tensors."""
 NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -50,6 +52,12 @@ class Task(ABC):
                 f"task must be {target} with data whose labels are of this kind, got {self.kind}; "
                 f"give task={target}, or other data"
             )
+        twice = [name for name in WEIGHTS if self.loss.get(name) is not None]
+        if self.class_weights is not None and twice:
+            raise ValueError(
+                f"task.loss.{twice[0]} must not be given with task.class_weights="
+                f"{self.class_weights}, which sets it, got {self.loss[twice[0]]}; remove one"
+            )
         for name in self.metrics:
             if not NAME.fullmatch(name):
                 raise ValueError(
@@ -71,16 +79,37 @@ class Task(ABC):
 
     def loss_of(self, labels: Tensor | None, classes: int) -> Loss:
         """Return the loss; with the `labels` of a client, weighted by its classes if set so."""
-        options = {name: value for name, value in self.loss.items() if name != "_target_"}
+        weights = {}
         if self.class_weights is not None and labels is not None:
-            options |= self._weights(labels, classes)
-        criterion = get_object(str(self.loss.get("_target_")))(**options)
+            weights = self._weights(labels, classes)
+        criterion = self.criterion(**weights)
 
         def mean(answers: Tensor, labels: Tensor) -> Tensor:
+            if isinstance(criterion, nn.Module):
+                criterion.to(answers.device)  # its buffers, such as weights of classes
             found: Tensor = criterion(*self.arranged(answers, labels))
             return found
 
         return mean
+
+    def criterion(self, **more: Tensor) -> Any:
+        """Return the loss as it is named, with `more` arguments.
+
+        The losses of torch take weights as tensors, which a configuration has as numbers.
+        """
+        options = {name: value for name, value in self.loss.items() if name != "_target_"}
+        build = get_object(str(self.loss.get("_target_")))
+        if getattr(build, "__module__", "").startswith("torch."):
+            options |= {
+                name: torch.tensor(options[name], dtype=torch.float32)
+                for name in WEIGHTS
+                if options.get(name) is not None
+            }
+        return build(**options | more)
+
+    def count(self, labels: Tensor) -> int:
+        """Return over how many the loss of these labels is a mean."""
+        return len(labels)
 
     def _weights(self, labels: Tensor, classes: int) -> dict[str, Tensor]:
         """Return the weight of each class as an argument of the loss: n / (present * count)."""
@@ -131,6 +160,18 @@ class Tokens(Task):
     def right(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, int]:
         scores, wanted = self.predictions(answers, labels)
         return (scores.argmax(1) == wanted).sum(), len(wanted)
+
+    def loss_of(self, labels: Tensor | None, classes: int) -> Loss:
+        mean = super().loss_of(labels, classes)
+
+        def mean_or_zero(answers: Tensor, labels: Tensor) -> Tensor:
+            # a batch of padding alone has no mean, and nothing to learn from
+            return mean(answers, labels) if self.count(labels) else answers.sum() * 0.0
+
+        return mean_or_zero
+
+    def count(self, labels: Tensor) -> int:
+        return int((labels != PADDING_LABEL).sum())
 
     def _weights(self, labels: Tensor, classes: int) -> dict[str, Tensor]:
         return super()._weights(labels[labels != PADDING_LABEL], classes)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -49,6 +49,11 @@ class Optimiser(Protocol):
         """Change the parameters by their gradients."""
 
 
+def as_number(value: Any) -> Any:
+    """Return a number of NumPy or torch as a plain one, which can be sent; others as they are."""
+    return value.item() if isinstance(value, np.generic | np.ndarray | Tensor) else value
+
+
 @dataclass(frozen=True)
 class Score:
     """Mean loss and accuracy in [0, 1] over `samples` samples; `metrics` by name.
@@ -63,6 +68,12 @@ class Score:
     samples: int
     table: np.ndarray | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", as_number(self.loss))
+        object.__setattr__(self, "accuracy", as_number(self.accuracy))
+        named = {name: as_number(each) for name, each in self.metrics.items()}
+        object.__setattr__(self, "metrics", named)
 
 
 def train(
@@ -141,8 +152,9 @@ class PlainSgd:
         parameters: list[Tensor] = [self.parameters[row] for row in rows]
         gradients = [each.grad for each in parameters if each.grad is not None]
         momenta = [self._momenta[row] for row in rows]
+        sparse = any(each.is_sparse for each in gradients)
         sgd(
-            parameters, gradients, momenta, any(each.is_sparse for each in gradients), fused=True,
+            parameters, gradients, momenta, sparse, fused=not sparse,
             lr=self.settings.learning_rate, momentum=self.settings.momentum,
             weight_decay=self.settings.weight_decay, dampening=0.0, nesterov=False, maximize=False,
         )  # fmt: skip
@@ -176,6 +188,8 @@ def scores(module: nn.Module, inputs: Tensor) -> Tensor:
     """Return what `module` answers for each sample of `inputs` (s, ...), also for a single one."""
     with paired(module, inputs) as given:
         answers: Tensor = module(given)
+    if len(given) == 1 and (answers.dim() == 0 or len(answers) != 1):
+        return answers[None]  # the network has squeezed the only sample
     return answers[: len(inputs)]
 
 

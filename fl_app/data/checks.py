@@ -21,7 +21,13 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
 
     `data` names them in messages, such as "the training data of mnist".
     """
-    array = np.asarray(inputs)
+    try:
+        array = np.asarray(inputs)
+    except ValueError as error:  # NumPy's message does not say whose
+        raise DataError(
+            f"the inputs of {data} must be one array of equal shapes, got {type(inputs).__name__} "
+            f"of several; pad them to one shape ({error})"
+        ) from error
     if array.ndim < 2 or array.dtype.kind not in "buif" or 0 in array.shape[1:]:
         raise DataError(
             f"the inputs of {data} must be numbers of shape (samples, ...), got {array.dtype} of "
@@ -69,6 +75,11 @@ def checked_labels(
 def _classes(labels: np.ndarray, data: str, classes: int, *, dimensions: int) -> np.ndarray:
     if labels.ndim != dimensions or labels.dtype.kind not in "bui":
         wanted = "(samples,)" if dimensions == 1 else "(samples, k)"
+        if labels.ndim > dimensions > 1 and labels.dtype.kind in "bui":
+            raise DataError(
+                f"the labels of {data} must be of shape {wanted}, got {labels.shape}; reshape them "
+                f"to ({len(labels)}, {prod(labels.shape[1:])}), and the network's scores alike"
+            )
         raise DataError(
             f"the labels of {data} must be integers of shape {wanted}, got {labels.dtype} of "
             f"shape {labels.shape}; number the classes from 0, or give target='regression' for "

@@ -93,6 +93,38 @@ class Population:
         """Number of planted groups."""
         return int(self.groups.max()) + 1
 
+    def check(self, clients: int) -> None:
+        """Raise ValueError unless each of `clients` has samples of the data set, by their numbers.
+
+        For populations of users: it reads all parts, and loads the first client.
+        """
+        for name, parts in (("train", self.train), ("test", self.test), ("groups", self.groups)):
+            if len(parts) != clients:
+                raise ValueError(
+                    f"`{name}` must have one entry per client, {clients}, got {len(parts)}"
+                )
+        if np.asarray(self.groups).dtype.kind not in "iu":
+            raise ValueError(
+                f"`groups` must be whole numbers, got {np.asarray(self.groups)[:3].tolist()}"
+            )
+        data = self.dataset
+        for name, parts, labels in (
+            ("train", self.train, data.train_labels), ("test", self.test, data.test_labels)
+        ):  # fmt: skip
+            for client, part in enumerate(parts if len(labels) else ()):
+                wrong = _fault(np.asarray(part), len(labels))
+                if wrong is not None:
+                    raise ValueError(
+                        f"`{name}` must have for each client the numbers of at least one sample, "
+                        f"of 0..{len(labels) - 1}, got {wrong} for client {client}"
+                    )
+        first = self.client(0)
+        if len(first.train_images) != len(first.train_labels):
+            raise ValueError(
+                f"`transform` must return a label for each input, got {len(first.train_labels)} "
+                f"labels for {len(first.train_images)} inputs"
+            )
+
     def _drifted(
         self, images: Tensor, labels: Tensor, drifts: int, drift: Drift
     ) -> tuple[Tensor, Tensor]:
@@ -106,3 +138,13 @@ class Population:
                 f"client id must be in 0..{self.clients - 1}, got {client_id}; give each node a "
                 "partition-id below population.clients"
             )
+
+
+def _fault(part: np.ndarray, samples: int) -> str | None:
+    """Return what is wrong with the numbers of a client's samples (s,)."""
+    if not part.size:
+        return "none"
+    if part.ndim != 1 or part.dtype.kind not in "iu":
+        return f"an array {part.shape} of {part.dtype}"
+    wrong = part[(part < 0) | (part >= samples)]
+    return str(wrong[0]) if len(wrong) else None

@@ -1,5 +1,6 @@
 """The features of a table: numbers, categories as indicators, missing values filled in."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ Missing = Literal["refuse", "mean", "median", "most_frequent"]
 Categories = dict[Text, list[Text | int] | None]
 """Column to its categories; None: those of the training rows."""
 MOST_CATEGORIES = 1000
+UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
+"""A number with a decimal comma, with groups of thousands, or in percent."""
+ROUNDING = 1e-12
+"""Deviations below this share of the largest value are only rounding of a constant column."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,8 @@ def fitted(
     inferred = []
     for name in names:
         if name in categories or not frame.numeric(name):
+            if name not in categories:
+                _check_words(frame, name)
             listed = categories.get(name)
             inferred += [] if listed else [f"data.categories.{name}"]
             parts.append(_categories(frame, name, train, listed, missing))
@@ -141,7 +148,25 @@ def _numbers(
         return NumberColumn(name, fill, None, None)
     whole = values[train]
     whole = whole if fill is None else np.where(np.isnan(whole), fill, whole)
-    return NumberColumn(name, fill, float(whole.mean()), float(whole.std()))
+    deviation = float(whole.std())
+    varies = deviation > ROUNDING * float(np.abs(whole).max())
+    return NumberColumn(name, fill, float(whole.mean()), deviation if varies else 0.0)
+
+
+def _check_words(frame: Frame, name: str) -> None:
+    """Raise DataError for lists, and for words that are all numbers in a form that is not read."""
+    lists = [row for row, cell in enumerate(frame.columns[name]) if isinstance(cell, list)]
+    if lists:
+        remedy = "give each number a column, or use data=arrays for vectors and data=text for texts"
+        raise frame.error(lists[0], name, "a number or a word", remedy)
+    words = frame.words(name)
+    given = [row for row, word in enumerate(words) if word is not None]
+    if given and all(UNREAD_NUMBER.match(str(words[row])) for row in given):
+        remedy = (
+            "write the numbers of this column so, or give "
+            f"+data.categories.{name}=null if they are categories"
+        )
+        raise frame.error(given[0], name, "a number with a decimal point alone", remedy)
 
 
 def _typical(values: np.ndarray, missing: Missing) -> float:

@@ -126,9 +126,12 @@ def stacked(images: list[tuple[str, np.ndarray]]) -> np.ndarray:
     if len(often) > 1:
         usual, other = often[0][0], often[-1][0]
         name = next(name for name, image in images if image.shape == other)
+        remedy = "data.size=<pixels> to resize all"
+        if usual[1:] == other[1:]:
+            remedy = "data.channels=1 or 3 to convert all"
         raise DataError(
             f"images must have the same size, mostly {_told(usual)}, got {_told(other)} in "
-            f"{name}; give data.size=<pixels> to resize all"
+            f"{name}; give {remedy}"
         )
     return np.stack([image for _, image in images])
 

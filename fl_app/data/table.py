@@ -77,7 +77,7 @@ def client_files(
     `test_share` of each client's rows are for test. `population=by_column` makes them clients.
     """
     folder = Path(root)
-    paths = sorted(path for path in folder.glob("*") if path.suffix in ENDINGS)
+    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
     if not paths:
         raise DataError(
             f"no tables at {folder}: expected one file per client, ending in "

@@ -32,7 +32,7 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
 
     A text is read part by part, so that it can be larger than the memory.
     """
-    if path.suffix not in ENDINGS:
+    if path.suffix.lower() not in ENDINGS:
         raise DataError(
             f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
         )
@@ -41,9 +41,9 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
             f"no table at {path}; put the file there, or point data.root and data.file at it"
         )
     try:
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             yield _array(path)
-        elif path.suffix == ".parquet":
+        elif path.suffix.lower() == ".parquet":
             yield _parquet(path)
         else:
             yield from _text(path, rows)

@@ -6,6 +6,7 @@ import numpy as np
 
 from fl_app.aggregation import Rule, dominant
 from fl_app.masking.slots import SlotSums
+from fl_app.params import is_finite
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Vector, Vectors, Weights
 
@@ -56,7 +57,15 @@ class CommunityAggregator:
     def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
         """Return the model (d,) of one community from the models (n, d) of its clients (n,)."""
         self.watch(client_ids, weights)
-        return self.rule(models, weights)
+        found = np.asarray(self.rule(models, weights))
+        if found.shape == models.shape[1:] and found.dtype.kind == "f":
+            model: Vector = found.astype(np.float32, copy=False)
+            if is_finite(model):
+                return model
+        raise ValueError(
+            f"the aggregation rule must return {models.shape[1]:,} finite numbers, got an array "
+            f"{found.shape} of {found.dtype} with others; correct the rule"
+        )
 
     def watch(self, client_ids: Labels, weights: Weights) -> None:
         """Record the client of a community (n,) that has more than half of its weight (n,)."""

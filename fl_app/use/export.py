@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fl_app.client.normalisation import batch_norms
 from fl_app.params import COMMUNITY
 from fl_app.records.serving import FILE, GLOBAL_MODEL
 from fl_app.use.card import write_card
@@ -96,7 +97,8 @@ def samples(run: FinishedRun, count: int) -> Tensor:
 def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -> float:
     """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
     gaps = []
-    for count in CHECKED:
+    mixes = any(layer.running_mean is None for layer in batch_norms(model))
+    for count in CHECKED[mixes:]:  # it normalises over the samples, and so cannot take one alone
         inputs = samples(run, count)
         wanted, found = model(inputs).numpy(), answer(inputs)
         if wanted.shape != found.shape:
@@ -127,7 +129,7 @@ def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Ans
 
 
 def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    traced: Any = torch.jit.trace(model, inputs)  # type: ignore[no-untyped-call]
+    traced: Any = torch.jit.trace(model, inputs, check_trace=False)  # type: ignore[no-untyped-call]
     torch.jit.save(traced, str(file))
     loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
     return lambda given: np.asarray(loaded(given).numpy())

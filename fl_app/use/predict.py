@@ -72,7 +72,8 @@ def answers(run: FinishedRun, model: nn.Module, inputs: Tensor) -> dict[str, Seq
 
 
 def _named(classes: Sequence[str], numbers: Sequence[int]) -> list[str]:
-    return [classes[number] for number in numbers]
+    # a network can have more scores than the data have classes
+    return [classes[number] if number < len(classes) else str(number) for number in numbers]
 
 
 def _of_classes(classes: Sequence[str], chances: Tensor) -> dict[str, Sequence[Any]]:

@@ -9,9 +9,11 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
+from user_networks import Squeezed
+
 from fl_app.client.fused_training import can_fuse
 from fl_app.client.normalisation import batches
-from fl_app.client.training import evaluate, train
+from fl_app.client.training import evaluate, scores, train
 from fl_app.one_run import run
 from fl_app.rng import torch_generator
 
@@ -53,6 +55,16 @@ def test_a_last_sample_joins_the_batch_before_it(
 
 def test_without_batch_normalisation_a_last_sample_stays_alone() -> None:
     assert [len(each) for each in batches(torch.arange(9), 4, nn.Linear(1, 1))] == [4, 4, 1]
+
+
+@pytest.mark.parametrize("answers", [1, 3])
+@pytest.mark.parametrize("samples", [1, 2, 5])
+def test_a_squeezed_answer_to_one_sample_is_a_row(samples: int, answers: int) -> None:
+    network = Squeezed(nn.Linear(4, answers))
+    inputs = torch.randn(samples, 4)
+    expected = network[0](inputs)
+    found = scores(network, inputs)
+    assert torch.equal(found, expected[:, 0] if answers == 1 else expected)
 
 
 @pytest.mark.parametrize("tracks", [True, False])

@@ -79,6 +79,21 @@ def test_plain_sgd_takes_the_steps_of_torch(momentum: float, weight_decay: float
             assert torch.equal(mine, its)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_plain_sgd_takes_sparse_gradients_as_torch_does(momentum: float) -> None:
+    ours, theirs = (torch.nn.Embedding(5, 2, sparse=True) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    values = {"momentum": momentum, "weight_decay": 0.0}
+    first = PlainSgd(list(ours.parameters()), SimpleNamespace(learning_rate=0.1, **values))
+    second = torch.optim.SGD(theirs.parameters(), lr=0.1, **values)
+    for rows in ([0, 1, 1], [1, 4]):
+        for table, steps in ((ours, first), (theirs, second)):
+            steps.zero_grad()
+            table(torch.tensor(rows)).square().sum().backward()
+            steps.step()
+    assert torch.equal(ours.weight, theirs.weight)
+
+
 def test_plain_sgd_takes_a_parameter_whose_first_gradient_is_late() -> None:
     early, late = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
     steps = PlainSgd(
@@ -179,6 +194,10 @@ def test_a_clipped_gradient_bounds_the_step() -> None:
         (["client.scheduler._target_=torch.optim.lr_scheduler.ReduceLROnPlateau",
           "~client.scheduler.total_iters", "client.scheduler.factor=0.5"],
          "client.scheduler must be .*metrics"),
+        (["client.scheduler._target_=torch.optim.lr_scheduler.OneCycleLR",
+          "~client.scheduler.total_iters", "~client.scheduler.factor",
+          "+client.scheduler.max_lr=0.1", "+client.scheduler.total_steps=5"],
+         "client.scheduler must be .*specified number of total steps is 5"),
         (["client/optimizer=adam", "client.learning_rate=0.2"], "client.learning_rate is the lr"),
         (["client.learning_rate=0.2", "client.optimizer.lr=0.3"], "give client.optimizer.lr alone"),
         (["client/optimizer=adam", "privacy=sample_dp"], "plain SGD, which has no client.optimiz"),

@@ -121,6 +121,25 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("labels", ["task=multilabel", "network._target_=user_tasks.one_score"],
          r"task.loss must be .*answers \(16, 1\) and labels \(16, 3\)"),
         ("rare", ["+task.colour=red"], "task.colour is not a setting here"),
+        ("rare", ["+task.loss.weight=[1,2]", "task.class_weights=balanced"],
+         "task.loss.weight must not be given with task.class_weights=balanced"),
+        ("labels", ["task=multilabel", "network._target_=user_tasks.with_sigmoid",
+                    "task.loss._target_=torch.nn.BCELoss"], "must take scores .*BCEWithLogitsLoss"),
+        ("numbers", ["task=regression", "task.loss._target_=user_tasks.Shifts"],
+         "must leave answers and labels as they are, got .*user_tasks.Shifts"),
+        ("rare", ["task.loss._target_=user_tasks.Rounds"],
+         "must leave answers and labels as they are, got .*user_tasks.Rounds"),
+        ("words", ["task=tokens", "network._target_=user_tasks.first_word"],
+         "scores .16, 5, 12., one for each"),
+        *(("rare", ["network._target_=user_tasks.ways", f"+network.way={way}"], said)
+          for way, said in (
+              ("pair", r"as in evaluation mode, with a tensor of shape \(16, 2\), got tuple"),
+              ("detached", "must have answers with a gradient"),
+              ("in place", "must train on some samples, got RuntimeError: .*inplace"),
+              ("writes", "must leave its inputs as they are"),
+          )),
+        ("words", ["task=tokens", "network._target_=user_tasks.sparse_words",
+                   "client/optimizer=adam"], "got RuntimeError: Adam does not support sparse"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_a_configuration_error(
@@ -161,6 +180,70 @@ def test_every_task_scores_as_worked_by_hand(name: str) -> None:
         "regression": (1 + 4) / 2,
     }[name]  # fmt: skip
     assert score.loss == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides"),
+    [
+        ("rare", ["task.loss._target_=user_tasks.Pairs"]),
+        ("in_order", ["task.loss._target_=user_tasks.Ranks"]),
+        ("rare", ["+task.loss.weight=[1,3.5]"]),
+        ("words", ["task=tokens", "network._target_=user_tasks.sparse_words"]),
+        ("labels", ["task=multilabel",
+                    "+task.metrics.b._target_=torchmetrics.classification.BinaryF1Score"]),
+    ],
+)  # fmt: skip
+def test_what_fits_is_accepted(data: str, overrides: list[str]) -> None:
+    load(_given(data, *overrides), also=problems)
+
+
+@pytest.mark.parametrize(
+    "given", ["+task.loss.reduction=sum", "task.loss._target_=user_tasks.Summed"]
+)
+def test_a_loss_that_is_a_sum_is_told(given: str, caplog: pytest.LogCaptureFixture) -> None:
+    load(_given("rare", given), also=problems)
+    assert [each for each in caplog.messages if "is a sum over samples" in each]
+    caplog.clear()
+    load(_given("rare", "task.loss._target_=user_tasks.Pairs"), also=problems)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("task_of", "loss", "weights"),
+    [
+        ("classification", "CrossEntropyLoss", {"weight": [1, 3.5]}),
+        ("multilabel", "BCEWithLogitsLoss", {"pos_weight": [2, 5]}),
+    ],
+)
+def test_weights_of_classes_are_numbers_of_the_configuration(
+    task_of: str, loss: str, weights: dict[str, list[float]]
+) -> None:
+    given: Task = made(f"task={task_of}", loss={"_target_": f"torch.nn.{loss}", **weights})
+    answers, labels = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0, 1], [1, 0]])
+    labels = labels[0] if task_of == "classification" else labels
+    tensors: Any = {name: torch.tensor(value) for name, value in weights.items()}
+    wanted = getattr(torch.nn, loss)(**tensors)
+    expected = wanted(answers, labels if labels.dim() == 1 else labels.float())
+    assert given.loss_of(None, 2)(answers, labels).item() == pytest.approx(expected.item())
+
+
+def test_a_batch_of_padding_alone_teaches_nothing(tmp_path: Path) -> None:
+    summary, last = _run(tmp_path, "all_padding", "task=tokens", "client.batch_size=2",
+                         "network._target_=user_tasks.next_word", "rounds=2")  # fmt: skip
+    assert summary["clients"]["rejected"] == 0
+    assert np.isfinite(last["train_loss"])
+
+
+def test_a_loss_of_tokens_is_a_mean_over_all_tokens_not_over_batches() -> None:
+    # 500 sequences of a batch with one token each, then one sequence with two
+    answers = torch.zeros(501, 2, 2)
+    answers[500] = torch.tensor([[0.0, 5.0], [0.0, 5.0]])
+    labels = torch.zeros(501, 2, dtype=torch.long)
+    labels[:500, 1] = -100
+    task: Tokens = made("task=tokens", metrics={})
+    score = evaluate_task(torch.nn.Identity(), answers, labels, task, classes=2, precision="fp32")
+    expected = (500 * np.log(2) + 2 * np.log(1 + np.exp(5))) / 502
+    assert score.loss == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:

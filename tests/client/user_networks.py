@@ -181,6 +181,27 @@ def unscaled_norm(shape: Shape, classes: int) -> nn.Module:
     return _dense(shape[1] * shape[2], classes, nn.BatchNorm1d(HIDDEN, affine=False), nn.ReLU())
 
 
+def untracked_norm(shape: Shape, classes: int) -> nn.Module:
+    """Return a network that normalises by the batch in evaluation, too."""
+    norm = nn.BatchNorm1d(HIDDEN, track_running_stats=False)
+    return _dense(prod(shape), classes, norm)
+
+
+def attention(shape: Shape, classes: int) -> nn.Module:
+    """Return a transformer over the rows of an image."""
+    layer = nn.TransformerEncoderLayer(shape[2], 2, HIDDEN, batch_first=True)
+    rows = nn.Sequential(nn.Flatten(1, 2), nn.TransformerEncoder(layer, 2))
+    return nn.Sequential(rows, nn.Flatten(), nn.Linear(prod(shape), classes))
+
+
+class Squeezed(nn.Sequential):
+    """Layers whose answers lose all dimensions of size 1, also that of a single sample."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        answers: Tensor = super().forward(inputs)
+        return answers.squeeze()
+
+
 def frozen_norm(shape: Shape, classes: int) -> nn.Module:
     """Return a network with batch normalisation whose parameters are frozen."""
     return _dense(shape[1] * shape[2], classes, _frozen(nn.BatchNorm1d(HIDDEN)), nn.ReLU())

@@ -1,10 +1,12 @@
 """Data and networks of a user's own tasks, each by `_target_`."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fl_app.data.checks import LabelKind
 from fl_app.data.datasets import Dataset
@@ -39,6 +41,13 @@ def labels(*, seed: int) -> Dataset:
     """Return data with three labels of 0 and 1 for each sample."""
     inputs = _features(seed)
     return _parts("labels", 3, inputs, (inputs[:, :3] > 0.2).astype(int), "multilabel")
+
+
+def in_order(*, seed: int) -> Dataset:
+    """Return data whose first samples are all of one class."""
+    inputs = _features(seed)
+    wanted = (np.arange(SAMPLES) % (SAMPLES * 3 // 4) >= SAMPLES * 3 // 8).astype(int)
+    return _parts("in order", 2, inputs, wanted)
 
 
 def words(*, seed: int) -> Dataset:
@@ -116,6 +125,24 @@ def next_word(shape: tuple[int, ...], classes: int) -> nn.Module:
     return Words(classes)
 
 
+def first_word(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with one answer for all words."""
+    return nn.Sequential(nn.Embedding(classes, 4), nn.Flatten(), nn.Linear(4 * shape[0], classes))
+
+
+def all_padding(*, seed: int) -> Dataset:
+    """Return sequences of which most have padding as labels alone."""
+    whole = words(seed=seed)
+    wanted = np.where(np.arange(len(whole.train_labels))[:, None] % 8, -100, whole.train_labels)
+    return Dataset("all padding", WORDS, whole.train_images, wanted, whole.test_images,
+                   whole.test_labels, target="tokens")  # fmt: skip
+
+
+def with_sigmoid(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with probabilities."""
+    return nn.Sequential(dense(shape, classes), nn.Sigmoid())
+
+
 class Weighted(nn.Module):
     """A loss with a weight of its own that is to be learnt."""
 
@@ -134,3 +161,72 @@ class Mistakes(nn.Module):
     def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
         """Return a mean loss."""
         return (answers.argmax(1) != labels).float().mean()
+
+
+class Shifts(nn.Module):
+    """A loss that writes into the labels that it is given."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.mse_loss(answers, labels.sub_(1))
+
+
+class Rounds(nn.Module):
+    """A loss that writes into the answers that it is given."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(answers.mul_(2), labels)
+
+
+class Summed(nn.Module):
+    """A loss without an argument for it that sums over the samples."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(answers, labels, reduction="sum")
+
+
+class Pairs(nn.Module):
+    """A loss that compares the samples of a batch with each other."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        same = (labels[:, None] == labels).float()
+        return (same * (answers[:, None] - answers).square().sum(-1)).mean()
+
+
+class Ranks(nn.Module):
+    """A loss that ranks samples of two classes, and so fails for a batch of one class."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        gaps = answers[labels == 1, 1][:, None] - answers[labels == 0, 1]
+        return -functional.logsigmoid(gaps).amax(0).mean()
+
+
+class Ways(nn.Module):
+    """A network that answers otherwise in training, each `way` another one."""
+
+    def __init__(self, inside: nn.Module, way: str) -> None:
+        super().__init__()
+        self.inside, self.way = inside, way
+
+    def forward(self, inputs: Tensor) -> Any:
+        if self.way == "writes":
+            inputs.add_(1)
+        answers = self.inside(inputs)
+        if not self.training:
+            return answers
+        if self.way == "in place":
+            answers = answers.sigmoid()
+            answers.mul_(2)
+            return answers.mul_(answers)
+        return {"pair": (answers, inputs), "detached": answers.detach()}.get(self.way, answers)
+
+
+def ways(shape: tuple[int, ...], classes: int, *, way: str) -> nn.Module:
+    """Return such a network."""
+    return Ways(dense(shape, classes), way)
+
+
+def sparse_words(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network whose embedding has sparse gradients."""
+    built = Words(classes)
+    built.table.sparse = True
+    return built

@@ -38,6 +38,7 @@ def _dataset(labels: Any, *, inputs: Any = ROWS, classes: int = 2, **options: An
         ([[0, 1], [1, 2], [0, 0]], {"target": "multilabel"}, r"0..1 .*got \[1 2\] for sample 1"),
         ([[0], [1], [0]], {"target": "multilabel"}, r"0 or 1 for each of the 2 classes"),
         ([[0, 1], [1, -100], [-1, 0]], {"target": "tokens"}, r"0..1 .*got \[-1  0\] for sample 2"),
+        (np.zeros((3, 2, 4), int), {"target": "tokens"}, r"got \(3, 2, 4\); .* to \(3, 8\), and"),
     ],
 )  # fmt: skip
 def test_labels_that_do_not_fit_are_refused(labels: Any, options: Any, message: str) -> None:
@@ -52,11 +53,13 @@ def test_labels_that_do_not_fit_are_refused(labels: Any, options: Any, message: 
         (np.array([[0, 1], [1e39, 0], [0, 0]]), "finite float32, but not those of sample 1"),
         (np.array(["a", "b", "c"]), r"numbers of shape \(samples, ...\), got <U1 of shape \(3,\)"),
         (np.zeros((3, 0)), "at least one number each"),
+        ([np.zeros(1), np.zeros(2), np.zeros(1)],
+         "inputs of .* one array of equal shapes, got list"),
         (np.zeros((3, 2), np.uint8), r"must be like those for training, uint8 .*got float32"),
         (np.zeros((3, 4), np.float32), r"of shape \(4,\), got float32 of shape \(2,\)"),
     ],
 )  # fmt: skip
-def test_inputs_that_do_not_fit_are_refused(inputs: np.ndarray, message: str) -> None:
+def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         _dataset(np.zeros(3, int), inputs=inputs)
 

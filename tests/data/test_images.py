@@ -89,6 +89,13 @@ def test_an_error_names_the_file_or_folder(root: Path, change, message: str) -> 
         image_folder(root=str(root))
 
 
+def test_images_of_several_channels_name_the_setting(root: Path) -> None:
+    _another_size(root)
+    Image.new("L", (4, 4)).save(root / "train" / "dog" / "wide.png")
+    with pytest.raises(DataError, match=r"got 4x4 with 1 channels .*; give data\.channels=1 or 3"):
+        image_folder(root=str(root), channels=None)
+
+
 @pytest.mark.parametrize("limit", ["ours", "of the library"])
 def test_an_oversized_image_is_refused(
     root: Path, monkeypatch: pytest.MonkeyPatch, limit: str

@@ -118,6 +118,37 @@ def test_numbers_are_standardised_by_the_training_rows(tmp_path: Path) -> None:
     assert data.test_images.tolist() == [[3, 1]]
 
 
+@pytest.mark.parametrize("value", ["0.1", "-7e5", "0"])
+def test_a_constant_column_is_only_centred(value: str, tmp_path: Path) -> None:
+    # the mean of 49 times 0.1 is not exactly 0.1, so that the deviation is 1e-17
+    _write(tmp_path, "x,y\n" + "".join(f"{value},{row % 2}\n" for row in range(49)))
+    _write(tmp_path, f"x,y\n{float(value) + 2},0\n", "test.csv")
+    data = table(root=str(tmp_path), test_file="test.csv", label="y", standardise=True)
+    assert np.abs(data.train_images).max() < 1e-9
+    assert data.test_images.tolist() == [[pytest.approx(2.0)]]
+
+
+@pytest.mark.parametrize("cell", ["{},5", "1.234.{}00,5", "1,{}00", "{} %", "{}.5%"])
+def test_numbers_in_a_form_that_is_not_read_are_no_categories(cell: str, tmp_path: Path) -> None:
+    _write(tmp_path, "x;y\n" + "".join(f"{cell.format(row)};{row % 2}\n" for row in range(1, 9)))
+    first = cell.format(1).replace(".", "[.]")
+    with pytest.raises(DataError, match=f"line 2, column 'x' .*decimal point alone, got '{first}'"):
+        table(root=str(tmp_path), label="y", test_share=0)
+    assert table(root=str(tmp_path), label="y", test_share=0, categories={"x": None}).shape == (8,)
+
+
+def test_versions_and_dates_are_categories(tmp_path: Path) -> None:
+    _write(tmp_path, "x;z;y\n1.2.3;2024-01-05;0\n1.2.4;2024-01-06;1\n")
+    assert table(root=str(tmp_path), label="y", test_share=0).shape == (4,)
+
+
+def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
+    for name in ("A.CSV", "b.csv"):
+        _write(tmp_path, "x,y\n1,0\n2,1\n3,1\n", name)
+    owners = client_files(root=str(tmp_path), label="y").owners
+    assert owners.names == ("A", "b")
+
+
 def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> None:
     _write(tmp_path, "code,y\n01,0\n1,1\n01,0\n")
     data = table(root=str(tmp_path), label="y", test_share=0, categories={"code": None})
@@ -201,6 +232,12 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
     parquet.write_table(nothing, tmp_path / "gap.parquet")
     with pytest.raises(DataError, match=r"row 1, column 'a' of .*gap.parquet must be given"):
         table(root=str(tmp_path), file="gap.parquet", label="b")
+    lists = pyarrow.table({"a": [[1.5, 2], [3]], "b": ["x", "y"]})
+    parquet.write_table(lists, tmp_path / "lists.parquet")
+    with pytest.raises(
+        DataError, match=r"row 0, column 'a' .*must be a number or a word, got \[1.5"
+    ):
+        table(root=str(tmp_path), file="lists.parquet", label="b")
 
 
 def test_without_pyarrow_the_extra_is_named(

@@ -39,3 +39,12 @@ def test_models_of_length_zero_have_no_step() -> None:
     aggregator = CommunityAggregator(weighted_mean)
     aggregator.update(np.zeros((1, 2), np.float32), _replies([[0, 0]], [0], [1.0]))
     assert aggregator.step is None
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(1, np.float32), np.array([1, np.nan]), None])
+def test_a_rule_that_returns_no_model_is_an_error(wrong: object) -> None:
+    aggregator = CommunityAggregator(lambda models, weights: wrong)
+    models = np.zeros((1, 2), np.float32)
+    with pytest.raises(ValueError, match="aggregation rule must return 2 finite numbers"):
+        aggregator.update(models, _replies([[1, 0]], [0], [1.0]))
+    assert not models.any()

@@ -1,11 +1,13 @@
 """Exported models answer as PyTorch does, for any number of samples, and have a card."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
 from fl_app.config import ConfigError
 from fl_app.one_run import run
 from fl_app.use.commands import export as command
@@ -66,6 +68,17 @@ def test_networks_become_onnx(
     given = [each for each in given if each != "strategy=fedavg" or "strategy=kmeans" not in given]
     run(given, tmp_path / "run")
     command(["run", "--format", "onnx", "--to", "out"])
+    assert "differs from PyTorch by at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["safetensors", "torchscript", "pt2"])
+@pytest.mark.parametrize("network", ["attention", "untracked_norm"])
+def test_networks_of_users_are_exported(
+    network: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    given = ["network=mcmahan_cnn", f"network._target_=user_networks.{network}"]
+    run([*SMALL, *given, *QUICK], tmp_path / "run")
+    command([str(tmp_path / "run"), "--format", form, "--to", str(tmp_path / "out")])
     assert "differs from PyTorch by at most" in capsys.readouterr().out
 
 

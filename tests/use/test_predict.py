@@ -2,6 +2,8 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from fl_app.config import ConfigError
 from fl_app.one_run import run
 from fl_app.use.commands import predict as command
+from fl_app.use.predict import answers
 from fl_app.use.run import load_run
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
@@ -33,6 +36,12 @@ def test_rows_get_probabilities_by_the_names_of_classes(table_run: Path, tmp_pat
     shown = [[float(row[f"probability of {name}"]) for name in run.classes] for row in found]
     np.testing.assert_allclose(shown, wanted.numpy(), atol=1e-6)
     assert {row["prediction"] for row in found} == {"no", "yes"}
+
+
+def test_a_score_beyond_the_classes_is_named_by_its_number() -> None:
+    run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
+    found = answers(run, torch.nn.Identity(), torch.tensor([[0.0, 1.0, 5.0], [3.0, 0.0, 0.0]]))
+    assert found["prediction"] == ["2", "no"]
 
 
 def test_a_wrong_cell_names_file_line_and_column(table_run: Path, tmp_path: Path) -> None:

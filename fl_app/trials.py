@@ -1,0 +1,195 @@
+"""Trials of a user's parts before a run: a step of training, a score, and a distance."""
+
+from collections.abc import Callable, Collection
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.recipe import Recipe
+from fl_app.client.scoring import TRIED, tried
+from fl_app.client.training import Score, scores
+from fl_app.data.datasets import Dataset
+from fl_app.graph.similarity import Distance
+from fl_app.params import FlatModule, Layout, is_finite
+from fl_app.rng import generator, global_torch_seed
+from fl_app.schema import ClientConfig
+from fl_app.types import Vector
+
+ROUNDING = 1e-3
+"""Share of the largest distance by which a distance may break a rule."""
+MOST = 512
+"""Samples of a trial, for batches that are larger."""
+Build = Callable[[], nn.Module]
+
+
+def try_training(
+    build: Build, learner: type[Learner], client: ClientConfig, recipe: Recipe, data: Dataset
+) -> None:
+    """Raise ValueError for a network, loss or optimiser with which a step of training fails.
+
+    Evaluation alone does not show it: a network can answer otherwise in training mode, answers
+    can have no gradient, and an optimiser can refuse gradients of some form, such as sparse ones.
+    """
+    images, labels = _batch(data, client)
+    if not len(images):
+        return
+    flat = FlatModule(build())
+    try:
+        _made(learner, flat, client, recipe, data).train(_job(flat, images, labels))
+    except Exception as error:  # a user's class can raise anything
+        wrong = _answers_fault(build(), images) or _failure(client, recipe, error)
+        raise ValueError(wrong) from error
+
+
+def try_learner(
+    build: Build, learner: type[Learner], client: ClientConfig, recipe: Recipe, data: Dataset
+) -> None:
+    """Raise ValueError for a user's learner that fails on some samples, or returns others.
+
+    A learner that needs what only a method sends it, and so raises KeyError, is not tried.
+    """
+    images, labels = _batch(data, client)
+    if not len(images):
+        return
+    flat = FlatModule(build())
+    made, start = _made(learner, flat, client, recipe, data), flat.vector()
+    metrics = () if recipe.task is None else recipe.task.metrics
+    try:
+        wrong = _result_fault(made.train(_job(flat, images, labels)), flat.layout)
+        wrong = wrong or _score_fault(made.score(start, images, labels), metrics)
+    except KeyError:
+        return
+    except Exception as error:  # a user's class can raise anything
+        raise ValueError(_told(learner, f"{type(error).__name__}: {error}")) from error
+    if wrong is not None:
+        raise ValueError(_told(learner, wrong))
+
+
+def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -> None:
+    """Raise ValueError for a user's distance that breaks a rule on three models near `model`."""
+    draw = generator(0, purpose="trial of a distance")
+    noise = draw.normal(size=(3, len(model))).astype(np.float32)
+    models = model + 0.1 * max(float(np.abs(model).mean()), 1e-3) * noise
+    try:
+        found = np.asarray(between(models, models, layout), np.float64)
+        wrong = _distance_fault(found, len(models))
+    except Exception as error:  # a user's function can raise anything
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is not None:
+        raise ValueError(
+            "strategy.similarity must be a distance of models (n, d) and (m, d) with their layout, "
+            "(n, m) finite numbers of at least 0, 0 between equal models and the same in both "
+            f"directions, got {named} with {wrong}; correct it (docs/extend/distance.md)"
+        )
+
+
+def _distance_fault(found: np.ndarray, models: int) -> str | None:
+    if found.shape != (models, models):
+        return f"shape {found.shape} for {models} models and the same"
+    limit = ROUNDING * float(np.abs(found).max())
+    rules = {
+        "a number that is not finite": np.isfinite(found).all(),
+        "a negative number": (found >= -limit).all(),
+        "a number above 0 for a model and itself": (np.diag(found) <= limit).all(),
+        "another number in the other direction": (np.abs(found - found.T) <= limit).all(),
+    }
+    return next((fault for fault, holds in rules.items() if not holds), None)
+
+
+def _batch(data: Dataset, client: ClientConfig) -> tuple[Tensor, Tensor]:
+    """Return about one batch of a client."""
+    return tried(data, min(max(client.batch_size, TRIED), MOST))
+
+
+def _made(
+    learner: type[Learner], flat: FlatModule, client: ClientConfig, recipe: Recipe, data: Dataset
+) -> Learner:
+    made = learner(flat, client, classes=data.classes)
+    made.recipe = recipe
+    return made
+
+
+def _job(flat: FlatModule, images: Tensor, labels: Tensor) -> TrainingJob:
+    drawn = torch.Generator().manual_seed(0)
+    return TrainingJob(flat.vector(), images, labels, drawn, epochs=1)
+
+
+def _answers_fault(module: nn.Module, images: Tensor) -> str | None:
+    """Return how answers in training mode differ from those of evaluation, which can be trained."""
+    wanted = _answers(module.eval(), images)
+    answers = _answers(module.train(), images)
+    if _form(answers) != _form(wanted):
+        return (
+            f"network must answer in training mode as in evaluation mode, with {_form(wanted)}, "
+            f"got {_form(answers)}; return the scores alone in both modes"
+        )
+    if isinstance(answers, Tensor) and not answers.requires_grad:
+        return (
+            "network must have answers with a gradient for its trainable parameters, got answers "
+            "without one; compute them without detach, argmax or no_grad"
+        )
+    return None
+
+
+def _answers(module: nn.Module, images: Tensor) -> object:
+    """Return the answers; None for a network that fails."""
+    try:
+        with global_torch_seed(0):
+            return scores(module, images.clone())
+    except Exception:  # a user's layer can raise anything
+        return None
+
+
+def _form(answers: object) -> str:
+    if isinstance(answers, Tensor):
+        return f"a tensor of shape {tuple(answers.shape)}"
+    return type(answers).__name__
+
+
+def _result_fault(result: object, layout: Layout) -> str | None:
+    """Return what is wrong with what a learner returned from its training."""
+    if not isinstance(result, TrainingResult):
+        return f"{type(result).__name__} from train, which must return a TrainingResult"
+    model = np.asarray(result.model, np.float32)
+    if model.shape != (layout.size,) or not is_finite(model):
+        return f"a model of shape {model.shape}, which must be {layout.size} finite numbers"
+    if not _finite(result.loss):
+        return f"loss {result.loss!r} from train, which must be a finite number"
+    return None
+
+
+def _score_fault(score: object, metrics: Collection[str]) -> str | None:
+    """Return what is wrong with what a learner returned as the score of a model."""
+    if not isinstance(score, Score):
+        return f"{type(score).__name__} from score, which must return a Score"
+    if not _finite(score.loss):
+        return f"loss {score.loss!r} from score, which must be a finite number"
+    if score.accuracy is not None and not (_finite(score.accuracy) and 0 <= score.accuracy <= 1):
+        return f"accuracy {score.accuracy!r}, which must be in 0..1, or None"
+    unknown = sorted(score.metrics.keys() - set(metrics))
+    return f"metric {unknown[0]!r}, which task.metrics must have" if unknown else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and isfinite(value)
+
+
+def _told(learner: type[Learner], wrong: str) -> str:
+    return (
+        "client.learner must train and score the network on some samples, got "
+        f"{learner.__module__}.{learner.__qualname__} with {wrong}; correct it "
+        "(docs/extend/learner.md)"
+    )
+
+
+def _failure(client: ClientConfig, recipe: Recipe, error: Exception) -> str:
+    loss = "cross-entropy" if recipe.task is None else recipe.task.loss.get("_target_")
+    told = f"{type(error).__name__}: {error}".splitlines()[0]
+    return (
+        f"network must train on some samples, got {told} with client.optimizer="
+        f"{client.optimizer.path} and task.loss={loss}; change the network, or another of them"
+    )

@@ -1,0 +1,101 @@
+"""What is wrong with a user's part is one sentence before the run, found by trying the part."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # where user_parts is
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, load
+from fl_app.one_run import run
+
+SMALL = ["population=iid", "population.clients=4", "population.train_samples=20",
+         "population.test_samples=10", "strategy=fedavg", "strategy.participation=1", "rounds=2",
+         "network=mlp", "records.evaluate_every=1"]  # fmt: skip
+QUIET = ["records.figures=false", "records.report=false", "tracking=none"]
+PEOPLE = [*(each for each in SMALL if "samples" not in each), "~population.draw",
+          "population._target_=user_parts.people"]  # fmt: skip
+LATE = ["strategy=late", "strategy.cluster_round=1"]
+
+
+@pytest.mark.parametrize(
+    ("learner", "said"),
+    [
+        ("Short", r"a model of shape \(6569,\), which must be 6570 finite numbers"),
+        ("Lossless", "loss nan from train, which must be a finite number"),
+        ("Failing", "RuntimeError: no luck"),
+        ("Percent", "accuracy 70.0, which must be in 0..1, or None"),
+        ("Pair", "tuple from score, which must return a Score"),
+    ],
+)
+def test_a_wrong_learner_is_named(learner: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"client.learner must .*parts.{learner} with {said}"):
+        load([*SMALL, f"client.learner=user_parts.{learner}"], also=problems)
+
+
+def test_a_learner_that_needs_what_its_method_sends_is_not_tried() -> None:
+    load([*SMALL, "client.learner=user_parts.Asking"], also=problems)
+
+
+def test_numbers_of_numpy_and_torch_are_sent_as_numbers(tmp_path: Path) -> None:
+    found = {}
+    for name, given in (("own", ["client.learner=user_parts.Scalars"]), ("usual", [])):
+        run([*SMALL, *QUIET, *given], tmp_path / name)
+        lines = (tmp_path / name / "rounds.jsonl").read_text().splitlines()
+        last = json.loads(lines[-1])
+        found[name] = last["train_loss"], last["accuracy"]["mean"]
+    assert found["own"] == pytest.approx(found["usual"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("empty", "`test` must .*at least one sample, of 0..358, got none for client 1"),
+        ("negative", "`train` must .*of 0..1437, got -1 for client 0"),
+        ("beyond", "`test` must .*of 0..358, got 10000 for client 0"),
+        ("mask", r"`train` must .*got an array \(1438,\) of bool for client 0"),
+        ("fewer", "`train` must have one entry per client, 4, got 3"),
+        ("named", r"`groups` must be whole numbers, got \['a', 'b', 'a'\]"),
+        ("cut", "`transform` must return a label for each input, got 40 labels for 39 inputs"),
+        ("raises", "KeyError: 'ward'"),
+        ("pair", "tuple in its place"),
+    ],
+)
+def test_a_split_that_is_none_is_refused(fault: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"population._target_ must return a .*{said}"):
+        load([*PEOPLE, f"+population.fault={fault}"], also=problems)
+
+
+def test_a_data_set_that_fails_is_one_sentence() -> None:
+    given = ["data._target_=user_parts.absent", "~data.test_share", "~data.standardise"]
+    said = "data._target_ must load the data, got user_parts.absent with FileNotFoundError: no such"
+    with pytest.raises(ConfigError, match=said) as found:
+        load([*SMALL, *given], also=problems)
+    assert len(found.value.problems) == 1
+
+
+@pytest.mark.parametrize("fault", ["lists", "no"])
+def test_a_split_of_a_user_is_accepted(fault: str) -> None:
+    load([*PEOPLE, f"+population.fault={fault}"], also=problems)
+
+
+@pytest.mark.parametrize(
+    ("distance", "said"),
+    [
+        ("negative", "a negative number"),
+        ("one_way", "another number in the other direction"),
+        ("near", "a number above 0 for a model and itself"),
+        ("one_row", r"shape \(3,\) for 3 models and the same"),
+        ("undefined", "a number that is not finite"),
+        ("of_two", "TypeError: of_two"),
+    ],
+)
+def test_a_distance_that_breaks_a_rule_is_refused(distance: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"similarity must be .*parts.{distance} with {said}"):
+        load([*SMALL, *LATE, f"strategy.similarity=user_parts.{distance}"], also=problems)
+
+
+def test_a_distance_of_a_user_is_accepted() -> None:
+    load([*SMALL, *LATE, "strategy.similarity=user_parts.apart"], also=problems)

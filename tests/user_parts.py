@@ -1,0 +1,139 @@
+"""Learners, populations and distances as users write them, most with a mistake."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from fl_app.client.learner import TrainingJob, TrainingResult
+from fl_app.client.sgd import SgdLearner
+from fl_app.client.training import Score
+from fl_app.data.datasets import Dataset
+from fl_app.data.population import Population
+from fl_app.params import Layout
+
+
+class Scalars(SgdLearner):
+    """Returns numbers of NumPy and torch."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        found = super().train(job)
+        return replace(found, loss=torch.tensor(found.loss), seconds=np.float32(1))
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        found = super().score(model, images, labels)
+        return replace(found, loss=np.float32(found.loss), accuracy=torch.tensor(found.accuracy))
+
+
+class Short(SgdLearner):
+    """Returns a model without its last number."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        found = super().train(job)
+        return replace(found, model=found.model[:-1])
+
+
+class Lossless(SgdLearner):
+    """Returns no number as its loss."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        return replace(super().train(job), loss=float("nan"))
+
+
+class Failing(SgdLearner):
+    """Fails in each training."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        raise RuntimeError("no luck")
+
+
+class Asking(SgdLearner):
+    """Needs what only its method sends."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        assert job.task["temperature"]
+        return super().train(job)
+
+
+class Percent(SgdLearner):
+    """Scores in percent."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        return replace(super().score(model, images, labels), accuracy=70.0)
+
+
+class Pair(SgdLearner):
+    """Scores by a pair of numbers."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Any:
+        return 1.0, 0.5
+
+
+def people(dataset: Dataset, *, seed: int, clients: int, fault: str) -> Any:
+    """Return a split of the data set, with a fault by name."""
+    train = [np.arange(40) + 40 * client for client in range(clients)]
+    test = [np.arange(10) + 10 * client for client in range(clients)]
+    groups: Any = np.arange(clients) % 2
+    transform = None
+    if fault == "lists":
+        train, groups = [part.tolist() for part in train], groups.tolist()
+    elif fault == "empty":
+        test[1] = test[1][:0]
+    elif fault == "negative":
+        train[0] = train[0] - 1
+    elif fault == "beyond":
+        test[0] = test[0] + 10_000
+    elif fault == "mask":
+        train = [np.isin(np.arange(len(dataset.train_labels)), part) for part in train]
+    elif fault == "fewer":
+        train = train[:-1]
+    elif fault == "named":
+        groups = np.array(["a", "b"] * clients)[:clients]
+    elif fault == "raises":
+        raise KeyError("ward")
+    elif fault == "cut":
+        transform = lambda inputs, labels, group: (inputs[:-1], labels)  # noqa: E731
+    made = Population(dataset, train, test, groups, transform)
+    return made if fault != "pair" else (train, test)
+
+
+def absent(*, seed: int) -> Dataset:
+    """Raise an error, as for a file that is not there."""
+    raise FileNotFoundError("no such file: wards.db")
+
+
+def apart(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return the largest difference of the first numbers."""
+    found: np.ndarray = np.abs(models[:, None, :9] - others[None, :, :9]).max(2)
+    return found
+
+
+def negative(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return a similarity in the place of a distance."""
+    return -apart(models, others, layout)
+
+
+def one_way(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return another number in the other direction."""
+    return apart(models, others, layout) * (1 + (models[:, :1] > others[:, 0]))
+
+
+def near(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return a number above 0 for a model and itself."""
+    return 1 + apart(models, others, layout)
+
+
+def one_row(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return a number for each model."""
+    return apart(models, others, layout)[:, 0]
+
+
+def undefined(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Return no numbers."""
+    return apart(models, others, layout) * np.nan
+
+
+def of_two(models: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return a distance that knows no layout."""
+    return np.zeros((len(models), len(others)))
