@@ -20,7 +20,7 @@ from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check, load
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG
-from fl_app.records.reading import read_config
+from fl_app.records.reading import read_config, readable
 from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
@@ -39,7 +39,8 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
         )
     own.use(folder / own.PROJECT)
     tree = OmegaConf.create(read_config(folder))
-    _complete(tree)
+    with readable(path, "the configuration of a run"):
+        _complete(tree)
     OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
     for change in changes:
         key, given, value = change.partition("=")
