@@ -6,7 +6,7 @@ from pathlib import Path
 
 import flwr
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
@@ -27,13 +27,10 @@ from fl_app import client_wiring
 from fl_app.client import local_state
 from fl_app.client.local import LocalClient, Memory
 from fl_app.client.private_losses import TOLD, answers
+from fl_app.client_mods import CLIENT, as_addressed, as_attached
 from fl_app.config import Config, of_run
-from fl_app.data.population import own
-from fl_app.ingress.attached import attach_answers, detach
-from fl_app.ingress.carried import read_address
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
-from fl_app.ingress.rejection import shown
 from fl_app.learner_reports import HELD_OUT, OFFERED, Told, asked, packed
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
@@ -43,7 +40,6 @@ Hold = Callable[[LocalClient, Vector, int], None]
 """Stores a client's own model (d,) after a round where the client finds it."""
 _OK = Status(Code.OK, "")
 _LOCAL, _OWN = "local tensors", "own updates"
-_CLIENT, _NODES = "partition-id", "num-partitions"
 
 
 class ContextMemory:
@@ -181,7 +177,7 @@ def client_fn(context: Context) -> Client:
     """Build the client of a node: its `partition-id` is the client id."""
     config = of_run(context.run_config, on_client=True)
     root = context.node_config.get("data-root")
-    client_id = int(context.node_config[_CLIENT])
+    client_id = int(context.node_config[CLIENT])
     data_root = None if root is None else str(root)
     memory = _memory(config, client_id, context)
     local = client_wiring.client(config, client_id, data_root, memory)
@@ -229,67 +225,6 @@ def _holder(config: Config, folder: object, data_root: str | None) -> Hold:
     return partial(hold, config, Path(str(folder)), data_root)
 
 
-def as_addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Answer as the client that a message names, on a simulated node that carries several.
-
-    Each of them has its own part of the node's state.
-    """
-    config = of_run(context.run_config, on_client=True)
-    client_id = read_address(
-        message.content,
-        clients=config.population.options["clients"],
-        nodes=int(context.node_config.get(_NODES, 0)),
-        own_data=config.population.resolve() is own,
-    )
-    if client_id is None:
-        return call_next(message, context)
-    mark = f"client {client_id}: "
-    held = {name: record for name, record in context.state.items() if name.startswith(mark)}
-    client = Context(
-        context.run_id,
-        context.node_id,
-        {**context.node_config, _CLIENT: client_id},
-        RecordDict({name.removeprefix(mark): record for name, record in held.items()}),
-        context.run_config,
-    )
-    reply = call_next(message, client)
-    for name, record in client.state.items():
-        context.state[mark + name] = record
-    return reply
-
-
-def as_attached(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Answer the evaluations that are attached to a training message, then train.
-
-    So the client evaluates with what it has of its own from before the training. An evaluation
-    that fails has a reason in the reply, and the client trains all the same.
-    """
-    if message.metadata.message_type != MessageType.TRAIN:
-        return call_next(message, context)
-    questions, training = detach(message.content), message.content
-    answers: list[RecordDict | str] = []
-    try:
-        message.metadata.message_type = MessageType.EVALUATE
-        for question in questions:
-            message.content = question
-            answers.append(_answered(message, context, call_next))
-    finally:
-        message.metadata.message_type, message.content = MessageType.TRAIN, training
-    reply = call_next(message, context)
-    if reply.has_content():
-        attach_answers(reply.content, answers)
-    return reply
-
-
-def _answered(message: Message, context: Context, call_next: ClientAppCallable) -> RecordDict | str:
-    """Return the content of the answer, or why there is none, as an engine words it."""
-    try:
-        reply = call_next(message, context)
-    except (Exception, SystemExit) as error:
-        return f"{type(error).__name__}: {shown(error)}"
-    return reply.content if reply.has_content() else str(reply.error.reason)
-
-
 def as_masked(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Answer without anything of this client alone, if the run has masks."""
     config = of_run(context.run_config, on_client=True)
@@ -297,7 +232,7 @@ def as_masked(message: Message, context: Context, call_next: ClientAppCallable) 
         return call_next(message, context)
     from fl_app.masked_client import answer  # loads cryptography
 
-    client_id = int(context.node_config[_CLIENT])
+    client_id = int(context.node_config[CLIENT])
     memory = partial(_own_updates, config, client_id, context)
     return answer(message, context, call_next, config, memory)
 

@@ -25,7 +25,7 @@ if __name__ == "__main__":
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -137,9 +137,8 @@ def _report(arguments: list[str]) -> None:
     arguments = _words("report", arguments, "folder", does)
     if not arguments:
         raise ConfigError(["report needs the output folder of a run, as in fl-app report <folder>"])
-    with _as_settings():
-        for folder in arguments:
-            print(write_page(Path(folder)))
+    for folder in arguments:
+        print(write_page(Path(folder)))
 
 
 def _compare(arguments: list[str]) -> None:
@@ -148,8 +147,7 @@ def _compare(arguments: list[str]) -> None:
 
     does = "Compare the completed runs in folders; to=<folder> is where the page and tables go."
     arguments = _words("compare", arguments, "folder|to=folder", does)
-    with _as_settings():
-        compare(arguments)
+    compare(arguments)
 
 
 def _new(arguments: list[str]) -> None:
@@ -171,24 +169,26 @@ def _new(arguments: list[str]) -> None:
 
 @contextmanager
 def _as_settings() -> Iterator[None]:
-    """Report folders that cannot be read as configuration errors."""
+    """Report folders and files that cannot be read as configuration errors."""
     try:
         yield
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+    except OSError as error:
+        raise ConfigError([f"{error.filename} must be a file to read: {error.strerror}"]) from error
 
 
-def _use(command: str, arguments: list[str]) -> None:
-    """Run a command on a finished run."""
+def _call(command: Callable[[list[str]], None], arguments: list[str]) -> None:
+    """Run a command on the folder of a run."""
     with _as_settings():
-        use.COMMANDS[command](arguments)
+        command(arguments)
 
 
-COMMANDS = {"report": _report, "compare": _compare, "new": _new}
-COMMANDS |= {name: partial(_use, name) for name in use.COMMANDS}
-COMMANDS |= oversight.COMMANDS
+COMMANDS = {"new": _new}
+ON_FOLDERS = {"report": _report, "compare": _compare, **use.COMMANDS, **oversight.COMMANDS}
+COMMANDS |= {name: partial(_call, command) for name, command in ON_FOLDERS.items()}
 """Commands of the first argument; without one, a run starts."""
 
 

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from importlib.machinery import PathFinder
+from keyword import iskeyword
 from pathlib import Path
 
 TEMPLATE = Path(__file__).resolve().parent / "template"
@@ -13,10 +14,10 @@ NAME = "my_project"
 def problem(folder: Path) -> str | None:
     """Return why no project can be written into `folder`, None if one can."""
     name = package_of(folder)
-    if not name.isidentifier() or not name.isascii():
+    if not name.isidentifier() or not name.isascii() or iskeyword(name):
         return (
             f"the name of the folder must be a Python name (letters, digits, _, not first a "
-            f"digit), got {folder.name}; choose another"
+            f"digit, no keyword), got {folder.name}; choose another"
         )
     if name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None:
         return f"the name must not be that of an installed module, got {name}; choose another"

@@ -28,6 +28,7 @@ from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
+from fl_app.records.reading import read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -72,15 +73,18 @@ def resume(folder: Path, changes: list[str]) -> None:
 
     A run that was stopped before its first round and has no checkpoint starts from the beginning.
     """
-    saved = folder / OVERRIDES
-    if not saved.exists():
+    try:
+        saved = read_overrides(folder)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
+    if saved is None:
         raise ConfigError(
             [f"resume must be the output folder of a run, got {folder}; it must have {OVERRIDES}"]
         )
     own.use(folder / own.PROJECT)
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
-    run([*yaml.safe_load(saved.read_text()), *changes], folder, resume=made or played)
+    run([*saved, *changes], folder, resume=made or played)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
     [
         ("2nd", "must be a Python name"),
         ("my project", "must be a Python name"),
+        ("import", "must be a Python name"),
         ("json", "must not be that of an installed module"),
         ("torch", "must not be that of an installed module"),
         ("fl-app", "must not be that of an installed module"),

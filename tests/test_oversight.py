@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fl_app import oversight
+from fl_app import main, oversight
 from fl_app.records.audit import FILE, check, digest_of
 
 
@@ -88,3 +88,13 @@ def test_the_log_of_a_run_is_json_if_asked(run: Path) -> None:
     rounds = [line for line in lines if "asked" in line]
     assert [line["round"] for line in rounds] == [1, 2]
     assert rounds[0]["answered"] == 4
+
+
+@pytest.mark.parametrize("command", ["watch", "audit"])
+def test_a_folder_without_a_run_is_an_error_of_its_user(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, main._errors_printed():
+        main.COMMANDS[command]([str(tmp_path)])
+    assert ended.value.code == main.USAGE_ERROR
+    assert "must be" in capsys.readouterr().err

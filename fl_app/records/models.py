@@ -13,11 +13,13 @@ from safetensors.numpy import load_file
 from fl_app.attribution import mixed
 from fl_app.params import COMMUNITY, FlatModule, Layout, is_finite
 from fl_app.records.atomic import replacing
+from fl_app.records.reading import readable
 from fl_app.records.tensors import contiguous, save
 from fl_app.types import Vector
 
 log = getLogger(__name__)
 FILE = "models.safetensors"
+_WHAT = "the models of a run"
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ def write_models(
 
 
 def read_models(folder: Path) -> list[dict[str, np.ndarray]]:
-    """Return the tensors of each community's model, by name."""
+    """Return the tensors of each community's model, by name; raises ValueError for damage."""
     models: dict[int, dict[str, np.ndarray]] = {}
-    for key, tensor in load_file(folder / FILE).items():
+    with readable(folder / FILE, _WHAT):
+        tensors = load_file(folder / FILE)
+    for key, tensor in tensors.items():
         given, _, name = key.partition("/")
         if given.startswith(COMMUNITY):
             models.setdefault(int(given.removeprefix(COMMUNITY)), {})[name] = tensor
@@ -79,14 +83,15 @@ def read_models(folder: Path) -> list[dict[str, np.ndarray]]:
 def read_model(folder: Path, given: str) -> dict[str, np.ndarray]:
     """Return the tensors of one model by its name, without reading the others.
 
-    Raises ValueError for a name that the file does not have.
+    Raises ValueError for a name that the file does not have, and for a damaged file.
     """
     path = folder / FILE
-    with safe_open(path, framework="np") as file:
+    with readable(path, _WHAT), safe_open(path, framework="np") as file:
         keys = [key for key in file.keys() if key.partition("/")[0] == given]  # noqa: SIM118
-        if not keys:
-            raise ValueError(f"{path} must have the model {given}, got none of that name")
-        return {key.partition("/")[2]: file.get_tensor(key) for key in keys}
+        found = {key.partition("/")[2]: file.get_tensor(key) for key in keys}
+    if not found:
+        raise ValueError(f"{path} must have the model {given}, got none of that name")
+    return found
 
 
 def read_mixture(

@@ -1,12 +1,12 @@
 """The communities in which newcomers were placed, as a file in the output folder of a run."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fl_app.records.atomic import replacing
 from fl_app.records.plain import dumps
+from fl_app.records.reading import json_object, readable
 
 FILE = "newcomers.json"
 
@@ -35,9 +35,10 @@ def write_newcomers(folder: Path, placed: Mapping[int, Placed]) -> None:
 
 
 def read_newcomers(folder: Path) -> dict[int, Placed]:
-    """Return the placements, none without the file."""
+    """Return the placements, none without the file; raises ValueError for a damaged one."""
     path = folder / FILE
     if not path.exists():
         return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return {int(client): Placed(**each) for client, each in content.items()}
+    content = json_object(path)
+    with readable(path, "the placements of clients"):
+        return {int(client): Placed(**each) for client, each in content.items()}

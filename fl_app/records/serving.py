@@ -1,6 +1,5 @@
 """Which model each client uses at the end of a run, and what is needed to use it elsewhere."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from fl_app.params import COMMUNITY
 from fl_app.records.atomic import replacing
 from fl_app.records.plain import dumps
+from fl_app.records.reading import json_object, readable
 from fl_app.types import Vector
 
 FILE = "serving.json"
@@ -86,11 +86,9 @@ def read_serving(folder: Path) -> dict[str, Any] | None:
     path = folder / FILE
     if not path.exists():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+    content = json_object(path)
+    with readable(path, "the description of the models of a run"):
         version, clients = content["version"], content["clients"].items()
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged ({error}); repeat the run") from error
     if version not in READABLE:
         raise ValueError(
             f"{path} must have version {VERSION} or below, got {version!r}; use the fl-app that "

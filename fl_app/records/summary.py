@@ -1,6 +1,5 @@
 """summary.json: the results of a run in a stable format."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,6 +8,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
 from fl_app.records.names import SUMMARY
 from fl_app.records.plain import dumps, plain
+from fl_app.records.reading import json_object
 
 Status = Literal["completed", "interrupted", "failed"]
 Section = Mapping[str, Any]
@@ -75,12 +75,12 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> Path:
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of a run, or None if the run has not written it yet."""
+    """Return the summary of a run, or None if the run has not written it yet.
+
+    Raises ValueError with the name of a damaged file.
+    """
     path = folder / SUMMARY
-    if not path.is_file():
-        return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
+    return json_object(path) if path.exists() else None
 
 
 def _section(name: str, section: Section | None) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-import yaml
 
 from fl_app.records.history import read_rounds
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import read_models
-from fl_app.records.names import CONFIG, ROUNDS
+from fl_app.records.names import ROUNDS
 from fl_app.records.points import read_points
+from fl_app.records.reading import read_config
 from fl_app.records.snapshot import Snapshot, read_snapshots
 from fl_app.types import ChangeKind
 
@@ -51,10 +51,8 @@ class Run:
 
 def read_run(folder: Path) -> Run:
     """Return the run in a folder; a part that it has not written yet is empty."""
-    config = folder / CONFIG
-    loaded = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else None
     rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
-    return Run(rounds, read_snapshots(folder), loaded or {}, _clustered(folder))
+    return Run(rounds, read_snapshots(folder), read_config(folder), _clustered(folder))
 
 
 def _clustered(folder: Path) -> Clustered | None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import yaml
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from fl_app.records.names import OVERRIDES
+from fl_app.records.reading import read_overrides
 from fl_app.report.compare.aggregate import aggregate
 from fl_app.report.compare.jobs import UNVARIED, read_jobs
 from fl_app.report.compare.numbers import curves
@@ -71,8 +70,7 @@ class WriteTable(Callback):
 
 def _settings(folder: Path, common: Mapping[str, str]) -> str:
     """Return the overrides of a run, except those that all runs have in common."""
-    given = yaml.safe_load((folder / OVERRIDES).read_text(encoding="utf-8"))
-    own = [each for each in map(str, given) if not each.startswith(UNVARIED)]
+    own = [each for each in read_overrides(folder) or () if not each.startswith(UNVARIED)]
     return " ".join(f"`{each}`" for each in own if each.partition("=")[0] not in common)
 
 

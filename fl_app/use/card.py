@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from fl_app.records.history import read_rounds
-from fl_app.records.names import CONFIG, ROUNDS
+from fl_app.records.names import ROUNDS
+from fl_app.records.reading import read_config
 from fl_app.use.run import FinishedRun
 
 CARD = "model_card.md"
@@ -23,7 +23,7 @@ def write_card(run: FinishedRun, to: Path, files: Sequence[tuple[str, str, float
 
 def _lines(run: FinishedRun, files: Sequence[tuple[str, str, float]]) -> Iterable[str]:
     summary = run.summary
-    config = _config(run)
+    config = read_config(run.folder)
     rounds = read_rounds(run.folder) if (run.folder / ROUNDS).exists() else []
     yield f"# Models of {summary.get('strategy', 'a run')}, round {run.round}"
     yield ""
@@ -137,12 +137,6 @@ def _called(run: FinishedRun, client: int) -> str:
     """Return the id of a client, with its own name if it has one."""
     name = run.client_names.get(client)
     return str(client) if name is None else f"{client} ({name})"
-
-
-def _config(run: FinishedRun) -> Mapping[str, Any]:
-    path = run.folder / CONFIG
-    found: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8")) if path.exists() else {}
-    return found
 
 
 def _target(config: Mapping[str, Any], group: str) -> str:

@@ -20,6 +20,7 @@ from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check, load
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG
+from fl_app.records.reading import read_config
 from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
@@ -37,7 +38,7 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
             [f"the folder must be the output folder of a run, got {folder}; it must have {CONFIG}"]
         )
     own.use(folder / own.PROJECT)
-    tree = OmegaConf.load(path)
+    tree = OmegaConf.create(read_config(folder))
     _complete(tree)
     OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
     for change in changes:

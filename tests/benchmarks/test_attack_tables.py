@@ -23,6 +23,7 @@ COSINES = np.array(
         [0.0, 0.1, 0.5, 1.0],
     ]
 )
+PROBE = "150 samples in batches of 25"
 SEEN = {
     "loyal": 0.4, "malicious": 0.2, "across": -0.1, "alpha_cross": 0.1, "loyal_norm": 0.1,
     "malicious_norm": 0.3, "mean_norm": 0.05, "attackers": 6, "parted": 6, "caught": 6,
@@ -91,8 +92,13 @@ def test_the_scores_are_the_last_ones_and_those_before_the_clustering() -> None:
 
 def test_every_kind_of_case_is_a_sound_configuration() -> None:
     asked = attack_tables.cases()
-    assert len(asked) == len(set(asked)) == 4 + 3 * (2 * 4 * 2 + 4)
-    for case in [*asked[:13], ("flic", 0.6, 2), ("cfl", "fashion_mnist", "none", "cfl", 1)]:
+    assert len(asked) == len(set(asked)) == 6 + 3 * (2 * 4 * 2 + 4)
+    for case in [
+        *asked[:7],
+        ("flic", 0.3, 0),
+        ("flic", 0.6, 2),
+        ("cfl", "fashion_mnist", "none", "cfl", 1),
+    ]:
         config = load(attack_tables.words(*case))
         options = config.population.options
         if case[0] == "flic":
@@ -108,7 +114,7 @@ def test_the_page_has_means_over_seeds_beside_the_paper() -> None:
         {"case": ["cfl", "mnist", "noisy", "cfl", 0], "accuracy": 0.5, **cfl},
         {"case": ["cfl", "mnist", "noisy", "cfl", 1], "accuracy": 0.7, **cfl, "cleared": None},
         {"case": ["cfl", "fashion_mnist", "none", "cfl", 0], "accuracy": None, **cfl},
-        {"case": ["why", "150 samples"], "looks": [{"round": 1, **SEEN}]},
+        {"case": ["why", PROBE], "looks": [{"round": 1, **SEEN}]},
         {"case": ["flic", 0.5, 0], **flic},
     ]
     lines = attack_page.page(found)
@@ -118,7 +124,7 @@ def test_the_page_has_means_over_seeds_beside_the_paper() -> None:
     )
     assert "| fashion_mnist | none | cfl | 1 | None |  |  |  |  |  |" in lines
     assert "| 50% | 1 | 0.200 | 0.900 | 1.000 | 70 | 0.91 |" in lines
-    assert any(line.startswith("| 150 samples | 0.400 | 0.200 | -0.100 |") for line in lines)
+    assert any(line.startswith(f"| {PROBE} | 0.400 | 0.200 | -0.100 |") for line in lines)
 
 
 def test_the_explanation_names_the_first_round_below_the_threshold() -> None:

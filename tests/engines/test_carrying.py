@@ -14,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 sys.path.insert(0, str(Path(__file__).parent))
 from stand_in_grid import StandInGrid
 
-from fl_app import client_app
+from fl_app import client_mods
 from fl_app.engines.carrying import FIRST, CarryingGrid, simulated_nodes
 from fl_app.ingress.carried import CARRIED, address
 from fl_app.ingress.rejection import RejectionError
@@ -134,7 +134,7 @@ def test_a_client_on_a_node_has_its_own_id_and_its_own_state() -> None:
         return message
 
     for client_id in (3, 5, 3):
-        client_app.as_addressed(received(client_id), node, client)
+        client_mods.as_addressed(received(client_id), node, client)
     assert seen == [(3, {}), (5, {}), (3, {"mine": ConfigRecord({"of": 3})})]
     assert node.node_config["partition-id"] == 0
 
@@ -151,4 +151,4 @@ def test_a_node_refuses_to_be_a_client_that_it_is_not(
     overrides: str, nodes: int, client: int
 ) -> None:
     with pytest.raises(RejectionError, match="must be"):
-        client_app.as_addressed(received(client), context(overrides, nodes), lambda *_: None)
+        client_mods.as_addressed(received(client), context(overrides, nodes), lambda *_: None)

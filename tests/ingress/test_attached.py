@@ -10,7 +10,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.compat.common import recorddict_compat as compat
 from flwr.supercore.task_identity import TaskIdentity
 
-from fl_app.client_app import as_attached
+from fl_app.client_mods import as_attached
 from fl_app.ingress.attached import attach, attach_answers, detach, read_attached
 from fl_app.ingress.rejection import LONGEST_REASON, RejectionError
 from fl_app.params import to_bytes

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fl_app.records.history import read_rounds
-from fl_app.records.names import OVERRIDES, ROUNDS
+from fl_app.records.names import ROUNDS
+from fl_app.records.reading import read_overrides
 from fl_app.records.summary import read_summary
 from fl_app.report.compare.measures import measured
 from fl_app.report.run import series
@@ -68,9 +67,7 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 
 def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
     rounds = read_rounds(folder)
-    file = folder / OVERRIDES
-    given = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else []
-    parts = [str(each).partition("=") for each in given]
+    parts = [each.partition("=") for each in read_overrides(folder) or ()]
     overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}
     courses = {
         name: dict(zip(*series(rounds, *path), strict=True)) for name, path in COURSES.items()

@@ -9,11 +9,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fl_app.own import OPTIONS, PROJECT
 from fl_app.records.history import SPLITS
-from fl_app.records.names import OVERRIDES
+from fl_app.records.reading import read_overrides
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
 from fl_app.report.run import Run, memberships, planted_count, read_run
@@ -223,7 +221,6 @@ def read_records(folder: Path) -> RunRecords:
     if not run.rounds and not run.config:
         raise ValueError(f"{folder} contains no run: it has neither rounds.jsonl nor config.yaml; "
                          "give the output folder of a run")  # fmt: skip
-    saved = folder / OVERRIDES
-    overrides = yaml.safe_load(saved.read_text(encoding="utf-8")) if saved.exists() else None
+    overrides = read_overrides(folder)
     project = (folder / PROJECT).is_dir()
     return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, project)
