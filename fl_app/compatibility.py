@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from fl_app.client import private_inputs
 from fl_app.client.augmentation import augmented
@@ -25,7 +24,7 @@ from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
-from fl_app.trials import try_distance, try_learner, try_training
+from fl_app.trials import try_attack, try_distance, try_learner, try_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
 
 
@@ -252,19 +251,8 @@ def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
     attack.check(clients=values["population"].options["clients"], classes=data.classes)
     if attack.needs_images:
         data.check_images("attack")
-    inputs, labels = data.train(np.arange(min(2, len(data.train_labels))))
-    try:
-        poisoned, _ = attack.poison(inputs, labels, torch.Generator())
-    except RuntimeError as error:
-        raise ValueError(
-            f"attack must be able to change inputs {inputs.dtype} of shape {tuple(inputs.shape)}, "
-            f"got {hostile.path} with {hostile.options}: {error}; change its values"
-        ) from error
-    if poisoned.dtype != inputs.dtype:
-        raise ValueError(
-            f"attack must keep inputs {inputs.dtype}, got {hostile.path}, which makes them "
-            f"{poisoned.dtype}; use an attack on labels or updates"
-        )
+    flat = FlatModule(fresh_network(values, data)) if not _is_ours(hostile) else None
+    try_attack(hostile, attack, data, None if flat is None else flat.vector())
 
 
 def _check_schedule(values: Mapping[str, Any], data: Dataset) -> None:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fl_app.records.names import REPORT, ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
+from fl_app.records.serving import no_better_than_chance
 
 log = getLogger(__name__)
 POLL_S = 0.5
@@ -147,6 +148,8 @@ def show_result(folder: Path, console: Console) -> None:
         before = accuracy["before_clustering"]
         gain = "" if before is None else f" (before clustering {before:.3f})"
         console.print(f"accuracy {accuracy['mean']:.3f} +- {accuracy['std']:.3f}{gain}")
+        if warning := no_better_than_chance(folder, accuracy["mean"]):
+            console.print(warning, soft_wrap=True)
     for name, spread in summary["metrics"].items():
         console.print(f"{name} {spread['mean']:.3f} +- {spread['std']:.3f}, over the clients")
     if found["ari"] is not None:

@@ -1,4 +1,4 @@
-"""Trials of a user's parts before a run: a step of training, a score, and a distance."""
+"""Trials of a user's parts before a run: a step of training, a score, a distance, an attack."""
 
 from collections.abc import Callable, Collection
 from math import isfinite
@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fl_app.client.attacks import Attack
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import TRIED, tried
@@ -16,7 +17,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
 from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.rng import generator, global_torch_seed
-from fl_app.schema import ClientConfig
+from fl_app.schema import ClientConfig, Target
 from fl_app.types import Vector
 
 ROUNDING = 1e-3
@@ -85,6 +86,49 @@ def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -
             "(n, m) finite numbers of at least 0, 0 between equal models and the same in both "
             f"directions, got {named} with {wrong}; correct it (docs/extend/distance.md)"
         )
+
+
+def try_attack(hostile: Target, attack: Attack, data: Dataset, model: Vector | None) -> None:
+    """Raise ValueError for an attack that fails on two samples, or that changes a client's own.
+
+    With a `model` (d,), as for a user's attack, it forges an update of this length too.
+    """
+    inputs, labels = data.train(np.arange(min(2, len(data.train_labels))))
+    versions = inputs._version, labels._version
+    try:
+        poisoned, wanted = attack.poison(inputs, labels, torch.Generator())
+        wrong = None
+        if poisoned.shape[1:] != inputs.shape[1:] or len(wanted) != len(poisoned):
+            wrong = f"inputs {tuple(poisoned.shape)} and {len(wanted)} labels"
+        elif model is not None and len(labels):
+            wrong = _forged_fault(attack, model)
+    except Exception as error:  # a user's class can raise anything
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is not None:
+        raise ValueError(
+            f"attack must be able to change inputs {inputs.dtype} of shape {tuple(inputs.shape)}, "
+            f"got {hostile.path} with {hostile.options}: {wrong}; change its values"
+        )
+    if versions != (inputs._version, labels._version):
+        raise ValueError(
+            f"attack must leave the samples of a client as they are, got {hostile.path}, which "
+            "writes into them, so that they stay poisoned in later rounds; change a copy"
+        )
+    if poisoned.dtype != inputs.dtype:
+        raise ValueError(
+            f"attack must keep inputs {inputs.dtype}, got {hostile.path}, which makes them "
+            f"{poisoned.dtype}; use an attack on labels or updates"
+        )
+
+
+def _forged_fault(attack: Attack, model: Vector) -> str | None:
+    """Return what is wrong with an update (d,) that an attack forges."""
+    draw = generator(0, purpose="trial of an attack")
+    updates = (1e-3 * draw.normal(size=(3, len(model)))).astype(np.float32)
+    forged = np.asarray(attack.forge(updates[0].copy(), draw, lambda: updates))
+    if forged.shape == model.shape and forged.dtype.kind == "f":
+        return None
+    return f"an update {forged.shape} of {forged.dtype} for one of {model.shape}"
 
 
 def _distance_fault(found: np.ndarray, models: int) -> str | None:

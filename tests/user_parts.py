@@ -1,11 +1,12 @@
-"""Learners, populations and distances as users write them, most with a mistake."""
+"""Learners, populations, attacks and distances as users write them, most with a mistake."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
+from fl_app.client.attacks import Accomplices, Attack
 from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.training import Score
@@ -68,6 +69,27 @@ class Pair(SgdLearner):
 
     def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Any:
         return 1.0, 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Attack):
+    """An attack with a mistake by name."""
+
+    fault: str
+
+    def poison(self, images: Any, labels: Any, draw: torch.Generator) -> Any:
+        if self.fault == "writes":
+            labels[:] = 0
+        if self.fault == "fewer":
+            return images[1:], labels
+        if self.fault == "twice":
+            return torch.cat([images, images]), torch.cat([labels, labels])
+        if self.fault == "raises":
+            raise KeyError("ward")
+        return images, labels
+
+    def forge(self, update: Any, draw: np.random.Generator, others: Accomplices) -> Any:
+        return update[:-1] if self.fault == "short" else -update
 
 
 def people(dataset: Dataset, *, seed: int, clients: int, fault: str) -> Any:

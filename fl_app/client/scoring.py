@@ -23,11 +23,16 @@ TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
-OF_ALL_CLASSES = ("AUROC", "AveragePrecision")
-OF_BOTH_CLASSES = ("Recall", "Precision", "F1", "FBeta", "Specificity", "Jaccard", "Matthews")
-"""Metrics for which torchmetrics returns 0 for a class without samples: they are undefined.
+OF_ALL_CLASSES = ("AUROC", "AveragePrecision", "EER", "LogAUC")
+OF_BOTH_CLASSES = ("Recall", "Precision", "F1", "FBeta", "Specificity", "Jaccard")
+OF_DIFFERENT_LABELS = (
+    "Matthews", "Kappa", "R2Score", "ExplainedVariance", "RelativeSquaredError", "Spearman",
+)  # fmt: skip
+"""Metrics for which torchmetrics returns 0, or a number without meaning, where they are undefined.
 
-The second are those of two classes; for more, torchmetrics excludes such a class from the mean.
+The first need samples of each class. The second need both classes of a single label; for several
+classes torchmetrics excludes one without samples from the mean. The last need labels of at least
+two values. For several labels at once, `value` excludes those without both classes from the mean.
 """
 
 
@@ -75,20 +80,37 @@ def build_metric(given: Mapping[str, Any], classes: int) -> Any:
 
 
 def value(metric: Any, labels: Tensor) -> float | None:
-    """Return a metric's value on samples with these labels; None if it is undefined for them."""
-    name = type(metric).__name__
-    needs = OF_ALL_CLASSES + OF_BOTH_CLASSES * name.startswith("Binary")
-    if any(part in name for part in needs):
-        wanted = getattr(metric, "num_classes", None) or 2
-        columns = labels.reshape(len(labels), -1).T
-        if any(len(column.unique()) < wanted for column in columns):
-            return None
+    """Return a metric's value on samples with these labels; None if it is undefined for them.
+
+    The mean of a metric over several labels is that over the labels with both classes.
+    """
+    columns = labels.reshape(len(labels), -1).T
+    differ = torch.tensor([len(column.unique()) for column in columns])
+    wanted = _values_needed(metric)
+    several = type(metric).__name__.startswith("Multilabel")
+    several &= _of_any(metric, OF_ALL_CLASSES + OF_BOTH_CLASSES)
     try:
-        found = float(metric.compute())
-    except ValueError as error:  # torchmetrics raises it for too few samples
-        log.debug("%s has no value: %s", name, error)
+        if several and getattr(metric, "average", None) == "macro":
+            metric.average = "none"
+            found = float(metric.compute()[differ > 1].mean())
+        else:
+            found = float(metric.compute()) if (differ >= wanted).all() else nan
+    except (ValueError, ZeroDivisionError) as error:  # too few samples
+        log.debug("%s has no value: %s", type(metric).__name__, error)
         return None
     return found if isfinite(found) else None
+
+
+def _values_needed(metric: Any) -> int:
+    """Return how many values a label must have so that the metric is defined."""
+    if _of_any(metric, OF_ALL_CLASSES):
+        return getattr(metric, "num_classes", None) or 2
+    binary = type(metric).__name__.startswith("Binary")
+    return 2 if _of_any(metric, OF_DIFFERENT_LABELS + OF_BOTH_CLASSES * binary) else 1
+
+
+def _of_any(metric: Any, names: tuple[str, ...]) -> bool:
+    return any(name in type(metric).__name__ for name in names)
 
 
 def tried(data: Dataset, count: int) -> tuple[Tensor, Tensor]:
@@ -126,7 +148,7 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     loss = task.loss
     build = partial(task.loss_of, labels, data.classes)
     versions = answers._version, labels._version
-    _try("task.loss", loss, shapes, lambda: build()(answers, labels))
+    _try("task.loss", loss, shapes, lambda: build()(answers, labels).squeeze())
     if versions != (answers._version, labels._version):
         raise ValueError(
             f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
@@ -137,12 +159,11 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     _warn_of_sums(loss, build(), answers, labels)
     for name, given in task.metrics.items():
 
-        def measured(given: Mapping[str, Any] = given) -> Tensor:
+        def measured(given: Mapping[str, Any] = given) -> Any:
             metric = build_metric(given, data.classes)
             predicted, wanted = task.predictions(answers, labels)
             metric.update(_for(metric, predicted, wanted), wanted)
-            found: Tensor = torch.as_tensor(metric.compute())
-            return found
+            return metric.compute()
 
         _try(f"task.metrics.{name}", given, shapes, measured)
 
@@ -213,9 +234,9 @@ def _warn_of_sums(given: Mapping[str, Any], loss_of: Loss, answers: Tensor, labe
         )  # fmt: skip
 
 
-def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Tensor]) -> None:
+def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Any]) -> None:
     try:
-        shape = tuple(run().shape)
+        found = run()
     except Exception as error:  # a user's class can raise anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
@@ -223,11 +244,17 @@ def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Ten
             f"{dict(given)} with {shapes}: {reason}; change its arguments, what the network "
             "returns, or the task"
         ) from error
-    if shape not in ((), (1,)):
+    kind = f"values of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found)
+    number = found.numel() == 1 if isinstance(found, Tensor) else _is_number(found)
+    if not number:
         raise ValueError(
-            f"{name} must give one number, got {dict(given)} with values of shape {shape}; average "
-            "them by an argument such as reduction=mean or average=macro"
+            f"{name} must give one number, got {dict(given)} with {kind}; average them by an "
+            "argument such as reduction=mean or average=macro, or name a metric for each"
         )
+
+
+def _is_number(found: object) -> bool:
+    return isinstance(found, int | float | np.number | np.bool_)
 
 
 def _for(metric: Any, predicted: Tensor, wanted: Tensor) -> Tensor:

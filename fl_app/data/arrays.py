@@ -29,7 +29,7 @@ def arrays(
                 f"{len(found):,}, got {len(array):,}; save files that belong together"
             )
     inferred = ("data.classes",) if classes is None else ()
-    names = None if owners is None else [str(each) for each in owners.tolist()]
+    names = None if owners is None else _names(owners, folder / str(clients))
     train, test = split_rows(len(found), test_share, seed=seed, owners=names)
     outputs = classes or _classes(given, target)
     return Dataset(
@@ -53,6 +53,21 @@ def _array(path: Path) -> np.ndarray:
     if not isinstance(loaded, np.ndarray) or loaded.ndim < 1:
         raise DataError(f"{path} must be one array of at least one dimension; save it as .npy")
     return loaded
+
+
+def _names(owners: np.ndarray, path: Path) -> list[str]:
+    """Return the client of each row (N,); raises DataError unless they are whole or names."""
+    whole = owners
+    if owners.dtype.kind == "f" and np.isfinite(owners).all():
+        whole = owners.astype(np.int64)
+    if owners.ndim != 1 or whole.dtype.kind not in "buiUS" or (whole != owners).any():
+        raise DataError(
+            f"{path} must have a whole number or a name for each row, got {owners.dtype} of shape "
+            f"{owners.shape}; number the clients, and give rows of no known client one of their own"
+        )
+    if whole.dtype.kind == "S":
+        return [str(each, "utf-8") for each in whole.tolist()]
+    return [str(each) for each in whole.tolist()]
 
 
 def _classes(labels: np.ndarray, target: LabelKind) -> int:

@@ -4,19 +4,22 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from logging import getLogger
 from typing import Literal
 
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, shortened
+from fl_app.data.frame import Frame, plain, shortened
 from fl_app.types import Text
 
+log = getLogger(__name__)
 Missing = Literal["refuse", "mean", "median", "most_frequent"]
 """What becomes of a missing value: an error, or a statistic of the training rows."""
 Categories = dict[Text, list[Text | int] | None]
 """Column to its categories; None: those of the training rows."""
 MOST_CATEGORIES = 1000
+FEW_CATEGORIES = 10
 UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
 """A number with a decimal comma, with groups of thousands, or in percent."""
 ROUNDING = 1e-12
@@ -62,20 +65,37 @@ class CategoryColumn:
 
     def features(self, frame: Frame) -> np.ndarray:
         """Return the indicators (N, c) of a table."""
-        words = frame.words(self.name)
-        place = {word: number for number, word in enumerate(self.categories)}
+        words = self._words(frame)
+        place = {plain(word): number for number, word in enumerate(self.categories)}
         found = np.zeros((len(words), len(self.categories)), np.float32)
+        unknown = []
         for row, given in enumerate(words):
             word = self.usual if given is None else given
             if word is None:
                 raise _missing(frame, self.name, np.array([each is None for each in words]))
-            if word in place:
-                found[row, place[word]] = 1
+            if plain(word) in place:
+                found[row, place[plain(word)]] = 1
             elif self.closed:
                 rule = f"one of data.categories.{self.name}, {shortened(self.categories)}"
                 remedy = "correct it or add it there on all machines"
                 raise frame.error(row, self.name, rule, remedy)
+            else:
+                unknown.append(word)
+        if unknown:
+            log.warning(
+                "column %r of %s: %d of %d rows have a word that no row for training has, such as "
+                "%r, and so no indicator", self.name, frame.name, len(unknown), len(words),
+                unknown[0],
+            )  # fmt: skip
         return found
+
+    def _words(self, frame: Frame) -> list[str | None]:
+        """Return the words of a table; a truth value is 0 or 1 in some tables, a word in others."""
+        words = frame.words(self.name)
+        truths = {str(int(each.lower() == "true")): each for each in self.categories}
+        if {each.lower() for each in self.categories} != {"true", "false"}:
+            return words
+        return [None if word is None else truths.get(word, word) for word in words]
 
 
 FeatureColumn = NumberColumn | CategoryColumn
@@ -211,4 +231,10 @@ def _categories(
             f"column {name!r} of {frame.name} must have at most {MOST_CATEGORIES:,} categories, "
             f"got {len(known):,}; leave it out with data.exclude=[{name}]"
         )
+    if not listed and len(known) > max(FEW_CATEGORIES, len(train) // 2):
+        log.warning(
+            "column %r of %s has %d categories, such as %r, in %d rows for training, so that most "
+            "rows have one of their own; data.exclude=[%s] leaves it out, a number such as the day "
+            "of a date is one feature", name, frame.name, len(known), known[0], len(train), name,
+        )  # fmt: skip
     return CategoryColumn(name, known, usual, bool(listed))

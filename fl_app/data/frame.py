@@ -12,6 +12,7 @@ import numpy as np
 from fl_app.data.checks import DataError
 
 NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$", re.IGNORECASE)
+WHOLE = re.compile(r"^([+-]?\d+)\.0*$")
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -112,6 +113,14 @@ class Frame:
 def is_number(cell: Any) -> bool:
     """Whether a text is a decimal number."""
     return isinstance(cell, str) and NUMBER.match(cell) is not None
+
+
+def plain(word: str) -> str:
+    """Return a whole number such as 1.0 without its decimal point; other words as they are.
+
+    Files of floats write what other files have as integers.
+    """
+    return WHOLE.sub(r"\1", word)
 
 
 def joined(frames: Sequence[Frame]) -> Frame:

@@ -2,6 +2,8 @@
 
 import os
 from collections import Counter
+from functools import cache
+from logging import getLogger
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,12 +14,15 @@ from fl_app.data.checks import DataError
 from fl_app.data.datasets import Dataset, moments
 from fl_app.types import Text
 
+log = getLogger(__name__)
 Pixels = Annotated[int, Field(gt=0, le=10_000)]
 Size = Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | None
 """A side in pixels, or height and width; None: as it is."""
 Channels = Literal[1, 3, 4]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+ORIENTATION = 0x0112
+"""The EXIF tag of how a picture is to be turned."""
 MOST_PIXELS = 2**26
 """Limit for one image; beyond it, a small file could need all of the memory."""
 
@@ -101,7 +106,17 @@ def read(path: Path, size: Size, channels: Channels) -> np.ndarray:
 
 
 def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.ndarray:
-    """Return a picture as bytes (C, H, W), resized and converted if asked for."""
+    """Return a picture as bytes (C, H, W), resized and converted if asked for.
+
+    It is turned as its EXIF data say, which cameras write instead of turning the pixels. Of several
+    frames, such as pages, it is the first.
+    """
+    if image.getexif().get(ORIENTATION, 1) != 1:
+        from PIL import ImageOps
+
+        image = ImageOps.exif_transpose(image)
+    if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":  # a photo and its previews
+        _tell_of_frames(str(image.format))
     if image.mode.startswith("I;16"):
         from PIL import Image
 
@@ -118,6 +133,12 @@ def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.n
         image = image.resize((width, height))
     array = np.asarray(image, np.uint8)
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+
+
+@cache
+def _tell_of_frames(form: str) -> None:
+    """Log it once for each format, not for each file."""
+    log.warning("images (%s) have several frames, of which only the first is read", form)
 
 
 def stacked(images: list[tuple[str, np.ndarray]]) -> np.ndarray:

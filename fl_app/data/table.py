@@ -9,7 +9,7 @@ import numpy as np
 from fl_app.data.checks import DataError
 from fl_app.data.columns import Categories, Missing, features, fitted
 from fl_app.data.datasets import Dataset
-from fl_app.data.frame import Frame, joined
+from fl_app.data.frame import Frame, joined, plain
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
@@ -175,5 +175,5 @@ def _clients(frame: Frame, client: Column | None) -> tuple[list[str] | None, str
     for row, word in enumerate(frame.words(column)):
         if word is None:
             raise frame.error(row, column, "the client of its row", "fill it or remove the row")
-        found.append(word)
+        found.append(plain(word))
     return found, column

@@ -142,7 +142,11 @@ def _parquet(path: Path) -> Frame:
 
 
 def as_column(cells: Sequence[Any]) -> np.ndarray:
-    """Return cells of any type as a column: numbers, or texts and lists."""
+    """Return cells of any type as a column: numbers, or texts and lists.
+
+    None, NaN, and the NA and NaT of pandas are missing.
+    """
+    cells = [None if _absent(cell) else cell for cell in cells]
     if all(cell is None or isinstance(cell, int | float | np.number) for cell in cells):
         return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
     kinds = {type(cell).__name__ for cell in cells if not isinstance(cell, str | list | None)}
@@ -153,6 +157,13 @@ def as_column(cells: Sequence[Any]) -> np.ndarray:
             "write the table without it"
         )
     return objects(texts)
+
+
+def _absent(cell: Any) -> bool:
+    """Whether a cell is missing, as pandas has it in columns of any type."""
+    if isinstance(cell, float | np.floating):
+        return bool(np.isnan(cell))
+    return type(cell).__name__ in ("NAType", "NaTType")
 
 
 def objects(cells: Sequence[Any]) -> np.ndarray:

@@ -12,6 +12,8 @@ from fl_app.records.reading import json_object, readable
 from fl_app.types import Vector
 
 FILE = "serving.json"
+NEAR = 0.05
+"""Above guessing; scores of a hundred samples vary by so much."""
 GLOBAL_MODEL = "global"
 """The name of the model of all clients, beside those of the communities."""
 REFERENCE = "reference"
@@ -76,6 +78,21 @@ def write_serving(
     }
     with replacing(folder / FILE) as temporary:
         temporary.write_text(dumps(content, indent=1), encoding="utf-8")
+
+
+def no_better_than_chance(folder: Path, accuracy: float) -> str | None:
+    """Return a sentence on an accuracy within `NEAR` of guessing one of the classes, else None."""
+    served = read_serving(folder)
+    if served is None or served.get("answers") != "classification" or served["classes"] < 2:
+        return None
+    chance = 1 / served["classes"]
+    if accuracy > chance + NEAR:
+        return None
+    return (
+        f"This is no better than chance, {chance:.3f} with {served['classes']} classes: the models "
+        "have not learnt. Under privacy, a larger epsilon, more samples or fewer parameters leave "
+        "more of the updates than noise."
+    )
 
 
 def read_serving(folder: Path) -> dict[str, Any] | None:

@@ -115,6 +115,8 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("rare", ["task.loss._target_=user_tasks.Mistakes"], "task.loss must have a gradient"),
         ("rare", ["+task.metrics.f1._target_=torchmetrics.F2"], "task.metrics.f1 must be a class"),
         ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
+        ("rare", ["+task.metrics.own._target_=user_tasks.Both"],
+         "task.metrics.own must give one number, got .* with <class 'dict'>.* a metric for each"),
         ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),
         ("rare", ["network._target_=user_tasks.one_score"], r"scores \(16, 2\), .*shape \(16, 1\)"),
         ("rare", ["network._target_=user_tasks.pair"], "tensor of 16 rows, got tuple"),
@@ -246,6 +248,25 @@ def test_a_loss_of_tokens_is_a_mean_over_all_tokens_not_over_batches() -> None:
     assert score.loss == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["SpearmanCorrCoef", "R2Score", "RelativeSquaredError", "ExplainedVariance", "PearsonCorrCoef",
+     "classification.BinaryEER", "classification.BinaryLogAUC", "classification.BinaryCohenKappa",
+     "classification.MulticlassMatthewsCorrCoef"],
+)  # fmt: skip
+def test_a_metric_of_differences_is_undefined_for_equal_labels(name: str) -> None:
+    metric = build_metric({"_target_": f"torchmetrics.{name}"}, 2)
+    chances = torch.tensor([0.1, 0.7, 0.4])
+    if "." in name:
+        labels = torch.tensor([0, 0, 0])
+        both = torch.stack([1 - chances, chances], 1)
+        metric.update(both if "Multiclass" in name else chances, labels)
+    else:
+        labels = torch.ones(3)
+        metric.update(chances, labels)
+    assert value(metric, labels) is None  # torchmetrics says 0, 1 or 10 ** 8
+
+
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
@@ -267,7 +288,20 @@ def test_an_undefined_metric_has_no_value() -> None:
     labels = torch.tensor([0, 1, 1])
     auc.update(torch.eye(3), labels)
     assert value(auc, labels) is None  # torchmetrics says 0 for the class without samples
+    label = torch.tensor([[1, 0], [0, 0], [1, 0]])
+    guess = torch.tensor([[0.9, 0.1], [0.2, 0.2], [0.1, 0.8]])
+    for name, expected in (("Recall", 0.5), ("F1Score", 2 / 3), ("AUROC", 0.5)):
+        over = build_metric({"_target_": f"torchmetrics.classification.Multilabel{name}"}, 2)
+        over.update(guess, label)
+        assert value(over, label) == pytest.approx(expected)  # of the first label alone
     task: Regression = made("task=regression")
     one = evaluate_task(torch.nn.Identity(), torch.ones(1, 1), torch.ones(1), task, classes=1,
                         precision="fp32")  # fmt: skip
     assert set(one.metrics) == {"mae"}  # R2 needs two samples
+
+
+def test_a_metric_of_a_user_that_divides_by_zero_has_no_value() -> None:
+    for labels, expected in (([0, 0], None), ([0, 1], 1.0)):
+        found = build_metric({"_target_": "user_tasks.Found"}, 2)
+        found.update(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor(labels))
+        assert value(found, torch.tensor(labels)) == expected

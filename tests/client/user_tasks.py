@@ -230,3 +230,27 @@ def sparse_words(shape: tuple[int, ...], classes: int) -> nn.Module:
     built = Words(classes)
     built.table.sparse = True
     return built
+
+
+class Found:
+    """A metric by hand: the share of class 1 that is found."""
+
+    def __init__(self) -> None:
+        self.right = self.count = 0
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
+        self.right += int((predicted.argmax(1) * labels).sum())
+        self.count += int(labels.sum())
+
+    def compute(self) -> Any:
+        """Return the share."""
+        return self.right / self.count
+
+
+class Both(Found):
+    """A metric with two numbers."""
+
+    def compute(self) -> Any:
+        """Return them by name."""
+        return {"right": self.right, "count": self.count}

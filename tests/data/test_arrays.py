@@ -53,6 +53,9 @@ def test_labels_are_what_the_target_says(
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
+        ("who", np.full(40, 0.5), r"who.npy must have a whole number or a name .*got float64"),
+        ("who", np.full(40, np.nan), r"who.npy must have a whole number or a name for each row"),
+        ("who", np.ones((40, 2), int), r"who.npy must have .*, got int64 of shape \(40, 2\)"),
         ("labels", np.zeros(9, int), r"labels.npy must have one entry per row of .*inputs.npy, 40"),
         ("labels", np.linspace(0, 1, 40), r"integers of shape .* target='regression'"),
         ("labels", np.arange(40) - 1, r"must be 0..38 for 39 classes, got -1 for sample 0"),
@@ -75,4 +78,19 @@ def test_an_error_names_the_file_or_the_sample(
     else:
         np.save(path, values)
     with pytest.raises(DataError, match=message):
-        arrays(root=str(root), test_share=0)
+        arrays(root=str(root), clients="who.npy", test_share=0)
+
+
+@pytest.mark.parametrize(
+    ("who", "names"),
+    [
+        (np.arange(40) % 2 * 1.0, ("0", "1")),
+        (np.array(["ä".encode(), b"b"])[np.arange(40) % 2], ("b", "ä")),
+        (np.arange(40) % 2 == 0, ("False", "True")),
+    ],
+)
+def test_clients_have_names_or_whole_numbers(
+    root: Path, who: np.ndarray, names: tuple[str, ...]
+) -> None:
+    np.save(root / "who.npy", who)
+    assert arrays(root=str(root), clients="who.npy").owners.names == names

@@ -48,6 +48,27 @@ def test_sixteen_bits_are_scaled_and_not_cut(root: Path) -> None:
     assert (data.train_images[0] == 7).all()
 
 
+def test_a_photo_is_turned_as_its_camera_says(root: Path) -> None:
+    values = np.zeros((4, 4), np.uint8)
+    values[0] = 200  # a bright top, which the camera held to the right
+    exif = Image.Exif()
+    exif[images.ORIENTATION] = 6  # turn by 90 degrees clockwise
+    Image.fromarray(values).save(root / "train" / "cat" / "0.png", exif=exif)
+    data = image_folder(root=str(root), channels=1, standardise=False)
+    assert data.train_images[0, 0, :, 3].tolist() == [200] * 4
+    assert not data.train_images[0, 0, :, :3].any()
+
+
+def test_frames_beyond_the_first_are_told(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pages = [Image.new("RGB", (4, 4), (page, page, page)) for page in (9, 5)]
+    for name in ("cat", "dog"):
+        pages[0].save(root / "train" / name / "1.tif", save_all=True, append_images=pages[1:])
+    images._tell_of_frames.cache_clear()
+    data = image_folder(root=str(root), standardise=False)
+    assert (data.train_images == 9).all()
+    assert caplog.messages == ["images (TIFF) have several frames, of which only the first is read"]
+
+
 def _empty_class(root: Path) -> None:
     (root / "train" / "cat" / "0.png").unlink()
 

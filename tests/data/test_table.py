@@ -155,6 +155,40 @@ def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> No
     assert data.train_images.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
+def test_cells_of_a_data_frame_mean_what_those_of_the_csv_file_mean(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="the extra mlflow is not installed")
+    text = "ward,smoker,code,y\n" + "a,True,1.0,0\n,False,2.0,1\nb,True,1.0,0\nb,False,2.0,1\n"
+    _write(tmp_path, text)
+    codes = {"code": None}
+    data = table(root=str(tmp_path), label="y", test_share=0, missing="mean", categories=codes)
+    rows = pandas.read_csv(tmp_path / "points.csv")
+    assert (rows.smoker.dtype, rows.code.dtype) == (bool, float)
+    prepared = data.prepares(rows).numpy()
+    np.testing.assert_array_equal(prepared, data.train_images)
+    rows["ward"] = rows["ward"].astype("string")  # NA in the place of NaN
+    np.testing.assert_array_equal(data.prepares(rows).numpy(), prepared)
+
+
+def test_words_without_an_indicator_and_columns_of_names_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = "".join(f"2024-01-{day},{day % 2}\n" for day in range(10, 30))
+    _write(tmp_path, f"day,y\n{days}")
+    _write(tmp_path, "day,y\n2024-02-11,0\n2024-01-11,1\n", "test.csv")
+    table(root=str(tmp_path), label="y", test_file="test.csv")
+    names, unknown = caplog.messages
+    assert "'day' of" in names
+    assert "20 categories, such as '2024-01-10', in 20 rows" in names
+    assert "1 of 22 rows have a word that no row for training has, such as '2024-02-11'" in unknown
+
+
+def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
+    _write(tmp_path, "x,y,who\n1,no,1\n2,yes,02\n")
+    _write(tmp_path, "x,y,who\n3,yes,1.0\n4,no,02\n", "test.csv")
+    data = table(root=str(tmp_path), test_file="test.csv", label="y", client="who")
+    assert data.owners.names == ("02", "1")
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [

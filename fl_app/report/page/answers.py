@@ -93,6 +93,7 @@ def did_it_work(records: RunRecords) -> list[str]:
     """Return the results as sentences: accuracy, communities, attack, replies, odd clients."""
     found = [
         _accuracy(records),
+        records.warning,
         _metrics(records),
         _communities(records),
         _attacked(records),

@@ -12,6 +12,7 @@ from typing import Any
 from fl_app.own import OPTIONS, PROJECT
 from fl_app.records.history import SPLITS
 from fl_app.records.reading import read_overrides
+from fl_app.records.serving import no_better_than_chance
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
 from fl_app.report.run import Run, memberships, planted_count, read_run
@@ -32,6 +33,8 @@ class RunRecords:
     overrides: list[str] | None
     project: bool = False
     """Whether the folder has a copy of the user's modules or options."""
+    warning: str | None = None
+    """A sentence on models that have not learnt."""
 
     @property
     def status(self) -> str:
@@ -223,4 +226,6 @@ def read_records(folder: Path) -> RunRecords:
                          "give the output folder of a run")  # fmt: skip
     overrides = read_overrides(folder)
     project = (folder / PROJECT).is_dir()
-    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, project)
+    means = [each["accuracy"]["mean"] for each in run.rounds if each["accuracy"]]
+    warning = no_better_than_chance(folder, means[-1]) if means else None
+    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, project, warning)
