@@ -10,132 +10,19 @@ again. `--minutes` is the time after which no run is started, `--measured` write
 
 import shutil
 import warnings
-from collections.abc import Sequence
-from itertools import product
-from math import inf, sqrt
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from private_cells import cells, words
+from private_page import page
 from problems import ARCHIVE, FOLDER, unpack
-from results import Found, by_case, write_page
+from results import Found, write_page
 from runs import run
-from table import REPO, header, row
+from table import REPO
 
 from fl_app.client_app import app
-from fl_app.report.style import SETTINGS
 from fl_app.schema import ConfigError
 
 PAGE = REPO / "docs" / "results" / "private_communities.md"
-FIGURE = REPO / "docs" / "figures" / "private_communities.png"
-SEEDS, EPSILON, SAMPLES = 5, 2.0, 4500
-EPSILONS, SIZES = (0.5, 1.0, 2.0, 5.0, 10.0, inf), (100, 300, 1000, 2000, 4500)
-ROUNDS, CLUSTERED, STEPS, PARTS = 20, 10, 10, 10
-"""Rounds of a run, the round after which FLIC clusters, steps in a round, and batches of all."""
-METHODS = {
-    "flic, contrast": (),
-    "flic": ("graph.contrast=false",),
-    "cfl_clusters, contrast": ("strategy=cfl_clusters", "strategy.gap_above=null"),
-    "cfl_clusters": ("strategy=cfl_clusters", "graph.contrast=false"),
-    "communities": ("strategy=communities", "graph.contrast=false"),
-    "dcfl": ("strategy=dcfl", "graph.contrast=false"),
-    "ifca": ("strategy=ifca", "graph.contrast=false"),
-}
-CLAIM = "flic, contrast"
-MAIN = "label swap"
-IMAGES = ("data=image_folder", "network=mlp", "network.hidden=[32]")
-OTHERS: dict[str, tuple[tuple[str, ...], int, int]] = {
-    "rotation": (("population=rotation",), 4500, 25_450),
-    "Dirichlet": (("population=dirichlet", "population.alpha=0.3"), 2000, 25_450),
-    "Fashion-MNIST": (("data=fashion_mnist",), 4500, 25_450),
-    "CIFAR-10": (IMAGES, 450, 98_666),
-}
-"""Overrides, samples of a client and parameters of the network, of other splits and data."""
-BESIDE = ("flic, contrast", "flic", "ifca")
-"""Methods on other splits and data."""
-PAPER, PAPER_SAMPLES, BUDGET = "as DCFL's paper", 3000, 10.0
-CLAIMED: dict[str, tuple[str, ...]] = {
-    "dcfl, contrast": ("strategy=dcfl",),
-    "fedavg": ("strategy=fedavg", "graph.contrast=false"),
-}
-CLAIMS = ("dcfl, contrast", "dcfl", "cfl_clusters, contrast", "cfl_clusters", "fedavg")
-"""Methods of the claim of DCFL's paper, that DCFL > CFL > FedAvg with an epsilon of 10."""
-EVERY = METHODS | CLAIMED
-OF_PAPER = ("network=mlp", "~network.width", "network.hidden=[32]", "privacy=sample_dp",
-            "records.evaluate_every=60")  # fmt: skip
-"""In place of those of the experiment with few samples, whose network trains slowly under DP."""
-Cell = tuple[str, str, float, int, int]
-"""Setting, method, epsilon, samples, seed."""
-HEAD = """# Communities under DP-SGD
-
-Written by `benchmarks/private_communities.py --data <data>`, from runs of
-`experiment=private_communities`: MNIST, 12 clients in three groups that swap two digits each, one
-hidden layer of 32 units, 20 rounds in which all clients train, DP-SGD with batches of a tenth of a
-client's samples. Epsilon is that of the whole run of each client at delta 1e-5. FLIC clusters after
-round 10; `contrast` is `graph.contrast=true`. IFCA's clients choose by noisy losses. Accuracy is
-the mean over the clients.
-"""
-ABOUT_NOISE = """`noise` is the norm of a round's noise divided by the largest signal of a round,
-as in the theory below."""
-ABOUT_CLAIM = f"""Augello et al., PerCom Workshops 2023, table I: DCFL 0.72, CFL 0.64, FedAvg 0.54
-with an epsilon of 10. `{PAPER}`: {PAPER_SAMPLES:,} samples a client, 14 clients and five newcomers,
-labels by Dirichlet(1), four rotations, two clients that drift every ten of 60 rounds. What differs
-from the paper: MNIST for EMNIST, one hidden layer, and DP-SGD, since hiding whole updates leaves
-all methods [at chance](dcfl_private_run.md)."""
-ABOUT_OTHERS = """As above, with clients in three groups that rotate their images, that have one
-distribution of labels each, or with other images; of CIFAR-10 there are 6,000 images, so that a
-client has 450."""
-THEORY = """
-## Why it works, and where it must stop
-
-By theory, not measured here. In a round of T steps with batches of B samples, a client's update has
-a signal of at most `learning rate * T * clip` and noise of norm `learning rate * sigma * clip *
-sqrt(T d) / B` with d parameters and noise multiplier sigma. After r rounds the summed signal is r
-times, the summed noise `sqrt(r)` times that of one round. Two clients of one group then have the
-mean cosine `c = r s^2 / (r s^2 + n^2)`, with s and n the norms of one round's signal and noise. The
-cosine of clients without a common signal varies by about `1 / sqrt(d)`. Groups appear once `c` is
-several times this. Where noise is most of an update, `c sqrt(d)` is about
-`r T (B / sigma)^2 / sqrt(d)` times the share of the signal:
-
-- Samples help with their square: 45 times fewer make it 2,000 times smaller.
-- Fewer parameters help, with their square root.
-- For a fixed epsilon of the run, sigma grows with `sqrt(r T)`: more rounds gain nothing. Only their
-  sum matters, so a graph of one round has 1 / r of it.
-"""
-
-
-def cells() -> list[Cell]:
-    """Return what is measured: the main table, that of all methods, and other data."""
-    found: list[Cell] = [(MAIN, CLAIM, EPSILON, SAMPLES, seed) for seed in range(SEEDS)]
-    pairs = [(EPSILON, SAMPLES), *((each, SAMPLES) for each in EPSILONS if each != EPSILON)]
-    pairs += [(EPSILON, each) for each in SIZES if each != SAMPLES]
-    for seed in (0, 1):
-        found += [(MAIN, method, *pair, seed) for pair in pairs for method in METHODS]
-        found += [
-            (name, method, epsilon, OTHERS[name][1], seed)
-            for name, epsilon, method in product(OTHERS, (inf, 10.0, EPSILON), BESIDE)
-        ]
-    claims = ((MAIN, SAMPLES), (PAPER, PAPER_SAMPLES))
-    found += [
-        (name, method, BUDGET, samples, seed)
-        for seed, (name, samples), method in product(range(3), claims, CLAIMS)
-    ]
-    return list(dict.fromkeys(found))
-
-
-def words(setting: str, method: str, epsilon: float, samples: int, seed: int) -> list[str]:
-    """Return the overrides of a run, without the folder of its data."""
-    experiment = "dcfl_mnist" if setting == PAPER else "private_communities"
-    found = [f"experiment={experiment}", *EVERY[method], f"seed={seed}"]
-    found += [f"population.train_samples={samples}", f"client.batch_size={samples // PARTS}"]
-    found += [f"privacy.epsilon={epsilon}", "strategy.participation=1.0"]
-    if setting == PAPER:
-        contrast = ["graph.contrast=true"] if "contrast" in method else []
-        return [*found, *OF_PAPER, *contrast]
-    if "flic" not in method:
-        found.append("~strategy.cluster_round")
-    return found if setting == MAIN else [*found, *OTHERS[setting][0]]
 
 
 def measure(
@@ -167,132 +54,6 @@ def _images(data: Path, out: Path) -> Path:
     if not (out / FOLDER).exists():
         unpack(data / ARCHIVE, out)
     return out / FOLDER
-
-
-def noise_share(multiplier: float, batch: int, parameters: int) -> float:
-    """Return the norm of the noise of one round beside the largest signal of one round.
-
-    multiplier * sqrt(d) / (B * sqrt(T)), with d parameters, batches of B samples and T steps: the
-    noise of T steps adds up to learning rate * clip * multiplier * sqrt(T d) / B, the gradients to
-    at most learning rate * clip * T.
-    """
-    return multiplier * sqrt(parameters) / (batch * sqrt(STEPS))
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def page(found: list[Found]) -> list[str]:
-    """Return the main table, those of all methods and of other data, and what is missing."""
-    known = by_case(found)
-    lines = [HEAD, f"## Epsilon {EPSILON:g} for the run, {SAMPLES:,} samples a client", ""]
-    lines += header("seed", "communities", "ARI", "accuracy before", "accuracy after")
-    for seed in range(SEEDS):
-        if each := known.get((MAIN, CLAIM, EPSILON, SAMPLES, seed)):
-            scores = _number(each["before"]), _number(each["accuracy"])
-            lines.append(row(seed, each["count"], _number(each["ari"], 2), *scores))
-    lines += ["", "## Methods, budgets and samples", "", ABOUT_NOISE, ""]
-    if found:
-        draw(known)
-        lines += [f"![ARI and accuracy against epsilon and samples](../figures/{FIGURE.name})", ""]
-    lines += _table(known, [MAIN])
-    lines += ["", "## Other splits and data", "", ABOUT_OTHERS, "", *_table(known, OTHERS)]
-    lines += ["", "## DCFL's claim", "", ABOUT_CLAIM, "", *_claims(known)]
-    return [*lines, "", *_missing([case for case in cells() if case not in known]), THEORY]
-
-
-def _table(known: dict[Cell, Found], settings: Sequence[str]) -> list[str]:
-    lines = header("setting", "epsilon", "samples", "noise", "method", "seeds", "communities",
-                   "ARI", "accuracy")  # fmt: skip
-    for setting, method, epsilon, samples in dict.fromkeys(case[:4] for case in cells()):
-        mine = (setting, method, epsilon, samples)
-        some = {case[4]: each for case, each in known.items() if case[:4] == mine}
-        if setting not in settings or not some:
-            continue
-        told = f"{epsilon:g}", f"{samples:,}", _noise(setting, samples, some), method
-        seeds = ", ".join(map(str, some))
-        if refused := next((each["refused"] for each in some.values() if "refused" in each), None):
-            lines.append(row(setting, *told, seeds, "", "", f"refused: {refused}"))
-            continue
-        lines.append(row(
-            setting, *told, seeds, ", ".join(str(each["count"]) for each in some.values()),
-            ", ".join(_number(each["ari"], 2) for each in some.values()),
-            ", ".join(_number(each["accuracy"]) for each in some.values()),
-        ))  # fmt: skip
-    return lines
-
-
-def _claims(known: dict[Cell, Found]) -> list[str]:
-    """Return the table of the methods of DCFL's claim, with their mean over the seeds."""
-    lines = header("setting", "method", "seeds", "communities", "ARI", "accuracy", "mean accuracy")
-    for (setting, samples), method in product(((MAIN, SAMPLES), (PAPER, PAPER_SAMPLES)), CLAIMS):
-        mine = (setting, method, BUDGET, samples)
-        some = {case[4]: each for case, each in known.items() if case[:4] == mine}
-        if some:
-            scores = [each["accuracy"] for each in some.values()]
-            lines.append(row(
-                setting, method, ", ".join(map(str, some)),
-                ", ".join(str(each["count"]) for each in some.values()),
-                ", ".join(_number(each["ari"], 2) for each in some.values()),
-                ", ".join(map(_number, scores)), _number(sum(scores) / len(scores)),
-            ))  # fmt: skip
-    return lines
-
-
-def _noise(setting: str, samples: int, some: dict[int, Found]) -> str:
-    multiplier = next((each.get("noise") for each in some.values()), None)
-    parameters = 25_450 if setting == MAIN else OTHERS[setting][2]
-    if multiplier is None:
-        return ""
-    return f"{noise_share(multiplier, samples // PARTS, parameters):.2f}"
-
-
-def draw(known: dict[Cell, Found]) -> None:
-    """Draw mean ARI and accuracy of each method against epsilon, and against samples."""
-    by_epsilon = [(f"{each:g}", (each, SAMPLES)) for each in EPSILONS]
-    by_size = [(f"{each:,}", (EPSILON, each)) for each in SIZES]
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
-        figure = Figure((10, 6.4), layout="constrained")
-        axes = figure.subplots(2, 2, sharey="row", sharex="col")
-        for upright, name in enumerate(("ari", "accuracy")):
-            for across, points in enumerate((by_epsilon, by_size)):
-                _draw(axes[upright][across], known, points, name)
-        axes[0][0].set_ylabel("adjusted Rand index")
-        axes[1][0].set_ylabel("accuracy")
-        axes[1][0].set_xlabel(f"epsilon of the run, {SAMPLES:,} samples a client")
-        axes[1][1].set_xlabel(f"samples a client, epsilon {EPSILON:g}")
-        figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-        figure.savefig(FIGURE, dpi=120)
-
-
-def _draw(
-    axis: Axes, known: dict[Cell, Found], points: Sequence[tuple[str, tuple[float, int]]], name: str
-) -> None:
-    axis.set_xticks(range(len(points)), [told for told, _ in points])
-    axis.set_ylim(-0.05, 1.05)
-    for number, method in enumerate(METHODS):
-        drawn = []
-        for place, (_, pair) in enumerate(points):
-            some = [known.get((MAIN, method, *pair, seed)) for seed in (0, 1)]
-            values = [each[name] for each in some if each and each[name] is not None]
-            if values:
-                drawn.append((place, sum(values) / len(values)))
-        x, y = zip(*drawn, strict=True) if drawn else ((), ())
-        style = "-" if "contrast" in method else "--"
-        axis.plot(x, y, style, marker="osv^DPX"[number], alpha=0.85, label=method)
-
-
-def _missing(cases: list[Cell]) -> list[str]:
-    """Return a line for every setting, budget and number of samples that is not measured whole."""
-    rest: dict[tuple[str, float, int], dict[int, list[str]]] = {}
-    for setting, method, epsilon, samples, seed in cases:
-        rest.setdefault((setting, epsilon, samples), {}).setdefault(seed, []).append(method)
-    lines = ["Not measured yet:", ""] if rest else []
-    for (setting, epsilon, samples), by_seed in rest.items():
-        seeds = (f"seed {seed}: {'; '.join(names)}" for seed, names in by_seed.items())
-        lines.append(f"- {setting}, epsilon {epsilon:g}, {samples:,} samples: {', '.join(seeds)}")
-    return lines
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-import private_communities as module
+import private_cells
+import private_page
 
 from fl_app.config import load
 
@@ -15,34 +16,34 @@ GOOD = {"count": 3, "ari": 1.0, "before": 0.6, "accuracy": 0.9, "noise": 2.0}
 
 
 def test_every_cell_is_a_sound_configuration_of_its_own() -> None:
-    asked = module.cells()
+    asked = private_cells.cells()
     assert len(asked) == len(set(asked))
     assert asked[:5] == [("label swap", "flic, contrast", 2.0, 4500, seed) for seed in range(5)]
-    for setting in (module.MAIN, module.PAPER, *module.OTHERS):
+    for setting in (private_cells.MAIN, private_cells.PAPER, *private_cells.OTHERS):
         mine = next(case for case in asked if case[0] == setting)
-        rounds = 60 if setting == module.PAPER else module.ROUNDS
-        assert load(module.words(*mine)).rounds == rounds
+        rounds = 60 if setting == private_cells.PAPER else private_cells.ROUNDS
+        assert load(private_cells.words(*mine)).rounds == rounds
 
 
 def test_noise_beside_signal_is_that_of_a_worked_example() -> None:
     # 2 * sqrt(400) / (10 * sqrt(10 steps)) = 40 / 31.62
-    assert module.noise_share(2.0, 10, 400) == pytest.approx(1.264911, abs=1e-6)
-    assert module.noise_share(2.0, 20, 400) == module.noise_share(1.0, 10, 400)
+    assert private_cells.noise_share(2.0, 10, 400) == pytest.approx(1.264911, abs=1e-6)
+    assert private_cells.noise_share(2.0, 20, 400) == private_cells.noise_share(1.0, 10, 400)
 
 
 def test_the_page_tells_results_refusals_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FIGURE", tmp_path / "figure.png")
+    monkeypatch.setattr(private_page, "FIGURE", tmp_path / "figure.png")
     found = [
         {"case": ["label swap", "flic, contrast", 2.0, 4500, 0], **GOOD},
         {"case": ["label swap", "flic, contrast", 2.0, 4500, 1], **GOOD, "ari": 0.5},
         {"case": ["CIFAR-10", "ifca", inf, 450, 0], "refused": "why", "ari": None,
          "accuracy": None},
     ]  # fmt: skip
-    lines = module.page(found)
+    lines = private_page.page(found)
     assert "| 0 | 3 | 1.00 | 0.600 | 0.900 |" in lines
-    share = f"{module.noise_share(2.0, 450, 25_450):.2f}"
+    share = f"{private_cells.noise_share(2.0, 450, 25_450):.2f}"
     told = f"| label swap | 2 | 4,500 | {share} | flic, contrast | 0, 1 | 3, 3 | 1.00, 0.50 |"
     assert any(line.startswith(told) for line in lines)
     assert "| CIFAR-10 | inf | 450 |  | ifca | 0 |  |  | refused: why |" in lines
@@ -52,7 +53,10 @@ def test_the_page_tells_results_refusals_and_what_is_missing(
         )
         for line in lines
     )
+    assert "Of 2 runs of `flic, contrast` with noise, in this table and" in lines
+    limits = f"at most 0.00 find exactly the groups, and none with {share} or more."
+    assert any(line.endswith(limits) for line in lines)  # of one noise, one of two runs fails
     claim = {**GOOD, "case": ["label swap", "fedavg", 10.0, 4500, 2], "count": 1, "ari": None}
     told = "| label swap | fedavg | 2 | 1 |  | 0.900 | 0.900 |"
-    assert told in module.page([claim])
+    assert told in private_page.page([claim])
     assert (tmp_path / "figure.png").stat().st_size > 0
