@@ -97,7 +97,7 @@ def markdown(every: Entries, scale: Scale, budget: int) -> list[str]:
     lines = [head(every, scale, budget)]
     now = standing(every, lambda cell: True)
     lines += ["## Ranks", "", *_ranked(now), "", "## Which method for which situation", ""]
-    lines += [*_guided(advice(every)), "", "## Means over all measured cells", ""]
+    lines += [*_guided(advice(every)), "", "## Means", ""]
     lines += [*_means(every), "", "## Accuracy", "", *_accuracies(every)]
     lines += ["", "## Settings that are tried", "", *_tried(scale, budget)]
     failed = [f"- `{cell.name}` {m}: {e.error}" for (cell, m), e in every.items() if e.error]
@@ -156,11 +156,21 @@ def _guided(found: Iterable[Advice]) -> list[str]:
     return lines
 
 
+def in_common(every: Entries) -> Entries:
+    """Return the entries of the cells in which every measured method has an accuracy."""
+    now = standing(every, lambda cell: True)
+    cells = set() if now is None else set(now.cells)
+    return {key: entry for key, entry in every.items() if key[0] in cells}
+
+
 def _means(every: Entries) -> list[str]:
-    """Return the means of each method over its measured cells."""
-    lines = header("method", "cells", *(label for label, _ in MEASURES.values()))
+    """Return the means of each method, over cells that all methods have in common."""
+    shared = in_common(every)
+    told = "No cell has a result of every measured method yet, so each row is of other cells."
+    lines = ["Over the cells in which every method has a result." if shared else told, ""]
+    lines += header("method", "cells", *(label for label, _ in MEASURES.values()))
     for method in _methods(every):
-        mine = [entry for (_, name), entry in every.items() if name == method]
+        mine = [entry for (_, name), entry in (shared or every).items() if name == method]
         values = []
         for measure, (_, digits) in MEASURES.items():
             found = [m for entry in mine if (m := entry.mean(measure)) is not None]
@@ -269,10 +279,10 @@ def _bars(now: Standing | None) -> list[tuple[str, float]]:
 
 
 def _dots(every: Entries) -> list[tuple[str, float, float]]:
-    """Return methods with their mean megabytes and accuracy over their cells."""
-    found = []
+    """Return methods with their mean megabytes and accuracy, over cells in common."""
+    found, shown_of = [], in_common(every) or every
     for method in _methods(every):
-        mine = [entry for (_, name), entry in every.items() if name == method and entry.seeds]
+        mine = [entry for (_, name), entry in shown_of.items() if name == method and entry.seeds]
         sent = [m for entry in mine if (m := entry.mean("megabytes")) is not None]
         right = [m for entry in mine if (m := entry.mean("accuracy")) is not None]
         if sent and right:

@@ -195,6 +195,23 @@ def test_the_standing_and_the_advice_by_hand() -> None:
     assert first.p == pytest.approx(np.exp(-6))
 
 
+def test_means_are_over_cells_that_all_methods_have_in_common() -> None:
+    found = _grid({"fedavg": [0.2, 0.4], "flux": [0.6, 0.8]}, count=2)
+    alone = _result(Cell("table", "label_skew", "full", "static"), "flux", 0.0)
+    every = guide.entries([*found, alone], NIGHT, 3)
+    means = page._means(every)
+    assert means[0] == "Over the cells in which every method has a result."
+    assert [line.split(" | ")[:3] for line in means[4:]] == [
+        ["| `fedavg`", "2", "0.300"],
+        ["| `flux`", "2", "0.700"],
+    ]
+    assert {name: right for name, _, right in page._dots(every)} == pytest.approx(
+        {"fedavg": 0.3, "flux": 0.7}
+    )
+    apart = guide.entries([found[0], alone], NIGHT, 3)
+    assert page._means(apart)[0].startswith("No cell has a result of every measured method")
+
+
 def test_no_difference_and_too_few_cells_are_told() -> None:
     same = {name: [0.5, 0.6, 0.7, 0.8, 0.9, 1.0] for name in ("fedavg", "flic", "flux")}
     first = guide.advice(guide.entries(_grid(same), NIGHT, 3))[0]
