@@ -184,7 +184,7 @@ def _draw(
     axis: Axes, known: dict[Cell, Found], points: Sequence[tuple[str, tuple[float, int]]], name: str
 ) -> None:
     axis.set_xticks(range(len(points)), [told for told, _ in points])
-    axis.set_ylim(-0.05, 1.05)
+    axis.set_ylim(-0.2, 1.05)
     for number, method in enumerate(METHODS):
         drawn = []
         for place, (_, pair) in enumerate(points):
