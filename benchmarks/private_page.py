@@ -119,18 +119,30 @@ def _table(known: dict[Cell, Found], settings: Sequence[str]) -> list[str]:
 def _claims(known: dict[Cell, Found]) -> list[str]:
     """Return the table of the methods of DCFL's claim, with their mean over the seeds."""
     lines = header("setting", "method", "seeds", "communities", "ARI", "accuracy", "mean accuracy")
+    means: dict[str, dict[str, float]] = {MAIN: {}, PAPER: {}}
     for (setting, samples), method in product(((MAIN, SAMPLES), (PAPER, PAPER_SAMPLES)), CLAIMS):
         mine = (setting, method, BUDGET, samples)
         some = {case[4]: each for case, each in known.items() if case[:4] == mine}
         if some:
             scores = [each["accuracy"] for each in some.values()]
+            means[setting][method] = sum(scores) / len(scores)
             lines.append(row(
                 setting, method, ", ".join(map(str, some)),
                 ", ".join(str(each["count"]) for each in some.values()),
                 ", ".join(_number(each["ari"], 2) for each in some.values()),
-                ", ".join(map(_number, scores)), _number(sum(scores) / len(scores)),
+                ", ".join(map(_number, scores)), _number(means[setting][method]),
             ))  # fmt: skip
-    return lines
+    orders = [f"- {setting}: {order(found)}" for setting, found in means.items() if found]
+    return [*lines, "", "The order of the means:", "", *orders]
+
+
+def order(means: dict[str, float]) -> str:
+    """Return names by falling mean, joined by = where three digits are equal, else by >."""
+    told, before = "", ""
+    for name, mean in sorted(means.items(), key=lambda each: -each[1]):
+        sign = "" if not told else " = " if _number(mean) == before else " > "
+        told, before = f"{told}{sign}{name}", _number(mean)
+    return told
 
 
 def _limits(known: dict[Cell, Found]) -> list[str]:

@@ -60,3 +60,8 @@ def test_the_page_tells_results_refusals_and_what_is_missing(
     told = "| label swap | fedavg | 2 | 1 |  | 0.900 | 0.900 |"
     assert told in private_page.page([claim])
     assert (tmp_path / "figure.png").stat().st_size > 0
+
+
+def test_the_order_of_means_tells_what_is_equal_to_three_digits() -> None:
+    means = {"fedavg": 0.652, "dcfl": 0.778, "cfl": 0.6522}
+    assert private_page.order(means) == "dcfl > cfl = fedavg"
