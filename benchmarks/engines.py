@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/engines.py [--only flic ifca] [--measured]
 
-Short runs of every method, and of personal models and masks, with four clients. The output folder
-keeps the runs; those that completed are not repeated. `--measured` writes the page of what is
-there.
+Short runs of every method, and of personal models, masks and private losses, with four clients. The
+output folder keeps the runs; those that completed are not repeated. `--only` puts the rows of these
+cases into the page; `--measured` writes the rows of what is there.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from table import REPO, header, machine, row
+from table import REPO, header, machine, put_rows, row
 
 from fl_app.config import choices, option
 from fl_app.records.models import read_models
@@ -42,17 +42,34 @@ OTHERS = {
         "experiment=secure_flic",
         "strategy.cluster_round=2",
         "strategy.epsilon=inf",
+        "strategy.smallest=3",
+        "masking.smallest=1",
+        "population.clients=6",
+        "population.test_samples=50",
+    ),
+    "ifca privacy=sample_dp": ("strategy=ifca", "privacy=sample_dp", "privacy.epsilon=30"),
+    "flic cluster_round=auto privacy=sample_dp": (
+        "strategy=flic",
+        "strategy.participation=1.0",
+        "strategy.cluster_round=auto",
+        "strategy.stability_window=1",
+        "strategy.stability_tolerance=0.9",
+        "privacy=sample_dp",
+        "privacy.epsilon=30",
     ),
 }
 HEAD = """# The same runs on three engines
 
 Written by `benchmarks/engines.py`, on {machine}: four clients of the embedded digits in two groups
-that swap labels, three rounds, all clients in each, clustered in the second where a method has such
-a setting; the common settings are `{common}`. Each run is compared with that of the in-process
-engine: whether the clients are in the same communities, and the largest difference of a parameter
-of the final models. Seconds are those of all rounds, of runs that share the machine with other
-work.
+that swap labels (six with `secure_flic`), three rounds, all clients in each, clustered in the
+second where a method has such a setting; the common settings are `{common}`. Each run is compared
+with that of the in-process engine: whether the clients are in the same communities, and the largest
+difference of a parameter of the final models. Clients with a privacy must draw their noise from the
+system's entropy in a deployment, so that their models cannot be equal to those of another run:
+there the row compares the ledger of every client and round, of updates and of losses. Seconds are
+those of all rounds, of runs that share the machine with other work.
 """
+COLUMNS = ("case", "engine", "communities", "equal", "largest difference", "accuracy", "seconds")
 Summary = dict[str, Any]
 
 
@@ -63,7 +80,7 @@ def cases() -> dict[str, list[str]]:
         for name in choices("strategy")
         if not (option(f"strategy={name}").resolve().simulation_only or name == "secure_flic")
     }
-    return found | {name: [*each, *COMMON] for name, each in OTHERS.items()}
+    return found | {name: [*COMMON, *each] for name, each in OTHERS.items()}
 
 
 def _words(name: str) -> list[str]:
@@ -73,12 +90,22 @@ def _words(name: str) -> list[str]:
     return [*COMMON, f"strategy={name}", *([network] if network else []), *given]
 
 
+def unkeyed(words: Sequence[str], engine: str) -> list[str]:
+    """Return the override by which clients draw noise that the server does not know, if they must.
+
+    A deployment refuses noise from the run's seed.
+    """
+    private = any(word.startswith("privacy=") for word in words)
+    return ["privacy.randomness=system"] if private and engine == "deployment" else []
+
+
 def run(words: Sequence[str], engine: str, folder: Path) -> str | None:
     """Run a case unless its folder has a completed run; return the last line of an error."""
     if _summary(folder).get("status") == "completed":
         return None
     shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, "-m", "fl_app", *words, f"engine={engine}"]
+    given = [*words, *unkeyed(words, engine), f"engine={engine}"]
+    command = [sys.executable, "-m", "fl_app", *given]
     done = subprocess.run(
         [*command, f"hydra.run.dir={folder}"], capture_output=True, text=True, check=False
     )
@@ -118,12 +145,25 @@ def compared(name: str, out: Path) -> Iterator[str]:
         if {mine.get("status"), first.get("status")} != {"completed"}:
             yield row(f"`{name}`", engine, mine.get("status", "not run"), "", "", "", "")
             continue
-        same = _assignment(mine) == _assignment(first)
+        equal, told = _equal(folders[ENGINES[0]], folders[engine], unkeyed(cases()[name], engine))
         yield row(
             f"`{name}`", engine, (mine["communities"] or {}).get("sizes") or "",
-            "yes" if same else "**no**", f"{apart(folders[ENGINES[0]], folders[engine]):.2g}",
-            _accuracy(mine), f"{mine['time']['total_s']:.1f}",
+            "yes" if equal else "**no**", told, _accuracy(mine), f"{mine['time']['total_s']:.1f}",
         )  # fmt: skip
+
+
+def _equal(ours: Path, theirs: Path, unkeyed: Sequence[str]) -> tuple[bool, str]:
+    """Return whether two runs are equal in what they must be, and what the page tells of it."""
+    if unkeyed:
+        return ledger(ours) == ledger(theirs), "other noise; the ledger"
+    same = _assignment(_summary(ours)) == _assignment(_summary(theirs))
+    return same and ledger(ours) == ledger(theirs), f"{apart(ours, theirs):.2g}"
+
+
+def ledger(folder: Path) -> list[Any]:
+    """Return what privacy booked in each round: every client's releases and its epsilon."""
+    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["privacy"] for line in lines]
 
 
 def _accuracy(summary: Summary) -> str:
@@ -148,13 +188,14 @@ def main() -> None:
         for engine in ENGINES:
             error = run(every[name], engine, _folder(out, name, engine))
             print(f"{name} {engine}: {error or 'completed'}", flush=True)
-    names = ("case", "engine", "communities", "equal", "largest difference", "accuracy", "seconds")
-    lines = [HEAD.format(machine=machine(), common=" ".join(COMMON))]
-    lines += header(*names)
-    lines += [each for name in given.only for each in compared(name, out)]
-    print("\n".join(lines))
+    head = HEAD.format(machine=machine(), common=" ".join(COMMON)).splitlines()
+    head += ["", *header(*COLUMNS)]
+    rows = [each for name in given.only for each in compared(name, out)]
+    print("\n".join([*head, *rows]))
     if given.only == list(every):
-        PAGE.write_text("\n".join(lines) + "\n")
+        PAGE.write_text("\n".join([*head, *rows]) + "\n")
+    else:
+        put_rows(PAGE, rows, head, key=2)
 
 
 if __name__ == "__main__":

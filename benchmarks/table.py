@@ -46,8 +46,10 @@ def header(*names: str) -> list[str]:
     return [row(*names), row(*["---"] * len(names))]
 
 
-def put_rows(page: Path, rows: Sequence[str], head: Sequence[str] | None = None) -> None:
-    """Put rows into the table that ends a page, each in place of the row with its first cell.
+def put_rows(
+    page: Path, rows: Sequence[str], head: Sequence[str] | None = None, *, key: int = 1
+) -> None:
+    """Put rows into the table that ends a page, each in place of that with its `key` first cells.
 
     `head` is what the page has above its rows from now on. Raises ValueError if the page was
     written on another machine or with another version of torch.
@@ -56,9 +58,5 @@ def put_rows(page: Path, rows: Sequence[str], head: Sequence[str] | None = None)
     if f"on {machine()}" not in page.read_text():
         raise ValueError(f"{page} must be of {machine()}; measure all of its rows again")
     first = next(at for at, line in enumerate(lines) if line.startswith("| --- |")) + 1
-    found = {_first_cell(line): line for line in (*lines[first:], *rows)}
+    found = {tuple(line.split(" | ")[:key]): line for line in (*lines[first:], *rows)}
     page.write_text("\n".join([*(head or lines[:first]), *found.values()]) + "\n")
-
-
-def _first_cell(line: str) -> str:
-    return line.split(" | ", maxsplit=1)[0]

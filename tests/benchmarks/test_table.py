@@ -23,6 +23,13 @@ def test_a_row_replaces_the_one_of_its_first_cell_and_others_are_appended(tmp_pa
     assert there.read_text().startswith("# Page\n\nWritten on ")
 
 
+def test_rows_can_be_told_apart_by_two_cells(tmp_path: Path) -> None:
+    there = page(tmp_path, table.machine())
+    table.put_rows(there, ["| a | x | 3 |", "| a | y | 4 |"], key=2)
+    table.put_rows(there, ["| a | y | 5 |"], key=2)
+    assert there.read_text().splitlines()[-2:] == ["| a | x | 3 |", "| a | y | 5 |"]
+
+
 def test_the_head_can_be_new(tmp_path: Path) -> None:
     there = page(tmp_path, table.machine())
     table.put_rows(there, ["| a | 3 |"], ["# New", "", *table.header("what", "seen")])
