@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from method_guide import (
 from method_runs import TUNING_SEED, Found
 from table import header, machine, row
 
-NAME = "benchmark"
+NAME, SORTABLE = "benchmark", "benchmark_page.html"
+"""MkDocs makes a benchmark.html of benchmark.md, so the sortable page has another name."""
 HEAD = """# All methods in one benchmark
 
 Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
@@ -49,17 +51,18 @@ Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
 
 All commands are `fl-app experiment=benchmark` with other settings; the file
 `benchmarks/method_cells.py` has them. `local` is the own model of Ditto without its proximal term.
+The same results [sortable and with figures](benchmark_page.html), and [as CSV](benchmark.csv).
 """
 
 
 def write_pages(found: Sequence[Found], scale: Scale, budget: int, folder: Path) -> list[Path]:
-    """Write benchmark.md, .csv and .html into `folder`; return their paths."""
+    """Write the page, the table and the sortable page into `folder`; return their paths."""
     every = entries(found, scale, budget)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
         f"{NAME}.md": "\n".join(markdown(every, scale, budget)) + "\n",
         f"{NAME}.csv": table(every, scale),
-        f"{NAME}.html": html(every, scale, budget),
+        SORTABLE: html(every, scale, budget),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -245,7 +248,7 @@ def html(every: Entries, scale: Scale, budget: int) -> str:
     )
     now = standing(every, lambda cell: True)
     return environment.get_template("method_page.html").render(
-        head=head(every, scale, budget).split("\n\n")[1:],
+        head=_paragraphs(head(every, scale, budget)),
         labels=[label for label, _ in MEASURES.values()],
         rows=[_record(cell, m, entry, scale) for (cell, m), entry in sorted(every.items())],
         parts={"data": _all(every, "data"), "shift": _all(every, "shift"),
@@ -255,6 +258,13 @@ def html(every: Entries, scale: Scale, budget: int) -> str:
         critical=None if now is None else now.critical, cells=0 if now is None else len(now.cells),
         guide=advice(every), unmeasured=[line[2:].replace("`", "") for line in _unmeasured(every)],
     )  # fmt: skip
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return paragraphs without their heading and links, each point of a list on its own line."""
+    plain = re.sub(r"\nThe same results .*", "", text.split("\n\n", 1)[1])
+    joined = re.sub(r"\n(?!- |\n)\s*", " ", plain.strip().replace("\n\n", "\0"))
+    return joined.split("\0")
 
 
 def _all(every: Entries, part: str) -> list[str]:
@@ -279,7 +289,10 @@ def _bars(now: Standing | None) -> list[tuple[str, float]]:
 
 
 def _dots(every: Entries) -> list[tuple[str, float, float]]:
-    """Return methods with their mean megabytes and accuracy, over cells in common."""
+    """Return methods with their mean megabytes and accuracy, over cells in common.
+
+    They are in the order of their accuracy, so that the labels of neighbours can be kept apart.
+    """
     found, shown_of = [], in_common(every) or every
     for method in _methods(every):
         mine = [entry for (_, name), entry in shown_of.items() if name == method and entry.seeds]
@@ -287,4 +300,4 @@ def _dots(every: Entries) -> list[tuple[str, float, float]]:
         right = [m for entry in mine if (m := entry.mean("accuracy")) is not None]
         if sent and right:
             found.append((method, float(np.mean(sent)), float(np.mean(right))))
-    return found
+    return sorted(found, key=lambda each: -each[2])

@@ -254,7 +254,7 @@ def test_the_pages_have_every_result_and_name_what_is_missing(tmp_path: Path) ->
     found = _grid({"fedavg": [0.5, 0.6], "flux": [0.9, 0.8]}, count=2)
     found[0] = {"key": found[0]["key"], "error": "ValueError: <b>bad</b>"}
     paths = page.write_pages(found, NIGHT, 3, tmp_path)
-    assert [each.name for each in paths] == ["benchmark.md", "benchmark.csv", "benchmark.html"]
+    assert [each.name for each in paths] == ["benchmark.md", "benchmark.csv", page.SORTABLE]
     markdown, table, html = (each.read_text() for each in paths)
     first, second = (each.name for each in cells(["mnist/*"])[:2])
     assert f"| `{second}` | 0.600 | 0.800 |" in markdown
@@ -274,6 +274,8 @@ def test_the_pages_have_every_result_and_name_what_is_missing(tmp_path: Path) ->
     }  # fmt: skip
     assert html.count("<tr>") == 4 + 1 + len(guide.advice({})) + 1
     assert "&lt;b&gt;bad" in html
+    assert "- Participation: all clients in every round, or 30% of them.\n- Changes: in" in html
+    assert "The same results" not in html
     assert not re.search(r"(?:src|href)=|https?://|@import|url\(", html)
 
 
