@@ -3,10 +3,14 @@
 from itertools import product
 from math import inf, sqrt
 
+import numpy as np
+
 SEEDS, EPSILON, SAMPLES = 5, 2.0, 4500
 EPSILONS, SIZES = (0.5, 1.0, 2.0, 5.0, 10.0, inf), (100, 300, 1000, 2000, 4500)
-ROUNDS, CLUSTERED, STEPS, PARTS = 20, 10, 10, 10
-"""Rounds of a run, the round after which FLIC clusters, steps in a round, and batches of all."""
+ROUNDS, CLUSTERED, STEPS, PARTS, GROUPS = 20, 10, 10, 10, 3
+"""Rounds of a run, the round after which FLIC clusters, steps of a round, batches, groups."""
+LARGEST = 0.5 * STEPS * CLUSTERED
+"""Largest norm of a client's summed updates without noise: learning rate times steps, clip 1."""
 METHODS = {
     "flic, contrast": (),
     "flic": ("graph.contrast=false",),
@@ -84,3 +88,24 @@ def noise_share(multiplier: float, batch: int, parameters: int) -> float:
     at most learning rate * clip * T.
     """
     return multiplier * sqrt(parameters) / (batch * sqrt(STEPS))
+
+
+def group_share(vectors: np.ndarray) -> float:
+    """Return the share of the largest signal that tells the groups of clients apart.
+
+    `vectors` (n, d) are the updates of clients in order of their ids, summed up to the clustering,
+    less their common drift; client i is in group i modulo GROUPS. The share is
+    `sqrt(mean_g |m_g - m|^2) / LARGEST`, with m_g the mean of group g and m that of all.
+    """
+    means = np.stack([vectors[group::GROUPS].mean(axis=0) for group in range(GROUPS)])
+    apart = means - vectors.mean(axis=0)
+    return float(np.sqrt((apart**2).sum(axis=1).mean())) / LARGEST
+
+
+def mean_cosine(share: float, noise: float) -> float:
+    """Return the mean cosine of two clients of a group, `c = r f^2 / (r f^2 + n^2)`, in [0, 1].
+
+    r = CLUSTERED rounds are summed; f is `group_share`, n is `noise_share`. 0 if both are 0.
+    """
+    signal = CLUSTERED * share**2
+    return signal / (signal + noise**2) if signal else 0.0

@@ -10,13 +10,16 @@ again. `--minutes` is the time after which no run is started, `--measured` write
 
 import shutil
 import warnings
+from math import inf
 from pathlib import Path
 
-from private_cells import cells, words
+import numpy as np
+from private_cells import CLAIM, cells, group_share, words
 from private_page import page
 from problems import ARCHIVE, FOLDER, unpack
 from results import Found, write_page
 from runs import run
+from safetensors.numpy import load_file
 from table import REPO
 
 from fl_app.client_app import app
@@ -28,7 +31,7 @@ PAGE = REPO / "docs" / "results" / "private_communities.md"
 def measure(
     setting: str, method: str, epsilon: float, samples: int, seed: int, *, data: Path, out: Path
 ) -> Found:
-    """Run one federation and return its communities, accuracy and noise."""
+    """Run one federation and return its communities, accuracy, noise and, without it, signal."""
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     root = _images(data, out) if setting == "CIFAR-10" else data
@@ -41,13 +44,22 @@ def measure(
             return {"refused": " ".join(str(error).split()), "ari": None, "accuracy": None}
     scored = [each["accuracy"]["mean"] for each in records if each["accuracy"]]
     last = records[-1]["communities"] or {"count": 1, "ari": None}
-    return {
+    found = {
         "count": last["count"],
         "ari": last["ari"],
         "before": scored[0] if len(scored) > 1 else None,
         "accuracy": scored[-1] if scored else None,
         "noise": records[-1]["privacy"]["noise_multiplier"],
     }
+    if method == CLAIM and epsilon == inf:
+        found["share"] = group_share(_summed(folder))
+    return found
+
+
+def _summed(folder: Path) -> np.ndarray:
+    """Return the clients' updates (n, d), summed up to the clustering, in order of their ids."""
+    state = load_file(folder / "checkpoint" / "checkpoint.safetensors")
+    return state["graph.stored.vectors"][np.argsort(state["graph.ids"])].astype(np.float64)
 
 
 def _images(data: Path, out: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from math import inf
+from math import inf, sqrt
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -24,6 +24,7 @@ from private_cells import (
     SIZES,
     Cell,
     cells,
+    mean_cosine,
     noise_share,
 )  # fmt: skip
 from results import Found, by_case
@@ -41,8 +42,9 @@ client's samples. Epsilon is that of the whole run of each client at delta 1e-5.
 round 10; `contrast` is `graph.contrast=true`. IFCA's clients choose by noisy losses. Accuracy is
 the mean over the clients.
 """
-ABOUT_NOISE = """`noise` is the norm of a round's noise divided by the largest signal of a round,
-as in the theory below."""
+ABOUT_NOISE = f"""`noise` is the norm of a round's noise divided by the largest signal of a round.
+`c sqrt(d)` is what the theory below predicts for `{CLAIM}`, from this noise and from the share of
+the signal that tells the groups apart, which is measured in the runs without noise."""
 ABOUT_CLAIM = f"""Augello et al., PerCom Workshops 2023, table I: DCFL 0.72, CFL 0.64, FedAvg 0.54
 with an epsilon of 10. `{PAPER}`: {PAPER_SAMPLES:,} samples a client, 14 clients and five newcomers,
 labels by Dirichlet(1), four rotations, two clients that drift every ten of 60 rounds. What differs
@@ -54,14 +56,15 @@ client has 450."""
 THEORY = """
 ## Why it works, and where it must stop
 
-By theory; the column `noise` above is measured. In a round of T steps with batches of B samples,
-a client's update has a signal of at most `learning rate * T * clip` and noise of norm
-`learning rate * sigma * clip * sqrt(T d) / B` with d parameters and noise multiplier sigma. After
-r rounds the summed signal is r times, the summed noise `sqrt(r)` times that of one round. Two
-clients of one group then have the mean cosine `c = r s^2 / (r s^2 + n^2)`, with s and n the norms
-of one round's signal and noise. The cosine of clients without a common signal varies by about
-`1 / sqrt(d)`. Groups appear once `c` is several times this. Where noise is most of an update,
-`c sqrt(d)` is about `r T (B / sigma)^2 / sqrt(d)` times the share of the signal:
+In a round of T steps with batches of B samples, a client's update has a signal of at most
+`learning rate * T * clip` and noise of norm `learning rate * sigma * clip * sqrt(T d) / B` with d
+parameters and noise multiplier sigma. After r rounds the summed signal is r times, the summed noise
+`sqrt(r)` times that of one round. Two clients of one group, less the drift of all, then have the
+mean cosine `c = r s^2 / (r s^2 + n^2)`, with n the norm of one round's noise and s that of the
+signal that differs between groups. The cosine of clients without a common signal varies by about
+`1 / sqrt(d)`, so that `c sqrt(d)` tells by how much the groups exceed the noise. Where noise is
+most of an update, it is about `r T (B f / sigma)^2 / sqrt(d)`, with f the share of s in the largest
+signal:
 
 - Samples help with their square: 45 times fewer make it 2,000 times smaller.
 - Fewer parameters help, with their square root.
@@ -96,14 +99,15 @@ def page(found: list[Found]) -> list[str]:
 
 
 def _table(known: dict[Cell, Found], settings: Sequence[str]) -> list[str]:
-    lines = header("setting", "epsilon", "samples", "noise", "method", "seeds", "communities",
-                   "ARI", "accuracy")  # fmt: skip
+    lines = header("setting", "epsilon", "samples", "noise", "c sqrt(d)", "method", "seeds",
+                   "communities", "ARI", "accuracy")  # fmt: skip
     for setting, method, epsilon, samples in dict.fromkeys(case[:4] for case in cells()):
         mine = (setting, method, epsilon, samples)
         some = {case[4]: each for case, each in known.items() if case[:4] == mine}
         if setting not in settings or not some:
             continue
-        told = f"{epsilon:g}", f"{samples:,}", _noise(setting, samples, some), method
+        shares = _noise(setting, samples, some), _predicted(known, mine, some)
+        told = f"{epsilon:g}", f"{samples:,}", *shares, method
         seeds = ", ".join(map(str, some))
         if refused := next((each["refused"] for each in some.values() if "refused" in each), None):
             lines.append(row(setting, *told, seeds, "", "", f"refused: {refused}"))
@@ -146,21 +150,48 @@ def order(means: dict[str, float]) -> str:
 
 
 def _limits(known: dict[Cell, Found]) -> list[str]:
-    """Return up to which noise the claimed method always finds all groups, and from which never."""
-    by_noise: dict[float, list[float]] = {}
+    """Return from which prediction on the claimed method finds all groups, and up to which none."""
+    seen: dict[float, list[float]] = {}
     for (setting, method, _, samples, _), each in known.items():
-        if method == CLAIM and each.get("noise") and each["ari"] is not None:
-            share = noise_share(each["noise"], samples // PARTS, _parameters(setting))
-            by_noise.setdefault(share, []).append(each["ari"])
-    whole = [share for share, found in by_noise.items() if min(found) == 1]
-    short = [share for share, found in by_noise.items() if min(found) < 1]
-    good = max((share for share in whole if share < min(short, default=inf)), default=0.0)
-    bad = min((share for share in short if share > max(whole, default=0.0)), default=inf)
+        share = _share(known, setting)
+        if method == CLAIM and each.get("noise") and each["ari"] is not None and share:
+            predicted = _exceeds(setting, samples, each["noise"], share)
+            seen.setdefault(predicted, []).append(each["ari"])
+    good = min((c for c in seen if all(min(seen[e]) == 1 for e in seen if e >= c)), default=inf)
+    bad = max((c for c in seen if all(max(seen[e]) == 0 for e in seen if e <= c)), default=0.0)
     return [
-        f"Of {sum(map(len, by_noise.values()))} runs of `{CLAIM}` with noise, in this table and",
-        f"the next, all with a noise of at most {good:.2f} find exactly the groups, and none with "
-        f"{bad:.2f} or more.",
+        f"Of {sum(map(len, seen.values()))} runs of `{CLAIM}` with noise, in this table and the",
+        f"next, all with `c sqrt(d)` of at least {good:.1f} find exactly the groups, those with at "
+        f"most {bad:.1f}",
+        f"find none, and the {sum(len(seen[c]) for c in seen if bad < c < good)} between them find "
+        "some or none.",
     ]
+
+
+def _share(known: dict[Cell, Found], setting: str) -> float | None:
+    """Return the mean share of the signal that tells the groups of a setting apart."""
+    found = [
+        each["share"] for case, each in known.items() if case[0] == setting and "share" in each
+    ]
+    return sum(found) / len(found) if found else None
+
+
+def _exceeds(setting: str, samples: int, multiplier: float, share: float) -> float:
+    """Return `c sqrt(d)`."""
+    parameters = _parameters(setting)
+    noise = noise_share(multiplier, samples // PARTS, parameters)
+    return mean_cosine(share, noise) * sqrt(parameters)
+
+
+def _predicted(
+    known: dict[Cell, Found], mine: tuple[str, str, float, int], some: dict[int, Found]
+) -> str:
+    setting, method, _, samples = mine
+    multiplier = next((each.get("noise") for each in some.values()), None)
+    share = _share(known, setting)
+    if method != CLAIM or multiplier is None or share is None:
+        return ""
+    return f"{_exceeds(setting, samples, multiplier, share):.1f}"
 
 
 def _parameters(setting: str) -> int:
