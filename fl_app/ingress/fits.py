@@ -8,7 +8,9 @@ from flwr.common import Code, FitRes
 from fl_app.ingress.fields import LONGEST_TRAINING_S, integer, number
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.ingress.reports import read_reports
-from fl_app.ingress.wire import read_model
+from fl_app.ingress.screen import update_norm
+from fl_app.ingress.sent import Sent
+from fl_app.ingress.wire import check_numbers, read_model
 from fl_app.learner_reports import Report, Told
 from fl_app.types import Vector
 
@@ -33,7 +35,7 @@ class FitQuestion:
 
 @dataclass(frozen=True)
 class FitAnswer:
-    """A validated reply: `model` (d,) trained from the model of `row`.
+    """A validated reply: `model` (d,) trained from the model of `row`, and the norm of its update.
 
     `samples` is at most the number in the introduction; `loss` None: not asked for; `metrics` are
     further numbers by name; `reports` are those of the question, numbers or vectors.
@@ -42,6 +44,7 @@ class FitAnswer:
     client_id: int
     row: int
     model: Vector
+    norm: float
     samples: int
     loss: float | None
     seconds: float
@@ -49,22 +52,26 @@ class FitAnswer:
     reports: Mapping[str, Told]
 
 
-def read_fit(reply: FitRes, question: FitQuestion, size: int) -> FitAnswer:
-    """Return the answer to `question` in a reply with a model of `size` parameters.
+def read_fit(reply: FitRes, question: FitQuestion, sent: Sent) -> FitAnswer:
+    """Return the answer to `question`, which offered models of those that were `sent`.
 
     Raises RejectionError for the first field that breaks its rule.
     """
     check_status(reply.status.code)
-    model = read_model(reply.parameters, size)
+    model = read_model(reply.parameters, sent.size)
     given = {"num_examples": reply.num_examples}
     metrics = reply.metrics
     if not isinstance(metrics, Mapping):
         raise RejectionError("metrics", "fields by name", shown(metrics))
     choice = integer(metrics, "choice", 0, len(question.rows) - 1) if "choice" in metrics else 0
+    row = question.rows[choice]
+    norm = update_norm(model, sent.models[row])
+    check_numbers(model, sent.norm(row) + norm)
     return FitAnswer(
         client_id=question.client_id,
-        row=question.rows[choice],
+        row=row,
         model=model,
+        norm=norm,
         samples=integer(given, "num_examples", 1, question.samples),
         loss=number(metrics, "loss") if question.tells_loss else None,
         seconds=number(metrics, "train_s", 0, LONGEST_TRAINING_S) if "train_s" in metrics else 0.0,

@@ -1,5 +1,7 @@
 """Reads a model from bytes, which must have the one form that its layout allows."""
 
+from math import inf
+
 import numpy as np
 from flwr.common import Parameters
 
@@ -9,13 +11,14 @@ from fl_app.types import Vector
 
 LARGEST = 1e36
 """Limit of a model's squared norm, so that squares of differences are below 3e38 (float32)."""
+SAFE = 0.9 * LARGEST**0.5
+"""A norm that is below the limit even if it was computed with rounding."""
 
 
 def read_model(parameters: Parameters, size: int) -> Vector:
-    """Return the read-only model (d,) with d = `size`.
+    """Return the read-only model (d,) with d = `size`; `check_numbers` must follow.
 
-    Raises RejectionError for bytes of another length or with another header, and for a model that
-    is not finite or whose norm is so large that distances would overflow.
+    Raises RejectionError for bytes of another length or with another header.
     """
     tensors = parameters.tensors
     if len(tensors) != 1:
@@ -24,12 +27,20 @@ def read_model(parameters: Parameters, size: int) -> Vector:
     if type(data) is not bytes or len(data) != wire_size(size):
         raise RejectionError("model", f"{form} in {wire_size(size)} bytes", shown(data))
     try:
-        model = from_bytes(data)
+        return from_bytes(data)
     except ValueError as error:
         raise RejectionError("model", form, f"other bytes at its start: {shown(error)}") from error
-    if not square_norm(model) < LARGEST:  # false for NaN too
-        raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
-    return model
+
+
+def check_numbers(model: Vector, norm: float = inf) -> None:
+    """Raise RejectionError unless a model (d,) is finite and distances to it do not overflow.
+
+    `norm` is a bound of its norm that is already known, infinite or NaN if there is none: with one
+    below SAFE the numbers need not be read again.
+    """
+    if norm < SAFE or square_norm(model) < LARGEST:
+        return
+    raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
 
 
 def _fault(model: Vector) -> str:

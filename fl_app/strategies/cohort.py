@@ -11,6 +11,7 @@ from fl_app.ingress import screen
 from fl_app.ingress.admission import admit
 from fl_app.ingress.fits import FitAnswer, FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
+from fl_app.ingress.sent import Sent
 from fl_app.learner_reports import Report, request
 from fl_app.params import Layout
 from fl_app.strategies.encoding import encode
@@ -61,16 +62,16 @@ class Cohort:
         self.metrics: dict[int, Mapping[str, float]] = {}
         self.training_s = 0.0
         self._rejections = rejections
-        self._screened = layout.direction if screens_direction else slice(None)
-        self._sent = np.empty((0, self.size), np.float32)
+        self._direction = layout.direction
+        self._sent = Sent(np.empty((0, self.size), np.float32))
         # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
-        self._norms, self._received = np.empty(0), dict[int, float]()
+        self._norms = np.empty(0)
 
     @property
     def sent(self) -> Vectors:
         """The models (m, d) of this round, to whose rows `Replies.starts` refers."""
-        return self._sent
+        return self._sent.models
 
     @property
     def client_ids(self) -> list[int]:
@@ -91,8 +92,8 @@ class Cohort:
         `reports` are what each of them is asked to tell beside its model, by name. The model of the
         row `compared` is sent after those of its rows, unless this is the only one.
         """
-        self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, models
-        self.odd_updates, self._received = {}, {}
+        self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, Sent(models)
+        self.odd_updates = {}
         encoded: dict[Rows, Parameters] = {}
         instructions = []
         for (client_id, offered), told in zip(offers, reports, strict=True):
@@ -151,7 +152,7 @@ class Cohort:
             return
         limits = screen.limits(usual, received, multiple=self.clip_update)
         for row in np.flatnonzero(norms > limits).tolist():
-            start = self._sent[answers[row].row]
+            start = self.sent[answers[row].row]
             models[row] = screen.shortened(models[row], start, norm=float(limits[row]))
 
     def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
@@ -159,14 +160,16 @@ class Cohort:
         return np.array([self._norm_sent(answer.row) for answer in answers])
 
     def _norm_sent(self, row: int) -> float:
-        if row not in self._received:
-            self._received[row] = float(np.linalg.norm(self._sent[row][self._screened]))
-        return self._received[row]
+        if not self.screens_direction:
+            return self._sent.norm(row)
+        return float(np.linalg.norm(self.sent[row][self._direction]))
 
     def _norm(self, answer: FitAnswer) -> float:
         """Return the norm of the screened part of an update."""
-        start = self._sent[answer.row]
-        return screen.update_norm(answer.model[self._screened], start[self._screened])
+        if not self.screens_direction:
+            return answer.norm
+        part = self._direction
+        return screen.update_norm(answer.model[part], self.sent[answer.row][part])
 
     def _admit(self, results: FitReplies) -> list[FitAnswer]:
         """Return the valid answers; their models and norms are the first rows of the buffers."""
@@ -177,7 +180,7 @@ class Cohort:
             rows.setdefault(self._place(cid), row)
 
         def read(reply: FitRes, question: FitQuestion) -> FitAnswer:
-            answer, row = read_fit(reply, question, self.size), rows[question.client_id]
+            answer, row = read_fit(reply, question, self._sent), rows[question.client_id]
             self.check(answer.model, answer.samples)
             # done here because the model is still in the cache after the check
             self._room[row], self._norms[row] = answer.model, self._norm(answer)

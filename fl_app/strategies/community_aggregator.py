@@ -1,12 +1,13 @@
 """Aggregates the replies of each community to one model."""
 
 from logging import getLogger
+from math import isfinite
 
 import numpy as np
 
 from fl_app.aggregation import Rule, dominant
 from fl_app.masking.slots import SlotSums
-from fl_app.params import is_finite
+from fl_app.params import is_finite, square_norm
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Vector, Vectors, Weights
 
@@ -40,10 +41,10 @@ class CommunityAggregator:
             mine = np.flatnonzero(replies.starts == row)
             alone = len(mine) == len(replies.starts)
             received = replies.models if alone else replies.models[mine]
-            model = self.aggregate(replies.client_ids[mine], received, replies.weights[mine])
+            model, norm = self._checked(replies.client_ids[mine], received, replies.weights[mine])
             np.subtract(model, models[row], out=models[row])  # in place: new pages are slow
             moved += float(np.linalg.norm(models[row]))
-            length += float(np.linalg.norm(model))
+            length += norm
             models[row] = model
         self.step = moved / length if length else None
 
@@ -56,12 +57,19 @@ class CommunityAggregator:
 
     def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
         """Return the model (d,) of one community from the models (n, d) of its clients (n,)."""
+        return self._checked(client_ids, models, weights)[0]
+
+    def _checked(
+        self, client_ids: Labels, models: Vectors, weights: Weights
+    ) -> tuple[Vector, float]:
+        """Return a model (d,), and its norm, which proves at once that it is finite."""
         self.watch(client_ids, weights)
         found = np.asarray(self.rule(models, weights))
         if found.shape == models.shape[1:] and found.dtype.kind == "f":
             model: Vector = found.astype(np.float32, copy=False)
-            if is_finite(model):
-                return model
+            norm = square_norm(model) ** 0.5
+            if isfinite(norm) or is_finite(model):
+                return model, norm
         raise ValueError(
             f"the aggregation rule must return {models.shape[1]:,} finite numbers, got an array "
             f"{found.shape} of {found.dtype} with others; correct the rule"

@@ -16,8 +16,11 @@ from lies import lie_of_fit
 
 from fl_app.ingress.fits import FitQuestion, read_fit
 from fl_app.ingress.rejection import RejectionError
+from fl_app.ingress.sent import Sent
 from fl_app.learner_reports import Report
 from fl_app.params import to_bytes
+
+SENT = Sent(np.repeat(np.arange(8, dtype=np.float32)[:, None], 6, axis=1))
 
 REPORTS = {
     "norm": Report(length=None, low=0, high=10),
@@ -35,10 +38,11 @@ def _honest() -> FitRes:
 
 
 def test_an_honest_answer_is_that_of_its_question() -> None:
-    answer = read_fit(_honest(), QUESTION, 6)
+    answer = read_fit(_honest(), QUESTION, SENT)
     assert (answer.client_id, answer.row, answer.samples) == (4, 2, 30)
     assert (answer.loss, answer.seconds, dict(answer.metrics)) == (0.5, 0.1, {"fitting": 1.0})
     np.testing.assert_array_equal(answer.model, np.ones(6))
+    assert answer.norm == pytest.approx(6**0.5)  # of ones beside row 2, which has twos
     assert answer.reports["norm"] == 2.5
     np.testing.assert_array_equal(answer.reports["losses"], [0, 0.5, 7])
 
@@ -48,7 +52,7 @@ def test_an_honest_answer_is_that_of_its_question() -> None:
 def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random) -> None:
     _, told = lie_of_fit(draw, _honest())
     valid = rules.is_fit(told, size=6, rows=2, samples=30, asked=ASKED)
-    answer, _ = rules.answered(read_fit, told, QUESTION, 6)
+    answer, _ = rules.answered(read_fit, told, QUESTION, SENT)
     assert (answer is not None) == valid
     if not valid:
         return
@@ -66,7 +70,19 @@ def test_samples_are_at_most_those_of_the_introduction(samples: object, valid: b
     told = _honest()
     told.num_examples = samples
     if valid:
-        assert read_fit(told, QUESTION, 6).samples == samples
+        assert read_fit(told, QUESTION, SENT).samples == samples
         return
     with pytest.raises(RejectionError, match=r"num_examples must be an integer in 1\.\.30, got"):
-        read_fit(told, QUESTION, 6)
+        read_fit(told, QUESTION, SENT)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2e18, 3e38])
+@pytest.mark.parametrize("start", [0.0, 1e17, 3e38])
+def test_no_start_hides_numbers_that_are_not_finite_or_too_large(
+    wrong: float, start: float
+) -> None:
+    told = _honest()
+    model = np.array([start] * 5 + [wrong], np.float32)
+    told.parameters = Parameters([to_bytes(model)], "numpy.ndarray")
+    with pytest.raises(RejectionError, match="finite, its norm below 1e"):
+        read_fit(told, QUESTION, Sent(np.full((8, 6), start, np.float32)))

@@ -14,15 +14,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 from mutations import MUTATIONS, SHAPES, TYPES, mutated
 from rules import answered, is_model
 
-from fl_app.ingress.wire import read_model
+from fl_app.ingress.rejection import RejectionError
+from fl_app.ingress.wire import LARGEST, SAFE, check_numbers, read_model
 from fl_app.params import to_bytes
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 VECTORS = st.lists(FLOATS, min_size=1, max_size=9).map(lambda xs: np.array(xs, np.float32))
 
 
+def _read(parameters: Parameters, size: int) -> np.ndarray:
+    model = read_model(parameters, size)
+    check_numbers(model)
+    return model
+
+
 def _accepts(tensors: object, size: int) -> bool:
-    found, _ = answered(read_model, Parameters(tensors, ""), size)
+    found, _ = answered(_read, Parameters(tensors, ""), size)
     if found is None:
         return False
     model = found
@@ -40,7 +47,7 @@ def test_a_vector_is_read_as_it_was_written_or_rejected_for_its_numbers(vector: 
     valid = is_model(data, len(vector))
     assert _accepts([data], len(vector)) == valid
     if valid:
-        np.testing.assert_array_equal(read_model(Parameters([data], ""), len(vector)), vector)
+        np.testing.assert_array_equal(_read(Parameters([data], ""), len(vector)), vector)
 
 
 @settings(max_examples=1500, deadline=None)
@@ -78,3 +85,11 @@ def test_an_announced_shape_or_type_is_compared_and_not_read(shape: str, kind: s
     data = to_bytes(np.ones(6, np.float32))
     forged = data[:10] + text.encode("latin1").ljust(117)[:117] + b"\n" + data[128:]
     assert not _accepts([forged], 6)
+
+
+@pytest.mark.parametrize("known", [SAFE, LARGEST, np.inf, np.nan])
+def test_numbers_are_read_unless_their_norm_is_known_to_be_small(known: float) -> None:
+    check_numbers(np.ones(3, np.float32), known)
+    for wrong in (np.nan, np.inf, 2e18):
+        with pytest.raises(RejectionError, match="finite, its norm below 1e"):
+            check_numbers(np.array([1, wrong], np.float32), known)

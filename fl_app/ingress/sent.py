@@ -1,0 +1,24 @@
+"""The models that clients train from, with their norms."""
+
+import numpy as np
+
+from fl_app.types import Vectors
+
+
+class Sent:
+    """Stores the models (m, d) of a round; the norm of each is computed once, when it is needed."""
+
+    def __init__(self, models: Vectors) -> None:
+        self.models = models
+        self._norms: dict[int, float] = {}
+
+    @property
+    def size(self) -> int:
+        """The number of parameters d."""
+        return int(self.models.shape[1])
+
+    def norm(self, row: int) -> float:
+        """Return the norm of the model of `row`."""
+        if row not in self._norms:
+            self._norms[row] = float(np.linalg.norm(self.models[row]))
+        return self._norms[row]
