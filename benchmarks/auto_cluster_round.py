@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib import pyplot as plt
 
 from fl_app.evaluation.stability import loss_fall
-from fl_app.report import first_right_round
+from fl_app.report.run import first_right_round
 
 REPO = Path(__file__).resolve().parent.parent
 TABLE = REPO / "docs" / "results" / "auto_cluster_round.md"

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, pstdev
 
-from fl_app.report import first_right_round
+from fl_app.report.run import first_right_round
 
 REPO = Path(__file__).resolve().parent.parent
 TABLE = REPO / "docs" / "results" / "flic_mnist.md"

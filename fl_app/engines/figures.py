@@ -14,7 +14,7 @@ LONGEST_S = 300.0
 def draw(folder: Path) -> None:
     """Draw the figures of a run; log if they fail or take too long."""
     try:
-        from fl_app.report import write_figures  # matplotlib: a run without figures does without
+        from fl_app.report.figures import write_figures  # matplotlib: only if there are figures
 
         write = partial(write_figures, folder)
         if not signals.patiently(write, LONGEST_S, hurried=stop_request.asked):

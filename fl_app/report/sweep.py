@@ -6,17 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fl_app.records.reading import read_overrides
 from fl_app.report.compare.aggregate import aggregate
-from fl_app.report.compare.jobs import UNVARIED, read_jobs
-from fl_app.report.compare.numbers import curves
-from fl_app.report.compare.page import write
+from fl_app.report.compare.jobs import UNVARIED, Job, read_jobs
 from fl_app.report.compare.tables import Columns, markdown
-from fl_app.report.style import SETTINGS
 
 
 class WriteTable(Callback):
@@ -59,13 +55,25 @@ class WriteTable(Callback):
         for place in places:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text)
-        with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
-            figure = curves(jobs)
-            if figure is not None:
-                for place in places:
-                    figure.savefig(place.with_suffix(".png"), dpi=160)
-        written = [*places, *write([folder], folder)]
+        written = [*places, *_drawn(folder, jobs, [place.with_suffix(".png") for place in places])]
         print(f"{text}\nwritten to {', '.join(map(str, written))}")
+
+
+def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Path]:
+    """Write the curves of a sweep to the files `curved`, and its page; return the page's files."""
+    # matplotlib: Hydra builds the callback for single runs too, which need none of it
+    import matplotlib as mpl
+
+    from fl_app.report.compare.numbers import curves
+    from fl_app.report.compare.page import write
+    from fl_app.report.style import SETTINGS
+
+    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
+        figure = curves(jobs)
+        if figure is not None:
+            for place in curved:
+                figure.savefig(place, dpi=160)
+    return write([folder], folder)
 
 
 def _settings(folder: Path, common: Mapping[str, str]) -> str:

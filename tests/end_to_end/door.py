@@ -1,6 +1,7 @@
 """Runs `fl-app` for tests in processes that are forked from one that has imported it.
 
-The imports take five seconds, which most tests of a run need not repeat. In all other respects the
+The imports take five seconds, with what a run imports later seven, which most tests of a run need
+not repeat. In all other respects the
 processes are like those of a user: arguments, folder, streams, exit status and signals.
 """
 
@@ -11,10 +12,16 @@ import signal
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 SCRIPT = "--script"
+IMPORTED = (
+    "fl_app.main", "fl_app.client_app", "fl_app.server_app", "fl_app.report.figures",
+    "networkx", "sklearn.datasets", "sklearn.metrics",
+)  # fmt: skip
+"""What runs import at their start, and later when they need it."""
 
 
 class Opened:
@@ -61,10 +68,8 @@ def _ask(order: dict[str, object]) -> int:
 
 
 def _serve() -> None:
-    import fl_app.client_app
-    import fl_app.main
-    import fl_app.server_app  # noqa: F401
-
+    for module in IMPORTED:
+        import_module(module)
     for line in sys.stdin:
         order = json.loads(line)
         if "wait" in order:

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from fl_app.one_run import run
-from fl_app.report import read_run, write_figures
 from fl_app.report.clusters import centroids, clustering, paths
+from fl_app.report.figures import write_figures
+from fl_app.report.run import read_run
 
 BASE = ["strategy=kmeans", "network=centroids", "population=iid", "population.clients=4",
         "records.figures=false"]  # fmt: skip

@@ -11,10 +11,12 @@ import pytest
 
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import write_snapshot
-from fl_app.report import figures, first_right_round, read_run, write_figures
+from fl_app.report import figures
 from fl_app.report.curves import accuracy, communities, stabilisation
+from fl_app.report.figures import write_figures
 from fl_app.report.matrix import similarity
 from fl_app.report.network import _centres, graph, spread_out, strong_edges
+from fl_app.report.run import first_right_round, read_run
 from fl_app.report.style import ink
 
 CLUSTERED = 6
