@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from fl_app.graph.principal_angles import NOTHING as SHORTEST
 from fl_app.graph.principal_angles import PrincipalAngles, orthonormal, principal_angles
 from fl_app.graph.vectors import ClientVectors
 
@@ -46,16 +47,19 @@ def test_classes_that_neither_of_two_clients_has_do_not_count() -> None:
     assert found[2, 2] == 90
 
 
+@example(seed=67108863, clients=3, count=2, inputs=2)  # two samples of almost one direction
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 5), st.integers(2, 6))
 def test_only_the_subspace_counts_and_not_how_it_is_told(
     seed: int, clients: int, count: int, inputs: int
 ) -> None:
     draw = np.random.default_rng(seed)
     told = draw.uniform(-1, 1, (clients, 1, count, inputs))
+    lengths = np.linalg.svd(told[:, 0], compute_uv=False)
+    assume((np.abs(np.log(lengths / lengths[:, :1] / SHORTEST)) > 0.1).all())  # no borderline
     bases = np.stack([orthonormal(each)[0] for each in told])
-    for each in bases:
+    for each, long in zip(bases, lengths > SHORTEST * lengths[:, :1], strict=True):
         size = min(count, inputs)
-        np.testing.assert_allclose((each @ each.T)[:size, :size], np.eye(size), atol=1e-6)
+        np.testing.assert_allclose((each @ each.T)[:size, :size], np.diag(long), atol=1e-6)
     measure, vectors = PrincipalAngles(1, count, "mean"), ClientVectors()
     for client, each in enumerate(told):
         mixed = 7 * each[0][::-1]  # another length and order of the same directions
