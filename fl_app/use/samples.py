@@ -41,7 +41,10 @@ def labelled(run: FinishedRun, path: Path) -> tuple[Tensor, Tensor]:
             inputs, labels = found["inputs"], found["labels"]
         return prepare(inputs), _checked(run, labels, len(inputs), path)
     if prepare.reads != "images" or not path.is_dir():
-        raise DataError(f"the data must be {FORMS[prepare.reads]} for this run, got {path}")
+        raise DataError(
+            f"the data must be {FORMS[prepare.reads]} for this run, got {path}; numpy.savez(path, "
+            "inputs=..., labels=...) saves such a file"
+        )
     folders = sorted(each for each in path.iterdir() if each.is_dir())
     files = [(each, _class(run, folder)) for folder in folders for each in _images(folder)]
     if not files:
