@@ -15,7 +15,7 @@ from fl_app.client_wiring import client
 from fl_app.config import Config, load
 from fl_app.data.datasets import DataError
 from fl_app.testing import DataContract, LearnerContract, NetworkContract, PopulationContract
-from fl_app.testing.parts import SMALL
+from fl_app.testing.parts import SMALL, small
 
 
 class TestLearner(LearnerContract):
@@ -95,3 +95,23 @@ def test_a_population_with_a_client_without_data_fails(config: Config) -> None:
     people = wiring.population(config)
     empty = replace(people, train=[people.train[0][:0], *people.train[1:]])
     _fails(PopulationContract().test_every_client_has_data_to_train_and_to_test, empty)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "clients"),
+    [
+        (("experiment=federation_demo",), 3),  # has settings of FLIC
+        (("population.dynamics.newcomers=4", "population.dynamics.join_rounds=[2]"), 20),
+        (("strategy=flic", "strategy.cluster_round=1"), 3),
+    ],
+)
+def test_words_of_any_experiment_make_a_small_run(overrides: tuple[str, ...], clients: int) -> None:
+    found = load(small(overrides))
+    assert (found.rounds, found.population.options["clients"]) == (2, clients)
+    assert found.strategy.path.endswith("Flic" if "strategy=flic" in overrides else "FedAvg")
+
+
+class TestUnequal(LearnerContract, NetworkContract):
+    """The first client has three samples."""
+
+    overrides = ("population=quantity_skew", "network=mlp")
