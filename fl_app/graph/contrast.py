@@ -21,6 +21,9 @@ FALSE_SPLIT = 0.05
 """Bound on the probability that clients without groups are ever split, if each round tests them."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
+FEWEST_SHIFTED = 6
+"""Of fewer clients without groups, whose updates differ in few directions, a split would be found
+more often if an edge were held against the mean cosine of unrelated clients."""
 FEWEST_PAIRS = 16
 """Fewer pairs inside communities, which were chosen as alike, do not tell how large the noise is:
 they make it look too small, and independent noise of few clients would be split."""
@@ -47,12 +50,16 @@ def centred(products: Matrix) -> Matrix:
 
 
 def contrast(cosine: Matrix) -> Matrix:
-    """Return the positive part of the cosines of centred unit vectors (n, n), with diagonal 0.
+    """Return `max(C + b, 0)` of the cosines C of centred unit vectors (n, n), with diagonal 0.
 
     Vectors have unit length before they are centred; else a client with longer updates would
-    differ from the others in the direction of their common drift.
+    differ from the others in the direction of their common drift. Centring gives unrelated vectors
+    the mean cosine -1 / (n - 1), so that those within a noisy group can be below 0. An edge is what
+    exceeds this mean: b = 1 / (n - 1). With fewer than FEWEST_SHIFTED clients b is 0.
     """
-    positive = np.clip(cosines(centred(cosine)), 0.0, None)
+    n = len(cosine)
+    expected = 1 / (n - 1) if n >= FEWEST_SHIFTED else 0.0
+    positive = np.clip(cosines(centred(cosine)) + expected, 0.0, None)
     np.fill_diagonal(positive, 0.0)
     found: Matrix = (positive + positive.T) / 2
     return found

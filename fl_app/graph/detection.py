@@ -85,7 +85,7 @@ class BySignificance:
         return significant(self._cosines(graph, among), self.partition, look=look, parameters=size)
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
-        """Return the positive part of the cosines of centred vectors (m, m)."""
+        """Return the `contrast` of the cosines (m, m)."""
         return contrast(self._cosines(graph, among))
 
     def _cosines(self, graph: ClientGraph, among: Labels) -> Matrix:
