@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from fl_app import own
 from fl_app.cross_checks import cross_checks
 from fl_app.option_schema import messages, misfit, options_model
+from fl_app.override_errors import NOT_COMPOSED, first_line, judged
 from fl_app.schema import (
     FIXED,
     PARTS,
@@ -118,7 +119,7 @@ def carried(overrides: str) -> str:
         known = _last.get(_whole(words))
         tree = OmegaConf.to_container(compose(words) if known is None else known)
         text = json.dumps({"overrides": overrides, "tree": tree})
-    except (HydraException, OmegaConfBaseException, TypeError, ValueError):
+    except (*NOT_COMPOSED, TypeError, ValueError):
         return ""  # the process that needs it says what is wrong
     return text if json.loads(text)["tree"] == tree else ""  # JSON has only texts as keys
 
@@ -161,7 +162,7 @@ def check(
     try:
         tree = OmegaConf.to_container(composed, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError([*found, _first_line(error)]) from error
+        raise ConfigError([*found, first_line(error)]) from error
     assert isinstance(tree, dict)
     values: dict[str, Any] = {}
     for key in (*TOP, *FIXED):
@@ -194,46 +195,28 @@ def compose(overrides: Sequence[str]) -> DictConfig:
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 return hydra.compose("config", overrides=[*_whole(overrides)])
-        except (HydraException, OmegaConfBaseException):
+        except NOT_COMPOSED:
             raise
         except (ValueError, TypeError, OSError, RecursionError) as error:
             # Hydra fails so for a number as a group, nested braces or a very long name
-            raise HydraException(_first_line(error)) from error
+            raise HydraException(first_line(error)) from error
 
 
 def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
     """Compose without the wrong overrides, so that one wrong override does not hide others."""
     try:
         return compose(overrides), []
-    except (HydraException, OmegaConfBaseException) as error:
-        bad = {one: reason for one in overrides if (reason := _reason(one))}
-        if not bad:  # each is valid alone, or depends on an option that another one selects
-            groups = tuple(one for one in overrides if "." not in one.split("=")[0])
-            bad = {o: r for o in overrides if o not in groups and (r := _reason(*groups, o))}
-        problems = list(bad.values()) or [_first_line(error)]
-        rest = tuple(one for one in overrides if one not in bad)
+    except NOT_COMPOSED as error:
         try:
-            return (compose(rest) if bad else None), problems
-        except (HydraException, OmegaConfBaseException) as left:
-            return None, [*problems, _first_line(left)]
+            sound, found = judged(overrides, compose, _choices_of)
+            composed = compose(sound) if found else None
+        except NOT_COMPOSED as left:  # the sound ones are not in their order, or none is
+            return None, [first_line(left)]
+        return composed, found or [first_line(error)]
 
 
-def _reason(*overrides: str) -> str | None:
-    """Return what is wrong with the last of these overrides, or None."""
-    try:
-        compose(overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        key, _, value = overrides[-1].partition("=")
-        if key in GROUPS:
-            return f"{key} must be one of {', '.join(choices(key))}, got {value}"
-        if "." in key and _reason(*overrides[:-1]) is None and "not in struct" in str(error):
-            return None if len(overrides) == 1 else f"{key} is not a setting of this run; remove it"
-        return f"{overrides[-1]}: {_first_line(error)}"
-    return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _choices_of(key: str) -> list[str]:
+    return choices(key) if key in GROUPS else []
 
 
 @cache

@@ -59,9 +59,12 @@ def try_learner(
     flat = FlatModule(build())
     made, start = _made(learner, flat, client, recipe, data), flat.vector()
     metrics = () if recipe.task is None else recipe.task.metrics
+    versions = images._version, labels._version
     try:
         wrong = _result_fault(made.train(_job(flat, images, labels)), flat.layout)
         wrong = wrong or _score_fault(made.score(start, images, labels), metrics)
+        if wrong is None and versions != (images._version, labels._version):
+            wrong = "writes into a client's samples, which would stay so: change a copy"
     except KeyError:
         return
     except Exception as error:  # a user's class can raise anything
@@ -158,8 +161,9 @@ def _made(
 
 
 def _job(flat: FlatModule, images: Tensor, labels: Tensor) -> TrainingJob:
-    drawn = torch.Generator().manual_seed(0)
-    return TrainingJob(flat.vector(), images, labels, drawn, epochs=1)
+    drawn, start = torch.Generator().manual_seed(0), flat.vector()
+    start.flags.writeable = False  # as the model of a message is
+    return TrainingJob(start, images, labels, drawn, epochs=1)
 
 
 def _answers_fault(module: nn.Module, images: Tensor) -> str | None:

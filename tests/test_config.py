@@ -1,6 +1,7 @@
 """Configuration: every problem at once, each with value, rule and remedy."""
 
 import json
+import re
 import shlex
 
 import pytest
@@ -141,6 +142,49 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
     problems = _problems(override)
     assert len(problems) == 1
     assert message in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (
+            ["strategy=communities", "strategy.attribution=wnn", "strategy.bta=1"],
+            ["strategy.bta is not a setting of this run; use strategy.beta"],
+        ),
+        (
+            ["network=mlp", "~network.hidden", "engine.nome=1"],
+            [
+                "engine.nome is not a setting of this run; use engine.name",
+                "network.hidden is missing; give it as network.hidden=<value>",
+            ],
+        ),
+        (
+            ["network.hidden=[3]", "network=nope", "round=5"],
+            ["network must be one of .*, got nope", "round is not a setting.*; use rounds"],
+        ),
+        (
+            ["strategy=fedavg", "+strategy.participation=1.0", "~strategy.zzz"],
+            [
+                "strategy.participation is a setting of this run already; give it without \\+, "
+                "as strategy.participation=1.0",
+                "strategy.zzz is not a setting of this run; remove it or use one of participation",
+            ],
+        ),
+        (
+            ["strategy._target_=tests.user_parts.Mean", "strategy.count=3", "rounds=x"],
+            [
+                "strategy.count is not .*; give it as \\+strategy.count=3 if "
+                "tests.user_parts.Mean takes it",
+                "rounds must be valid integer",
+                "strategy._target_ must name a class or function",
+            ],
+        ),
+    ],
+)
+def test_no_sound_override_is_blamed_for_another(overrides: list[str], told: list[str]) -> None:
+    problems = _problems(*overrides)
+    assert len(problems) == len(told), problems
+    assert all(re.match(rule, said) for rule, said in zip(told, problems, strict=True)), problems
 
 
 @pytest.mark.parametrize(

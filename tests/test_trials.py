@@ -28,6 +28,9 @@ LATE = ["strategy=late", "strategy.cluster_round=1"]
         ("Failing", "RuntimeError: no luck"),
         ("Percent", "accuracy 70.0, which must be in 0..1, or None"),
         ("Pair", "tuple from score, which must return a Score"),
+        ("Scaling", "writes into a client's samples"),
+        ("Relabelling", "writes into a client's samples"),
+        ("Overwriting", "ValueError: .*read-only"),
     ],
 )
 def test_a_wrong_learner_is_named(learner: str, said: str) -> None:

@@ -49,6 +49,31 @@ class Failing(SgdLearner):
         raise RuntimeError("no luck")
 
 
+class Scaling(SgdLearner):
+    """Writes into the inputs of a client."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        job.images.mul_(0.5)
+        return super().train(job)
+
+
+class Relabelling(SgdLearner):
+    """Writes into the labels of a client, when it scores."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        labels[:1] = 0
+        return super().score(model, images, labels)
+
+
+class Overwriting(SgdLearner):
+    """Writes into the model from the server."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        start = job.start
+        start *= 0.9
+        return super().train(job)
+
+
 class Asking(SgdLearner):
     """Needs what only its method sends."""
 

@@ -82,8 +82,7 @@ def _classes(labels: np.ndarray, data: str, classes: int, *, dimensions: int) ->
             )
         raise DataError(
             f"the labels of {data} must be integers of shape {wanted}, got {labels.dtype} of "
-            f"shape {labels.shape}; number the classes from 0, or give target='regression' for "
-            "numbers to predict"
+            f"shape {labels.shape}; {_remedy(labels, dimensions)}"
         )
     if classes < 1:
         raise DataError(f"the classes of {data} must be at least 1, got {classes}; count them")
@@ -91,6 +90,25 @@ def _classes(labels: np.ndarray, data: str, classes: int, *, dimensions: int) ->
     rule = f"0..{classes - 1} for {classes} classes"
     _refuse(np.asarray(wrong.any(axis=1)), data, "labels", rule, labels)
     return labels.astype(np.int64, copy=False)
+
+
+def _remedy(labels: np.ndarray, dimensions: int) -> str:
+    """Return how labels of another form or type become classes, by what their values look like."""
+    numbered = "number the classes from 0"
+    if labels.dtype.kind not in "buif":
+        return numbered
+    whole = bool(np.isin(labels, (0, 1)).all()) and labels.size > 0
+    if dimensions == 1 and labels.ndim == 2 and labels.shape[1] == 1:
+        return f"reshape them to ({len(labels)},), or give target='regression' for numbers"
+    if dimensions == 1 and labels.ndim == 2 and whole:
+        if (labels.sum(axis=1) == 1).all():
+            return "they have a single 1 for each sample: give labels.argmax(axis=1)"
+        return "give target='multilabel' for 0 or 1 for each of several classes"
+    if labels.ndim == dimensions and labels.dtype.kind == "f" and (labels == labels.round()).all():
+        return "convert whole numbers by labels.astype('int64')" + (
+            ", or give target='regression' for numbers to predict" if dimensions == 1 else ""
+        )
+    return f"{numbered}, or give target='regression' for numbers to predict"
 
 
 def _numbers(labels: np.ndarray, data: str, outputs: int) -> np.ndarray:

@@ -23,6 +23,8 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 ORIENTATION = 0x0112
 """The EXIF tag of how a picture is to be turned."""
+SIXTEEN_BITS = ("PPM", "PNG")
+"""Formats without more bits, of which the library reads some as 32."""
 MOST_PIXELS = 2**26
 """Limit for one image; beyond it, a small file could need all of the memory."""
 
@@ -117,11 +119,8 @@ def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.n
         image = ImageOps.exif_transpose(image)
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":  # a photo and its previews
         _tell_of_frames(str(image.format))
-    if image.mode.startswith("I;16"):
-        from PIL import Image
-
-        # a conversion would cut all values above 255
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in SIXTEEN_BITS):
+        image = _eight_bits(np.asarray(image))
     elif image.mode in ("I", "F"):
         raise DataError(
             f"{name} must have 8 or 16 bits per channel, got 32; save it with 8 bits per channel"
@@ -135,10 +134,28 @@ def pixels(image: Any, size: Size, channels: Channels | None, name: str) -> np.n
     return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
 
 
+def _eight_bits(values: np.ndarray) -> Any:
+    """Return values of 16 bits as a picture of 8; a conversion would cut all above 255."""
+    from PIL import Image
+
+    if 0 < int(values.max()) < 2**12:
+        _tell_of_dark()
+    return Image.fromarray((values >> 8).astype(np.uint8))
+
+
 @cache
 def _tell_of_frames(form: str) -> None:
     """Log it once for each format, not for each file."""
     log.warning("images (%s) have several frames, of which only the first is read", form)
+
+
+@cache
+def _tell_of_dark() -> None:
+    """Log it once, not for each file."""
+    log.warning(
+        "an image of 16 bits has no value above 4095 and keeps 16 grey levels or fewer; if its "
+        "scanner has 12 bits, scale the images to 0..65535"
+    )
 
 
 def stacked(images: list[tuple[str, np.ndarray]]) -> np.ndarray:

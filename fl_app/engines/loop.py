@@ -34,6 +34,7 @@ from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import ClientFailure, LostRepliesError, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.state import load
+from fl_app.strategies.state_fields import check_fields
 
 log = getLogger(__name__)
 
@@ -155,6 +156,7 @@ class RoundLoop(Server):
 
     def _restore(self) -> int:
         """Load the checkpoint of a resumed run; return the number of its completed rounds."""
+        check_fields(type(self.method.state))  # not first when a resume needs it
         saved = self.recorder.restored()
         if saved is None:
             if self.budget is not None:

@@ -23,6 +23,9 @@ from fl_app.types import Vector, Vectors
 PLAIN = (int, str, bool, NoneType)
 """Types that JSON stores unchanged; they are saved without recursion, which is faster."""
 SCALARS = (int, float, str, bool)
+SEQUENCES = (list, set, frozenset, tuple)
+INFINITE = (str(inf), str(-inf))
+"""How infinite floats are saved."""
 
 
 @runtime_checkable
@@ -61,7 +64,7 @@ class MethodState:
     """The state of every method in a checkpoint; a method adds its own fields.
 
     A field is an array, a JSON value, a dataclass of such fields, a `Persistent` object, or a
-    dict, list or set of values that are not `Persistent`. The keys of a dict are str or int.
+    dict, list, tuple or set of values that are not `Persistent`; see `state_fields.check_fields`.
     """
 
     communities: Communities
@@ -75,7 +78,8 @@ class MethodState:
 def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays of a state by name, and its JSON values by field.
 
-    An infinite float is saved as text, since JSON has no number for it.
+    An infinite float is saved as text, since JSON has no number for it. Raises TypeError for a
+    value of another type than a field can have, with its name.
     """
     arrays: dict[str, np.ndarray] = {}
     return arrays, _saved(state, "", arrays)
@@ -85,6 +89,8 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Return the JSON value of a part of the state; its arrays go to `arrays`."""
     if type(value) in PLAIN:
         return value
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return str(value) if value in (inf, -inf) else value
     if isinstance(value, np.ndarray):
@@ -100,10 +106,15 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
             str(k): each if type(each) in PLAIN else _saved(each, _inside(name, k), arrays)
             for k, each in value.items()
         }
-    if isinstance(value, set):
+    if isinstance(value, set | frozenset):
         value = sorted(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_saved(each, _inside(name, k), arrays) for k, each in enumerate(value)]
+    if not isinstance(value, PLAIN):
+        raise TypeError(
+            f"{name} of the state must be arrays, numbers, texts, or lists, tuples, sets, dicts or "
+            f"dataclasses of these, got {type(value).__name__}; convert it"
+        )
     return value
 
 
@@ -137,6 +148,7 @@ def _load_fields(
 
 def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) -> Any:
     """Return a part of the state of type `hint`."""
+    given = name, arrays, value
     if name in arrays:
         return np.array(arrays[name])
     if value is None and _part(arrays, name):
@@ -144,23 +156,38 @@ def _loaded(hint: Any, name: str, arrays: Mapping[str, np.ndarray], value: Any) 
             f"{name!r} must be a field that the method creates, not optional and not part of a "
             "list or dict; otherwise it cannot be loaded"
         )
-    if value is None or hint is Any:
+    if value is None:
         return value
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
-        return _loaded(next(h for h in inner if h is not type(None)), name, arrays, value)
-    if origin is dict:
-        key, each = inner
+        kinds = [each for each in inner if each is not NoneType]
+        return _loaded(float if float in kinds and value in INFINITE else kinds[0], *given)
+    if origin is dict or (origin is Any and isinstance(value, dict)):
+        key, each = inner or (str, Any)
         if each in SCALARS:
-            return {key(k): each(v) for k, v in value.items()}
+            return {key(k): _scalar(each, v) for k, v in value.items()}
         return {key(k): _loaded(each, _inside(name, k), arrays, v) for k, v in value.items()}
-    if origin in (list, set):
-        return origin(_loaded(inner[0], _inside(name, k), arrays, v) for k, v in enumerate(value))
+    if origin in SEQUENCES or (origin is Any and isinstance(value, list)):
+        entries = zip(_kinds(inner, len(value)), value, strict=True)
+        items = [_loaded(k, _inside(name, i), arrays, v) for i, (k, v) in enumerate(entries)]
+        return items if origin is Any else origin(items)
     if is_dataclass(hint):
         parts, build = get_type_hints(hint), cast(type, hint)
         found = {k: _loaded(parts[k], _inside(name, k), arrays, v) for k, v in value.items()}
         return build(**found)
-    return hint(value) if isinstance(hint, type) else value
+    return _scalar(hint, value)
+
+
+def _scalar(hint: Any, value: Any) -> Any:
+    """Return a number or text as it was saved, whatever its field says of it."""
+    return float(value) if hint is float and value in INFINITE else value
+
+
+def _kinds(inner: tuple[Any, ...], length: int) -> Sequence[Any]:
+    """Return the type of each of the entries of a list, set or tuple with these arguments."""
+    if len(inner) > 1 and inner[1] is not ...:
+        return inner
+    return [inner[0] if inner else Any] * length
 
 
 def _inside(name: str, key: object) -> str:

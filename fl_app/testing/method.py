@@ -14,6 +14,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Identity
 from fl_app.strategies.state import load, save
+from fl_app.strategies.state_fields import check_fields
 from fl_app.testing.toy import (
     SIZE,
     TARGETS,
@@ -124,6 +125,7 @@ class MethodContract:
         whole = build(context())
         play(whole, roster(12), range(1, 9))
         before, after = build(context()), build(context())
+        check_fields(type(before.state))
         play(before, roster(12), range(1, stop + 1))
         write(tmp_path, Checkpoint(stop, *save(before.state)))
         kept = read(tmp_path)

@@ -64,7 +64,8 @@ def evaluate(arguments: Sequence[str]) -> None:
 def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
     """Print an evaluation for a reader; `names` are those of clients by id."""
     console = Console(highlight=False, soft_wrap=True)
-    for name, each in {"accuracy": found["accuracy"], **found["metrics"]}.items():
+    first = "loss" if found["accuracy"]["mean"] is None else "accuracy"
+    for name, each in {first: found[first], **found["metrics"]}.items():
         if each["mean"] is None:
             continue
         clients = each["clients"]

@@ -25,6 +25,7 @@ class Evaluation:
     """The scores of clients by id, each of the model that it uses; `pooled` are over all points."""
 
     accuracy: Values
+    loss: Values = field(default_factory=dict)
     metrics: Mapping[str, Values] = field(default_factory=dict)
     pooled: Mapping[str, float] = field(default_factory=dict)
 
@@ -32,7 +33,8 @@ class Evaluation:
         """Return the evaluation as JSON values."""
         metrics = {name: _spread(values) for name, values in self.metrics.items()}
         metrics |= {name: {"mean": value, "clients": {}} for name, value in self.pooled.items()}
-        return {"accuracy": _spread(self.accuracy), "metrics": metrics}
+        losses, accuracy = _spread(self.loss), _spread(self.accuracy)
+        return {"loss": losses, "accuracy": accuracy, "metrics": metrics}
 
 
 def evaluate(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
@@ -106,6 +108,7 @@ def _scored(scores: Mapping[int, Score], config: Config) -> Evaluation:
     names = dict.fromkeys(name for score in scores.values() for name in score.metrics)
     return Evaluation(
         {c: score.accuracy for c, score in scores.items() if score.accuracy is not None},
+        {c: score.loss for c, score in scores.items()},
         {n: {c: s.metrics[n] for c, s in scores.items() if n in s.metrics} for n in names},
     )
 

@@ -79,9 +79,13 @@ def export(
 
 
 def default_names(run: FinishedRun) -> list[str]:
-    """Return the communities' models, and the global one if a client uses it."""
+    """Return the communities' models, and the global one if a client uses it.
+
+    A folder without either, as one with a personal model, has all of its models exported.
+    """
     used = {name for names in run.clients.values() for name in names}
-    return [n for n in run.models if n.startswith(COMMUNITY) or (n == GLOBAL_MODEL and n in used)]
+    found = [n for n in run.models if n.startswith(COMMUNITY) or (n == GLOBAL_MODEL and n in used)]
+    return found or list(run.models)
 
 
 def samples(run: FinishedRun, count: int) -> Tensor:

@@ -214,10 +214,13 @@ class FinishedRun:
     ) -> str:
         """Return the name of one model; raises ValueError as `model`."""
         given = [each for each in (client, community, name) if each is not None]
+        if not given and len(self.models) == 1:
+            return self.models[0]
         if len(given) != 1:
+            example = f"client={min(self.clients)}" if self.clients else f"name={self.models[0]}"
             raise ValueError(
                 f"a model must be named by one of client, community and name, got {len(given)}; "
-                "give one, such as client=0"
+                f"give one, such as {example}"
             )
         if client is not None:
             return self._of_client(self.client_id(client))

@@ -48,6 +48,33 @@ def test_sixteen_bits_are_scaled_and_not_cut(root: Path) -> None:
     assert (data.train_images[0] == 7).all()
 
 
+def test_sixteen_bits_of_a_pgm_are_read_as_those_of_a_png(root: Path) -> None:
+    values = np.full((4, 4), 256 * 7, ">u2")
+    (root / "train" / "cat" / "0.pgm").write_bytes(b"P5 4 4 65535\n" + values.tobytes())
+    (root / "train" / "cat" / "0.png").unlink()
+    data = image_folder(root=str(root), channels=1, standardise=False)
+    assert (data.train_images[0] == 7).all()
+
+
+def test_thirty_two_bits_are_refused(root: Path) -> None:
+    Image.fromarray(np.full((4, 4), 7, np.int32)).save(root / "train" / "cat" / "1.tif")
+    with pytest.raises(DataError, match=r"cat.1.tif must have 8 or 16 bits per channel, got 32"):
+        image_folder(root=str(root), channels=1)
+
+
+@pytest.mark.parametrize(("highest", "told"), [(4095, 1), (4096, 0)])
+def test_sixteen_bits_of_which_twelve_are_used_are_told(
+    root: Path, caplog: pytest.LogCaptureFixture, highest: int, told: int
+) -> None:
+    for name in ("cat", "dog"):
+        values = np.full((4, 4), highest, np.uint16)
+        Image.fromarray(values).save(root / "train" / name / "0.png")
+    images._tell_of_dark.cache_clear()
+    image_folder(root=str(root), channels=1, standardise=False)
+    assert len(caplog.messages) == told
+    assert all("scale the images to 0..65535" in each for each in caplog.messages)
+
+
 def test_a_photo_is_turned_as_its_camera_says(root: Path) -> None:
     values = np.zeros((4, 4), np.uint8)
     values[0] = 200  # a bright top, which the camera held to the right

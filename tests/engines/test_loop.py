@@ -3,8 +3,9 @@
 import json
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,16 @@ def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]
         played()
     assert played.federation.fits == 3
     assert played.summary["status"] == "failed"
+
+
+def test_a_state_that_no_checkpoint_restores_ends_a_run_before_its_first_round(
+    play: Callable[..., Played],
+) -> None:
+    played = play()
+    played.loop.method.state = make_dataclass("Mine", [("window", deque)])(deque())
+    with pytest.raises(ValueError, match="got Mine with window: deque"):
+        played()
+    assert played.federation.fits == 0
 
 
 def test_a_resumed_run_that_had_learnt_nothing_fails_too(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Which overrides of a command line are wrong, and why: no sound one is blamed for another."""
+
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+Compose = Callable[[Sequence[str]], DictConfig]
+Choices = Callable[[str], list[str]]
+"""Maps a group such as `strategy` to the names of its options, none for another key."""
+NOT_COMPOSED = (HydraException, OmegaConfBaseException)
+
+
+def judged(
+    overrides: Sequence[str], compose: Compose, choices: Choices
+) -> tuple[list[str], list[str]]:
+    """Return the overrides that can be composed, in their order, and what is wrong with the others.
+
+    Options are chosen before settings, and each override is tried after those that are sound, since
+    a setting depends on the option that has it. The settings of a group whose option is wrong are
+    left out without a word: which settings it has is not known.
+    """
+    ordered = sorted(range(len(overrides)), key=lambda i: "." in key_of(overrides[i]))
+    sound: list[int] = []
+    unknown: set[str] = set()
+    problems = []
+    composed = compose([])
+    for i in ordered:
+        try:
+            composed = compose([*(overrides[j] for j in sound), overrides[i]])
+            sound.append(i)
+        except NOT_COMPOSED as error:
+            if key_of(overrides[i]).partition(".")[0] not in unknown:
+                problems.append(_reason(overrides[i], error, composed, choices))
+            if choices(key_of(overrides[i])):
+                unknown.add(key_of(overrides[i]))
+    return [overrides[i] for i in sorted(sound)], problems
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override without its signs, such as `network.width`."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _reason(override: str, error: Exception, composed: DictConfig, choices: Choices) -> str:
+    """Return what is wrong with an override of a tree that is sound without it."""
+    key, value, text = key_of(override), override.partition("=")[2], str(error)
+    if (known := choices(key)) and value not in known:
+        return f"{key} must be one of {', '.join(known)}, got {value}"
+    if text.startswith(("Could not override", "Could not delete")):
+        return f"{key} is not a setting of this run; {_remedy(key, override, composed)}"
+    if text.startswith("Could not append"):
+        return f"{key} is a setting of this run already; give it without +, as {key}={value}"
+    return f"{override}: {first_line(error)}"
+
+
+def _remedy(key: str, override: str, composed: DictConfig) -> str:
+    parent, _, name = key.rpartition(".")
+    group = OmegaConf.to_container(composed, resolve=False)
+    for part in parent.split(".") if parent else []:
+        group = group.get(part) if isinstance(group, dict) else None
+    names = [str(each) for each in group] if isinstance(group, dict) else []
+    if near := get_close_matches(name, names, n=1):
+        return f"use {parent}.{near[0]}" if parent else f"use {near[0]}"
+    if (target := _own_target(group)) and not override.startswith("~"):
+        return f"give it as +{override} if {target} takes it"
+    settings = [each for each in names if re.fullmatch("[a-z]\\w*", each)]
+    return f"remove it or use one of {', '.join(settings)}" if settings else "remove it"
+
+
+def _own_target(group: Any) -> str | None:
+    """Return the target of a group if it is the user's, whose settings conf does not list."""
+    target = group.get("_target_") if isinstance(group, dict) else None
+    return target if isinstance(target, str) and not target.startswith("fl_app.") else None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its name if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
