@@ -18,12 +18,9 @@ SIGNIFICANT = 2.0
 """A split is kept if its strength is this multiple of the noise beside it. Of groups drawn from one
 distribution, Louvain's split of the positive cosines has 1 to 1.5, rarely up to 2."""
 FALSE_SPLIT = 0.05
-"""Bound on the probability that clients without groups are ever split, if each round tests them."""
+"""Bound on the probability that clients without groups are ever split, however often tested."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
-FEWEST_SHIFTED = 6
-"""Of fewer clients without groups, whose updates differ in few directions, a split would be found
-more often if an edge were held against the mean cosine of unrelated clients."""
 FEWEST_PAIRS = 16
 """Fewer pairs inside communities, which were chosen as alike, do not tell how large the noise is:
 they make it look too small, and independent noise of few clients would be split."""
@@ -55,10 +52,9 @@ def contrast(cosine: Matrix) -> Matrix:
     Vectors have unit length before they are centred; else a client with longer updates would
     differ from the others in the direction of their common drift. Centring gives unrelated vectors
     the mean cosine -1 / (n - 1), so that those within a noisy group can be below 0. An edge is what
-    exceeds this mean: b = 1 / (n - 1). With fewer than FEWEST_SHIFTED clients b is 0.
+    exceeds this mean: b = 1 / (n - 1), for n of at least 2.
     """
-    n = len(cosine)
-    expected = 1 / (n - 1) if n >= FEWEST_SHIFTED else 0.0
+    expected = 1 / max(len(cosine) - 1, 1)
     positive = np.clip(cosines(centred(cosine)) + expected, 0.0, None)
     np.fill_diagonal(positive, 0.0)
     found: Matrix = (positive + positive.T) / 2
@@ -72,10 +68,10 @@ def significant(
 
     They are those of `partition` in `contrast`, of which the two with the weakest split are joined
     while its `strength` is below SIGNIFICANT. All clients are one community if no split is
-    significant. Numbered as by `canonical`. If clients are tested again and again, `look` is the
-    number of this test, from 1 on: noise then counts with its `reach`, which grows with the tests.
-    With fewer than FEWEST_PAIRS pairs inside communities, it is then at least that of independent
-    noise in all `parameters`; with at most PAIRS_OF_SIX, it counts twice.
+    significant. Numbered as by `canonical`. `look` is the number of this test of the clients, from
+    1 on: noise counts with its `reach`, which grows with the tests, and with fewer than FEWEST_PAIRS
+    pairs inside communities, it is at least that of independent noise in all `parameters`; with at
+    most PAIRS_OF_SIX, it counts twice. None: known noise was already removed from the updates.
     """
     if len(cosine) < FEWEST or not (similarity := contrast(cosine)).any():  # few, or all alike
         return np.zeros(len(cosine), int)

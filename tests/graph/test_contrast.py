@@ -219,3 +219,14 @@ def test_few_pairs_chosen_as_alike_do_not_tell_the_noise() -> None:
     cosine = [_cosine_of_noise(6, 6, seed) for seed in range(10)]
     assert any(significant(each, PARTITION).any() for each in cosine)
     assert not any(significant(each, PARTITION, look=1, parameters=6).any() for each in cosine)
+
+
+@pytest.mark.parametrize("clients", [4, 6])
+def test_one_test_of_few_clients_in_few_directions_finds_no_groups(clients: int) -> None:
+    split = dict.fromkeys((None, 1), 0)
+    for seed in range(40):
+        cosine = _cosine_of_noise(clients, 8, seed)
+        for look in split:
+            split[look] += significant(cosine, PARTITION, look=look, parameters=8).any()
+    assert split[None] > 40 * 4 * FALSE_SPLIT
+    assert split[1] <= 40 * FALSE_SPLIT
