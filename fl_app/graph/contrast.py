@@ -69,7 +69,7 @@ def significant(
     They are those of `partition` in `contrast`, of which the two with the weakest split are joined
     while its `strength` is below SIGNIFICANT. All clients are one community if no split is
     significant. Numbered as by `canonical`. `look` is the number of this test of the clients, from
-    1 on: noise counts with its `reach`, which grows with the tests, and with fewer than FEWEST_PAIRS
+    1 on: noise counts with its `reach`, which grows with the tests. With fewer than FEWEST_PAIRS
     pairs inside communities, it is at least that of independent noise in all `parameters`; with at
     most PAIRS_OF_SIX, it counts twice. None: known noise was already removed from the updates.
     """

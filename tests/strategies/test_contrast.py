@@ -183,10 +183,12 @@ def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
     monkeypatch: pytest.MonkeyPatch, repeated: bool, look: int
 ) -> None:
     looks = []
-    monkeypatch.setattr(
-        "fl_app.graph.detection.significant",
-        lambda cosine, partition, *, look, parameters: looks.append((look, parameters)),
-    )
+
+    def watched(cosine: np.ndarray, partition: object, **given: int) -> np.ndarray:
+        looks.append((given["look"], given["parameters"]))
+        return np.zeros(len(cosine), int)
+
+    monkeypatch.setattr("fl_app.graph.detection.significant", watched)
     found = BySignificance(lambda s: np.zeros(len(s), int), repeated=repeated)
     graph = graph_of_sums(context(contrast=True), found)
     for client in range(3):
