@@ -86,7 +86,7 @@ class BySignificance:
         return significant(self._cosines(graph, among), self.partition, look=look, parameters=size)
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
-        """Return the `contrast` of the cosines (m, m)."""
+        """Return the positive part of the cosines of centred vectors (m, m)."""
         return contrast(self._cosines(graph, among))
 
     def _cosines(self, graph: ClientGraph, among: Labels) -> Matrix:

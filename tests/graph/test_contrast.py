@@ -81,18 +81,20 @@ def test_groups_of_few_clients_are_found_though_their_centred_cosines_are_negati
     updates = 0.08**0.5 * means[groups] + 0.92**0.5 * draw.normal(size=(clients, 10_000))
     cosine = cosines(updates @ updates.T)
     assert cosines(centred(cosine))[groups[:, None] == groups].sum() < clients  # diagonal 1
-    assert adjusted_rand_score(groups, significant(cosine, PARTITION)) == 1.0
+    found = significant(cosine, PARTITION, look=1, parameters=10_000)
+    assert adjusted_rand_score(groups, found) == 1.0
 
 
-def test_edges_exceed_the_mean_cosine_of_unrelated_clients() -> None:
-    # six orthogonal unit vectors: all centred cosines are -1/5; of five they are -1/4
-    assert contrast(np.eye(6)) == pytest.approx(np.zeros((6, 6)))
-    assert contrast(np.eye(5)) == pytest.approx(np.zeros((5, 5)))
+def test_edges_are_what_exceeds_a_cosine() -> None:
+    # six orthogonal unit vectors: all centred cosines are -1/5
+    assert contrast(np.eye(6), above=-1 / 5) == pytest.approx(np.zeros((6, 6)))
+    assert contrast(np.eye(6), above=-3 / 5)[0, 1] == pytest.approx(2 / 5)
     # two with cosine 1/2 among six: products 1 - a, 1/2 - a, with row means a
     pair = np.eye(6)
     pair[0, 1] = pair[1, 0] = 0.5
     # row means 1/4, 1/6; total mean 7/36: length 1 - 1/2 + 7/36 = 25/36, product 1/2 - 1/2 + 7/36
-    assert contrast(pair)[0, 1] == pytest.approx(7 / 25 + 1 / 5)
+    assert contrast(pair)[0, 1] == pytest.approx(7 / 25)
+    assert contrast(pair, above=-1 / 5)[0, 1] == pytest.approx(7 / 25 + 1 / 5)
 
 
 def test_halves_are_the_communities_that_are_least_alike() -> None:
