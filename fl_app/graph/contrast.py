@@ -18,7 +18,7 @@ SIGNIFICANT = 2.0
 """A split is kept if its strength is this multiple of the noise beside it. Of groups drawn from one
 distribution, Louvain's split of the positive cosines has 1 to 1.5, rarely up to 2."""
 FALSE_SPLIT = 0.05
-"""Bound on the probability that clients without groups are ever split, if each round tests them."""
+"""Bound on the probability that clients without groups are ever split, however often tested."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
 FEWEST_PAIRS = 16
@@ -46,13 +46,13 @@ def centred(products: Matrix) -> Matrix:
     return found
 
 
-def contrast(cosine: Matrix) -> Matrix:
-    """Return the positive part of the cosines of centred unit vectors (n, n), with diagonal 0.
+def contrast(cosine: Matrix, *, above: float = 0.0) -> Matrix:
+    """Return `max(C - above, 0)` of the cosines C of centred unit vectors (n, n), with diagonal 0.
 
     Vectors have unit length before they are centred; else a client with longer updates would
     differ from the others in the direction of their common drift.
     """
-    positive = np.clip(cosines(centred(cosine)), 0.0, None)
+    positive = np.clip(cosines(centred(cosine)) - above, 0.0, None)
     np.fill_diagonal(positive, 0.0)
     found: Matrix = (positive + positive.T) / 2
     return found
@@ -65,16 +65,32 @@ def significant(
 
     They are those of `partition` in `contrast`, of which the two with the weakest split are joined
     while its `strength` is below SIGNIFICANT. All clients are one community if no split is
-    significant. Numbered as by `canonical`. If clients are tested again and again, `look` is the
-    number of this test, from 1 on: noise then counts with its `reach`, which grows with the tests.
-    With fewer than FEWEST_PAIRS pairs inside communities, it is then at least that of independent
-    noise in all `parameters`; with at most PAIRS_OF_SIX, it counts twice.
+    significant. Numbered as by `canonical`. `look` is the number of this test of the clients, from
+    1 on: noise counts with its `reach`, which grows with the tests. With fewer than FEWEST_PAIRS
+    pairs inside communities, it is at least that of independent noise in all `parameters`; with at
+    most PAIRS_OF_SIX, it counts twice. None: known noise was already removed from the updates.
+
+    Centring gives unrelated vectors the mean cosine -1 / (n - 1), so that cosines inside a noisy
+    group can be below 0. With a `look`, communities are therefore also looked for in what exceeds
+    this mean, and those of which more are significant are returned: the reach bounds all splits.
     """
-    if len(cosine) < FEWEST or not (similarity := contrast(cosine)).any():  # few, or all alike
-        return np.zeros(len(cosine), int)
-    labels, far = partition(similarity), 0.0 if look is None else reach(len(cosine), look)
+    n = len(cosine)
+    if n < FEWEST:
+        return np.zeros(n, int)
+    far = 0.0 if look is None else reach(n, look)
+    best = np.zeros(n, int)
+    for above in (0.0,) if look is None else (0.0, -1 / (n - 1)):
+        similarity = contrast(cosine, above=above)
+        if similarity.any():  # not all alike
+            found = _joined(cosine, partition(similarity), far, parameters**-0.5)
+            best = found if found.max() > best.max() else best
+    return best
+
+
+def _joined(cosine: Matrix, labels: Labels, far: float, least: float) -> Labels:
+    """Return the communities (n,) when those with a weak split have been joined."""
     while labels.max() > 0:
-        found, one, other = _weakest(cosine, labels, far, parameters**-0.5)
+        found, one, other = _weakest(cosine, labels, far, least)
         if found >= SIGNIFICANT:
             break
         labels = canonical(np.where(labels == other, one, labels))

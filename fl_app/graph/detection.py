@@ -71,7 +71,8 @@ class ByModularity:
 class BySignificance:
     """Communities of a partition in cosines, without splits that noise would give: `significant`.
 
-    `repeated`: clients are tested after every round, and the threshold grows with the rounds.
+    `repeated`: clients are tested after every round, and the threshold grows with the rounds. Else
+    each test counts as the only one.
     """
 
     partition: Partition
@@ -80,7 +81,7 @@ class BySignificance:
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
         # a round without a vector is no test, so the last round is at least the number of tests
-        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else None
+        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else 1
         size = max(1, graph.vectors.length)
         return significant(self._cosines(graph, among), self.partition, look=look, parameters=size)
 

@@ -70,6 +70,33 @@ def test_noise_averages_out_of_cumulated_updates() -> None:
     assert scores == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("clients", [6, 12])
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_few_clients_are_found_though_their_centred_cosines_are_negative(
+    clients: int, seed: int
+) -> None:
+    # c sqrt(d) is 8: within a group the mean centred cosine is below 0
+    draw, groups = np.random.default_rng(seed), np.arange(clients) % (clients // 3)
+    means = draw.normal(size=(clients // 3, 10_000))
+    updates = 0.08**0.5 * means[groups] + 0.92**0.5 * draw.normal(size=(clients, 10_000))
+    cosine = cosines(updates @ updates.T)
+    assert cosines(centred(cosine))[groups[:, None] == groups].sum() < clients  # diagonal 1
+    found = significant(cosine, PARTITION, look=1, parameters=10_000)
+    assert adjusted_rand_score(groups, found) == 1.0
+
+
+def test_edges_are_what_exceeds_a_cosine() -> None:
+    # six orthogonal unit vectors: all centred cosines are -1/5
+    assert contrast(np.eye(6), above=-1 / 5) == pytest.approx(np.zeros((6, 6)))
+    assert contrast(np.eye(6), above=-3 / 5)[0, 1] == pytest.approx(2 / 5)
+    # two with cosine 1/2 among six: products 1 - a, 1/2 - a, with row means a
+    pair = np.eye(6)
+    pair[0, 1] = pair[1, 0] = 0.5
+    # row means 1/4, 1/6; total mean 7/36: length 1 - 1/2 + 7/36 = 25/36, product 1/2 - 1/2 + 7/36
+    assert contrast(pair)[0, 1] == pytest.approx(7 / 25)
+    assert contrast(pair, above=-1 / 5)[0, 1] == pytest.approx(7 / 25 + 1 / 5)
+
+
 def test_halves_are_the_communities_that_are_least_alike() -> None:
     # communities 0 and 2 have a common direction, 1 has another
     direction = np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 4.0], [3.0, -1.0, 0.0]])
@@ -194,3 +221,14 @@ def test_few_pairs_chosen_as_alike_do_not_tell_the_noise() -> None:
     cosine = [_cosine_of_noise(6, 6, seed) for seed in range(10)]
     assert any(significant(each, PARTITION).any() for each in cosine)
     assert not any(significant(each, PARTITION, look=1, parameters=6).any() for each in cosine)
+
+
+@pytest.mark.parametrize("clients", [4, 6])
+def test_one_test_of_few_clients_in_few_directions_finds_no_groups(clients: int) -> None:
+    split = dict.fromkeys((None, 1), 0)
+    for seed in range(40):
+        cosine = _cosine_of_noise(clients, 8, seed)
+        for look in split:
+            split[look] += significant(cosine, PARTITION, look=look, parameters=8).any()
+    assert split[None] > 40 * 4 * FALSE_SPLIT
+    assert split[1] <= 40 * FALSE_SPLIT

@@ -175,3 +175,22 @@ def test_options_without_effect_are_refused() -> None:
         config.load([*given, "graph.contrast=true"])
     # sums of sketches are sketches of sums, whatever distance the method has without contrast
     config.load(["strategy=late", "graph.contrast=true", "graph.store=sketch"])
+
+
+@pytest.mark.parametrize(("repeated", "look"), [(False, 1), (True, 7)])
+def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
+    monkeypatch: pytest.MonkeyPatch, repeated: bool, look: int
+) -> None:
+    looks = []
+
+    def watched(cosine: np.ndarray, partition: object, **given: int) -> np.ndarray:
+        looks.append((given["look"], given["parameters"]))
+        return np.zeros(len(cosine), int)
+
+    monkeypatch.setattr("fl_app.graph.detection.significant", watched)
+    found = BySignificance(lambda s: np.zeros(len(s), int), repeated=repeated)
+    graph = graph_of_sums(context(contrast=True), found)
+    for client in range(3):
+        graph.put(client, np.eye(MANY, dtype=np.float32)[client], 5 + client)
+    found(graph, np.arange(3))
+    assert looks == [(look, MANY)]
