@@ -34,6 +34,8 @@ POPULATIONS = {
     "no groups, labels of Dirichlet 0.5": ("dirichlet", "alpha=0.5"),
 }
 PARTICIPATION = (1.0, 0.3)
+LATE = {"late: four rotations": "four rotations", "late: no groups": "no groups"}
+LONG, LOOKS = 241, range(40, 241, 40)
 CONTRAST = (False, True)
 HEAD = f"""# FLIC's graph with and without contrast
 
@@ -46,12 +48,25 @@ of the clients at the end. Without groups the right answer is one community.
 """
 
 
+OF_LATE = f"""
+## Late looks
+
+All clients train in {LONG} rounds, of which the last ones change almost nothing: a client's latest
+update is then mostly noise. What would be found at a look in these rounds: communities, and ARI
+with the planted groups. Seed 0. The loss is that of training in the round of the look, which is the
+same in both graphs.
+"""
+
+
 def measure(
     population: str, share: float, contrast: bool, seed: int, *, data: Path, out: Path
 ) -> Found:
-    """Run one federation and return its communities and accuracy."""
-    name, *given = POPULATIONS[population]
+    """Run one federation and return its communities and accuracy, and those of late looks."""
+    name, *given = POPULATIONS[LATE.get(population, population)]
     words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
+    if population in LATE:
+        words += [f"rounds={LONG}", f"strategy.cluster_round={LONG - 1}"]
+        words += [f"graph.look_ahead_every={LOOKS.step}", f"records.evaluate_every={LONG}"]
     words += [f"strategy.participation={share}", f"graph.contrast={contrast}".lower()]
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,10 +74,15 @@ def measure(
         warnings.simplefilter("ignore")
         records = run([*words, f"data.root={data}", f"seed={seed}"], folder, app)
     last = records[-1]
-    return {
+    found = {
         "count": last["communities"]["count"],
         "ari": last["communities"]["ari"], "accuracy": last["accuracy"]["mean"],
     }  # fmt: skip
+    if population in LATE:
+        looks = [records[each - 1] for each in LOOKS]
+        found["looks"] = [[r["communities"]["count"], r["communities"]["ari"]] for r in looks]
+        found["losses"] = [r["train_loss"] for r in looks]
+    return found
 
 
 def page(found: list[Found]) -> list[str]:
@@ -79,12 +99,27 @@ def page(found: list[Found]) -> list[str]:
             cells.append(", ".join(f"{each['ari']:.2f}" for each in some) if planted else "")
             cells.append(", ".join(f"{each['accuracy']:.3f}" for each in some))
         lines.append(row(population, share, *cells))
+    return lines + _late(found)
+
+
+def _late(found: list[Found]) -> list[str]:
+    """Return the table of late looks: a row for every population and graph."""
+    lines = [OF_LATE, *header("population", "graph", *(f"round {each}" for each in LOOKS))]
+    for name, contrast in product(LATE, CONTRAST):
+        for each in (e for e in found if e["case"][:3] == [name, 1.0, contrast]):
+            planted = LATE[name] != "no groups"
+            cells = [f"{n} (ARI {ari:.2f})" if planted else str(n) for n, ari in each["looks"]]
+            lines.append(row(LATE[name], ("paper", "contrast")[contrast], *cells))
+            if not contrast:
+                losses = [f"{loss:.4f}" for loss in each["losses"]]
+                lines.append(row(LATE[name], "training loss", *losses))
     return lines
 
 
 def cases() -> list[tuple[str, float, bool, int]]:
     """Return what is measured."""
-    return list(product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)))
+    usual = list(product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)))
+    return usual + list(product(LATE, (1.0,), CONTRAST, range(1)))
 
 
 def main() -> None:

@@ -131,7 +131,7 @@ def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
 READ: dict[type, dict[str, str | None]] = {
     Identity: {name: name for name in ("client_id", "group", "samples", "malicious", "flower")},
     FitAnswer: {
-        "client_id": None, "reports": None, "row": "choice", "model": "model",
+        "client_id": None, "reports": None, "row": "choice", "model": "model", "norm": "model",
         "samples": "num_examples", "loss": "loss", "seconds": "train_s", "metrics": "fitting",
     },
     EvaluationAnswer: {

@@ -13,7 +13,7 @@ import pytest
 from flwr.common import EvaluateIns, FitIns, FitRes
 from flwr.supercore.run import RunNotRunningException
 
-from fl_app import report
+import fl_app.report.figures
 from fl_app.config import load
 from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
@@ -432,7 +432,7 @@ def test_figures_that_take_too_long_are_left_out(
 ) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(figures, "LONGEST_S", 0.05)
-    monkeypatch.setattr(report, "write_figures", lambda folder: go_on.wait(600))
+    monkeypatch.setattr(fl_app.report.figures, "write_figures", lambda _: go_on.wait(600))
     played = play()
     played.loop.figures = True
     assert len(played()) == 3
