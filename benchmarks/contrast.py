@@ -51,10 +51,9 @@ of the clients at the end. Without groups the right answer is one community.
 OF_LATE = f"""
 ## Late looks
 
-All clients train in {LONG} rounds, of which the last ones change almost nothing: a client's latest
-update is then mostly noise. What would be found at a look in these rounds: communities, and ARI
-with the planted groups. Seed 0. The loss is that of training in the round of the look, which is the
-same in both graphs.
+All clients train one model in {LONG} rounds. What would be found at a look in these rounds:
+communities, and ARI with the planted groups. Seed 0. The training loss of the round is the same
+with both graphs.
 """
 
 
