@@ -30,7 +30,7 @@ SMALL = (
 
 
 @cache
-def small(overrides: tuple[str, ...]) -> list[str]:
+def small(overrides: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a small run with a part that these words select (cached).
 
     The method is FedAvg, without those settings of an experiment's own method that it lacks. The
@@ -48,7 +48,7 @@ def small(overrides: tuple[str, ...]) -> list[str]:
     except ConfigError as error:
         if CLIENTS.partition("=")[0] in str(error):
             words.remove(CLIENTS)
-    return words
+    return tuple(words)
 
 
 class Contract:
@@ -62,7 +62,7 @@ class Contract:
         return load(small(tuple(self.overrides)), also=problems)
 
     def test_a_run_with_it_completes_and_nobody_fails(self, tmp_path: Path) -> None:
-        run(small(tuple(self.overrides)), tmp_path / "run")
+        run([*small(tuple(self.overrides))], tmp_path / "run")
         summary = json.loads((tmp_path / "run" / "summary.json").read_text())
         assert summary["status"] == "completed"
         assert summary["clients"]["failed"] == summary["clients"]["rejected"] == 0

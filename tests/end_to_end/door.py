@@ -1,7 +1,6 @@
 """Runs `fl-app` for tests in processes that are forked from one that has imported it.
 
-The imports take five seconds, with what a run imports later seven, which most tests of a run need
-not repeat. In all other respects the
+The imports take seconds, which most tests of a run need not repeat. In all other respects the
 processes are like those of a user: arguments, folder, streams, exit status and signals.
 """
 
