@@ -1,13 +1,20 @@
 """Communities of clients from few noisy numbers of each: (n, q) in, labels (n,) out."""
 
+from math import sqrt
+
 import numpy as np
 
 from fl_app.graph.communities import canonical
-from fl_app.graph.contrast import FEWEST, Partition, contrast, cosines, significant
+from fl_app.graph.contrast import contrast, cosines
+from fl_app.graph.significant import Evidence, Partition, significant
+from fl_app.graph.split_strength import FEWEST, positions
 from fl_app.types import Labels, Matrix, Means, Sketches
 
 MARGIN = 1.0
 """Above the mean of the largest singular value of noise; less than 2 % of its draws exceed it."""
+TOLD_APART = 2.0
+"""Half the distance of two communities in standard deviations of the noise, which alone would put
+1 - Phi(2) = 2.3 % of their clients on the wrong side."""
 
 
 def above_noise(sketches: Sketches, *, deviation: float) -> Matrix:
@@ -38,12 +45,39 @@ def sketch_communities(sketches: Sketches, *, deviation: float, partition: Parti
 
     `partition` finds them in the directions above the noise (`above_noise`), of which only the
     significant splits are made (`significant`): the noise that is known is not all, since clients
-    of one group also differ. All clients are one community if no direction is above the noise.
+    of one group also differ. Communities that the noise would hide are not split (`told_apart`): a
+    direction that is above the noise by chance puts every client clearly on one of its sides. All
+    clients are one community if no direction is above the noise.
     """
     products = above_noise(sketches, deviation=deviation)
     if len(sketches) < FEWEST or np.trace(products) <= np.finfo(np.float32).eps * len(sketches):
         return np.zeros(len(sketches), int)
-    return significant(cosines(products), partition)
+    return significant(
+        cosines(products), partition, evidence=told_apart(sketches, deviation=deviation)
+    )
+
+
+def told_apart(sketches: Sketches, *, deviation: float) -> Evidence:
+    """Return the evidence that noise of this standard deviation hardly hides two communities.
+
+    With the squared distance D of their means, estimated by `positions`, a and b clients, and q
+    numbers of a sketch, noise moves a client between them by the standard deviation
+    `deviation sqrt(D + deviation^2 q (1/a + 1/b))`. D / 2 must be TOLD_APART times that. One
+    client alone is not judged.
+    """
+
+    def is_told_apart(rows: Labels, labels: Labels, one: int, other: int) -> bool:
+        some = sketches[rows].astype(np.float64)
+        first, second = labels == one, labels == other
+        counts = np.array([first.sum(), second.sum()])
+        if counts.min() < 2:
+            return True
+        found = positions(some @ some.T, labels, one, other)
+        apart = max(float(found[first].mean() - found[second].mean()), 0.0)
+        moved = apart + deviation**2 * some.shape[1] * float((1 / counts).sum())
+        return apart / 2 >= TOLD_APART * deviation * sqrt(moved)
+
+    return is_told_apart
 
 
 def without_small(sketches: Sketches, labels: Labels, *, smallest: int) -> Labels:

@@ -1,4 +1,4 @@
-"""Partitions of a similarity (n, n) in [0, 1], of which `contrast.significant` keeps the splits."""
+"""Partitions of a similarity (n, n) in [0, 1], of which `significant` keeps the splits."""
 
 from typing import Literal
 

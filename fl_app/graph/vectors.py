@@ -33,6 +33,7 @@ class ClientVectors:
         self._row: dict[int, int] = {}
         self._rounds: list[int] = []
         self._norms: list[float] = []
+        self._counts: list[int] = []
         self._odd: list[bool] = []
         self._order = np.empty(0, int)
         self._lengths: dict[tuple[tuple[int, int], ...], np.ndarray] = {}
@@ -62,9 +63,10 @@ class ClientVectors:
             self._row[client_id] = row
             self._rounds.append(round)
             self._norms.append(0.0)
+            self._counts.append(1)
             self._odd.append(odd)
         self._rounds[row], self._odd[row] = round, odd
-        self._norms[row] = norm
+        self._norms[row], self._counts[row] = norm, 1
         self.changed.add(row)
         for lengths in self._lengths.values():
             lengths[:, row : row + 1] = np.nan
@@ -82,6 +84,7 @@ class ClientVectors:
         width = self.table().shape[1]
         self._norms[row] = float(np.linalg.norm(self.read(np.array([row]), slice(0, width))[0]))
         self._rounds[row] = round
+        self._counts[row] += 1
         self.changed.add(row)
         for lengths in self._lengths.values():
             lengths[:, row : row + 1] = np.nan
@@ -122,6 +125,11 @@ class ClientVectors:
         """Return the exact norms (m,) of the vectors of some rows."""
         norms: Weights = np.array(self._norms, float)[rows]
         return norms
+
+    def mean_norms(self, rows: Labels) -> Weights:
+        """Return the norms (m,) of some rows, each divided by the number of vectors in its sum."""
+        found: Weights = self.norms(rows) / np.array(self._counts, float)[rows]
+        return found
 
     def odd(self, rows: Labels) -> np.ndarray:
         """Return which of the rows (m,) are marked as odd."""
@@ -187,6 +195,7 @@ class ClientVectors:
             "ids": np.array(list(self._row), np.int64),
             "rounds": np.array(self._rounds, np.int64),
             "norms": np.array(self._norms, np.float64),
+            "counts": np.array(self._counts, np.int64),
             "odd": np.array(self._odd, np.uint8),
             "changed": np.array(sorted(self.changed), np.int64),
             "length": np.array([self.length], np.int64),
@@ -197,6 +206,7 @@ class ClientVectors:
         """Restore the state that `arrays` returned, on an empty backend of the same kind."""
         self._row = {int(client): row for row, client in enumerate(arrays["ids"])}
         self._rounds, self._norms = arrays["rounds"].tolist(), arrays["norms"].tolist()
+        self._counts = arrays["counts"].tolist()
         self._odd = arrays["odd"].astype(bool).tolist()
         self.changed = set(arrays["changed"].tolist())
         self.length = int(arrays["length"][0])

@@ -13,11 +13,11 @@ from pydantic import AfterValidator, PositiveFloat
 from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
 from fl_app.graph.communities import canonical
-from fl_app.graph.contrast import FEWEST
 from fl_app.graph.detection import ByModularity, BySignificance
 from fl_app.graph.measures import Cosine, Measure, ShiftedCosine, model_measure
 from fl_app.graph.partitions import by_modularity
 from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance, UpdateDistance
+from fl_app.graph.split_strength import FEWEST
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 from fl_app.strategies.outcome import View

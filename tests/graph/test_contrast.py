@@ -7,15 +7,15 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
-from fl_app.graph.contrast import (
+from fl_app.graph.contrast import centred, contrast, cosines, halves
+from fl_app.graph.significant import significant, standing_apart
+from fl_app.graph.split_strength import (
     FALSE_SPLIT,
-    centred,
-    contrast,
-    cosines,
-    halves,
+    gap,
+    gap_by_degrees,
     noise_within,
+    positions,
     reach,
-    significant,
     strength,
 )
 
@@ -232,3 +232,70 @@ def test_one_test_of_few_clients_in_few_directions_finds_no_groups(clients: int)
             split[look] += significant(cosine, PARTITION, look=look, parameters=8).any()
     assert split[None] > 40 * 4 * FALSE_SPLIT
     assert split[1] <= 40 * FALSE_SPLIT
+
+
+def test_positions_and_gap_are_the_formulas() -> None:
+    """Worked by hand: numbers 0, 2, 6, 8 on a line, in two communities; 100 is in a third one.
+
+    The means beside 2 are 7 and, without itself, 0, so that its position is 2 (7 - 0) = 14. The
+    mean positions are 7 and 41, those inside are 7, 7, 1, 1, 0, and 0 away from them.
+    """
+    line = np.array([0.0, 2.0, 6.0, 8.0, 100.0, 100.0])
+    labels, products = np.array([0, 0, 1, 1, 2, 2]), np.outer(line, line)
+    found = positions(products, labels, 1, 0)
+    assert found.tolist() == [0.0, 14.0, 42.0, 40.0, 600.0, 600.0]
+    inside = (49 + 49 + 1 + 1) / (6 - 3)
+    assert gap(products, labels, 1, 0) == pytest.approx((41 - 7) ** 2 / 4 / inside)
+    assert gap(products, labels, 0, 1) == gap(products, labels, 1, 0)
+    assert gap(products, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
+    assert gap_by_degrees(23) == 6.0
+
+
+def _line(clients: int, kind: str, seed: int) -> np.ndarray:
+    """Return updates (n, 300) of clients that differ in one direction, with a little noise."""
+    draw = np.random.default_rng((seed, clients))
+    along = {
+        "normal": draw.normal(size=clients),
+        "uniform": draw.uniform(-1.7, 1.7, size=clients),
+        "two": np.where(np.arange(clients) % 2, 1.0, -1.0) + 0.2 * draw.normal(size=clients),
+    }[kind]
+    found: np.ndarray = np.outer(along - along.mean(), draw.normal(size=300))
+    return found + 0.1 * draw.normal(size=found.shape)
+
+
+def _split(updates: np.ndarray, *, judged: bool) -> int:
+    """Return the number of communities, with or without the evidence of their gap."""
+    products = updates @ updates.T
+    cosine = cosines(products)
+    evidence = standing_apart(cosine, np.sqrt(np.diag(products))) if judged else None
+    found = significant(cosine, PARTITION, look=1, parameters=300, evidence=evidence)
+    return int(found.max()) + 1
+
+
+@pytest.mark.parametrize("clients", [8, 12, 24])
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_clients_that_differ_by_degrees_are_no_communities(kind: str, clients: int) -> None:
+    split = {
+        judged: sum(_split(_line(clients, kind, seed), judged=judged) > 1 for seed in range(20))
+        for judged in (False, True)
+    }
+    assert split[False] > 15
+    assert split[True] <= 2
+
+
+@pytest.mark.parametrize("clients", [12, 24])
+def test_groups_in_one_direction_are_found_though_clients_differ_by_degrees(clients: int) -> None:
+    found = [_split(_line(clients, "two", seed), judged=True) for seed in range(20)]
+    assert 1 not in found
+    assert found.count(2) >= 18
+
+
+def test_groups_are_found_beside_a_much_larger_difference_of_their_pairs() -> None:
+    """Of 24 clients in four groups modularity alone sees two: the pairs differ ten times more."""
+    draw, groups = np.random.default_rng(0), np.arange(24) % 4
+    pairs, within = draw.normal(size=(2, 500)), 0.3 * draw.normal(size=(4, 500))
+    updates = pairs[groups % 2] + within[groups] + 0.3 * draw.normal(size=(24, 500))
+    cosine = cosines(updates @ updates.T)
+    assert PARTITION(contrast(cosine)).max() == 1
+    found = significant(cosine, PARTITION, look=1, parameters=500)
+    assert adjusted_rand_score(groups, found) == 1.0

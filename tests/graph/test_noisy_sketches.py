@@ -14,6 +14,7 @@ from fl_app.graph.noisy_sketches import (
     nearest,
     sketch_communities,
     sketch_similarity,
+    told_apart,
     without_small,
 )
 from fl_app.types import Labels, Vectors
@@ -68,6 +69,31 @@ def test_clients_that_are_few_or_alike_are_one_community() -> None:
     assert _found(np.zeros((1, 3), np.float32), 0.0).tolist() == [0]
     assert _found(np.eye(2, 3, dtype=np.float32), 0.0).tolist() == [0, 0]
     assert _found(np.ones((5, 3), np.float32), 0.0).tolist() == [0] * 5
+
+
+def test_communities_that_noise_hides_are_not_told_apart() -> None:
+    """Worked by hand: two clients each at 1 and -1 on a line, so D = 4 and 1/a + 1/b = 1.
+
+    Half of D is twice the noise up to `2 = 2 s sqrt(4 + s^2)`, that is s^2 = sqrt(5) - 2.
+    """
+    rows, labels = np.array([[1.0], [1.0], [-1.0], [-1.0]], np.float32), np.array([0, 0, 1, 1])
+    least = float(np.sqrt(np.sqrt(5.0) - 2.0))
+    for deviation, apart in ((0.0, True), (0.99 * least, True), (1.01 * least, False)):
+        assert told_apart(rows, deviation=deviation)(np.arange(4), labels, 0, 1) is apart
+
+
+def test_different_clients_without_groups_are_one_community_if_noise_is_strong() -> None:
+    """Their own directions put a few singular values above the edge, in which all seem split."""
+    above = split = 0
+    for seed in range(30):
+        draw = np.random.default_rng(seed)
+        own = draw.normal(size=(20, 64)) / np.sqrt(np.arange(1, 65))
+        own /= np.linalg.norm(own, axis=1, keepdims=True)
+        rows = (own + 0.2 * draw.normal(size=own.shape)).astype(np.float32)
+        above += bool(above_noise(rows, deviation=0.2).any())
+        split += bool(_found(rows, 0.2).any())
+    assert above == 30
+    assert split <= 2
 
 
 @given(st.permutations(range(12)), st.integers(0, 5))

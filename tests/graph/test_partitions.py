@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import canonical
-from fl_app.graph.contrast import cosines, significant
+from fl_app.graph.contrast import cosines
 from fl_app.graph.partitions import by_exemplars, by_merging, by_modularity
+from fl_app.graph.significant import significant
 from fl_app.testing.toy import DETECTION
 from fl_app.types import Labels, Matrix
 

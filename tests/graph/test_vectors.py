@@ -68,6 +68,10 @@ def test_added_vectors_are_stored_as_their_sum(name: str) -> None:
         rtol=0.5 if name == "sketch" else 1e-3,
     )
     assert vectors.rounds().tolist() == [4, 2, 8, 7, 3]
+    counts = vectors.norms(vectors.order) / vectors.mean_norms(vectors.order)
+    np.testing.assert_allclose(counts, [1, 1, 1, 2, 1])
+    vectors.put(9, _vector(9, 1), 9)
+    assert vectors.mean_norms(vectors.rows_of([9])) == vectors.norms(vectors.rows_of([9]))
 
 
 def test_copies_are_kept() -> None:
@@ -116,6 +120,7 @@ def test_groups_are_combined_in_one_pass_as_one_by_one(
 @pytest.mark.parametrize("name", list(BACKENDS))
 def test_a_checkpoint_changes_nothing(name: str) -> None:
     vectors = _filled(BACKENDS[name]())
+    vectors.add(4, _vector(4, 2), 7)
     arrays = {key: np.array(value) for key, value in vectors.arrays().items()}
     again = ClientVectors(BACKENDS[name]())
     again.restore(arrays)
@@ -127,4 +132,5 @@ def test_a_checkpoint_changes_nothing(name: str) -> None:
     rows = vectors.order
     np.testing.assert_array_equal(again.read(rows), vectors.read(rows))
     np.testing.assert_array_equal(again.norms(rows), vectors.norms(rows))
+    np.testing.assert_array_equal(again.mean_norms(rows), vectors.mean_norms(rows))
     np.testing.assert_array_equal(again.odd(rows), vectors.odd(rows))

@@ -133,15 +133,18 @@ def test_an_older_one_is_not_taken_in_place_of_one_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, KEPT)
-    monkeypatch.setattr(checkpoint, "VERSION", 4)
+    monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
     monkeypatch.setattr(checkpoint, "_verify", lambda path: None)
     write(tmp_path, Checkpoint(8, {}))
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match="has version 4"):
+    other = f"has version {checkpoint.VERSION + 1}"
+    with pytest.raises(CheckpointError, match=other):
         read(tmp_path)
     os.replace(tmp_path / FILE, tmp_path / PREVIOUS)
     (tmp_path / FILE).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"is not a .*, .*previous.* has version 4"):
+    with pytest.raises(
+        CheckpointError, match=rf"is not a .*, .*previous.* has version {checkpoint.VERSION + 1}"
+    ):
         read(tmp_path)
 
 

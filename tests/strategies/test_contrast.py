@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fl_app import config
 from fl_app.config import ConfigError
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import BySignificance
+from fl_app.graph.partitions import by_modularity
 from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.graph_use import graph_of_sums, labels_of_sums
@@ -135,7 +137,8 @@ def test_a_look_ahead_before_the_clustering_sees_one_community_in_noise(name: st
 
 def _graph_of_groups(labels: list[int]) -> ClientGraph:
     """Return a graph of cumulated updates that point to the unit vector of each client's group."""
-    graph = graph_of_sums(context(contrast=True), BySignificance(lambda s: np.array(labels)))
+    partition = partial(by_modularity, how=DETECTION)
+    graph = graph_of_sums(context(contrast=True), BySignificance(partition))
     for client, group in enumerate(labels):
         noise = 0.01 * np.random.default_rng(client).normal(size=MANY)
         graph.put(client, (np.eye(MANY)[group] + noise).astype(np.float32), 1)
