@@ -1,6 +1,6 @@
 """The evaluation of models by the clients: requests and scores."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,8 @@ Check = Callable[[EvaluationAnswer], None]
 Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
+TEST_LOSS = "test_loss"
+"""The metric of a task without accuracy if the clients' learners tell no other."""
 
 
 @dataclass
@@ -187,13 +189,20 @@ class ModelEvaluation:
                 for c, each in best.items()
                 if each.attack_success is not None
             },
-            measured={
-                name: {c: each.metrics[name] for c, each in best.items() if name in each.metrics}
-                for name in self._metrics
-            },
+            measured=self._measured(best),
             assigned={c: best[c].community for c in best if c in self._choosing},
             answers=answers,
         )
+
+    def _measured(self, best: Mapping[int, EvaluationAnswer]) -> dict[str, dict[int, float]]:
+        """Return the metrics of the clients by name, without any other measure the TEST_LOSS."""
+        found = {
+            name: {c: each.metrics[name] for c, each in best.items() if name in each.metrics}
+            for name in self._metrics
+        }
+        if not self._has_accuracy and not any(found.values()):
+            found[TEST_LOSS] = {client: each.loss for client, each in best.items()}
+        return found
 
 
 def community(reply: EvaluateRes) -> int:

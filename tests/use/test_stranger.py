@@ -131,6 +131,16 @@ def stranger_run(project: Path) -> Path:
     return project / "run"
 
 
+def test_a_learner_without_metrics_has_its_test_loss_in_the_records(stranger_run: Path) -> None:
+    rounds = [json.loads(line) for line in (stranger_run / "rounds.jsonl").open()]
+    recorded = [each["metrics"]["test_loss"] for each in rounds if each["metrics"]]
+    assert len(recorded) == 2
+    assert recorded[1]["mean"] < recorded[0]["mean"]
+    assert json.loads((stranger_run / "summary.json").read_text())["metrics"] == {
+        "test_loss": {"mean": recorded[1]["mean"], "std": recorded[1]["std"]}
+    }
+
+
 @pytest.fixture(scope="module")
 def samples(project: Path) -> Path:
     """Return a file with new samples of the same doses."""
