@@ -19,7 +19,7 @@ from fl_app.graph.communities import (
 from fl_app.graph.contrast import contrast, halves
 from fl_app.graph.descriptors import knee
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
-from fl_app.graph.significant import Partition, significant, standing_apart
+from fl_app.graph.significant import Partition, significant
 from fl_app.types import Backend, Labels, Matrix
 
 
@@ -72,7 +72,7 @@ class ByModularity:
 class BySignificance:
     """Communities of a partition in cosines, without splits that noise would give: `significant`.
 
-    Clients that differ only by degrees are not split either: see `standing_apart`.
+    Clients that differ only by degrees are not split either: see `gap`.
     `repeated`: clients are tested after every round, and the threshold grows with the rounds. Else
     each test counts as the only one.
     """
@@ -85,13 +85,12 @@ class BySignificance:
         # a round without a vector is no test, so the last round is at least the number of tests
         look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else 1
         size = max(1, graph.vectors.length)
-        cosine, lengths = self._cosines(graph, among), graph.vectors.mean_norms(among)
         return significant(
-            cosine,
+            self._cosines(graph, among),
             self.partition,
             look=look,
             parameters=size,
-            evidence=standing_apart(cosine, lengths),
+            lengths=graph.vectors.mean_norms(among),
         )
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:

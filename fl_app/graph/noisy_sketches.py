@@ -66,15 +66,17 @@ def told_apart(sketches: Sketches, *, deviation: float) -> Evidence:
     client alone is not judged.
     """
 
-    def is_told_apart(rows: Labels, labels: Labels, one: int, other: int) -> bool:
-        some = sketches[rows].astype(np.float64)
+    rows = sketches.astype(np.float64)
+    products, equal = rows @ rows.T, np.ones(len(rows))
+
+    def is_told_apart(labels: Labels, one: int, other: int) -> bool:
         first, second = labels == one, labels == other
         counts = np.array([first.sum(), second.sum()])
         if counts.min() < 2:
             return True
-        found = positions(some @ some.T, labels, one, other)
+        found = positions(products, equal, labels, one, other)
         apart = max(float(found[first].mean() - found[second].mean()), 0.0)
-        moved = apart + deviation**2 * some.shape[1] * float((1 / counts).sum())
+        moved = apart + deviation**2 * rows.shape[1] * float((1 / counts).sum())
         return apart / 2 >= TOLD_APART * deviation * sqrt(moved)
 
     return is_told_apart

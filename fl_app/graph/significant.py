@@ -26,8 +26,8 @@ PAIRS_OF_SIX = 6
 noise of five clients in many dimensions is still split more often than FALSE_SPLIT."""
 Partition = Callable[[Matrix], Labels]
 """Finds communities (n,) in a non-negative similarity (n, n)."""
-Evidence = Callable[[Labels, Labels, int, int], bool]
-"""Whether two of the communities (m,) of some clients, given by their rows (m,), are two."""
+Evidence = Callable[[Labels, int, int], bool]
+"""Whether two of the communities (n,) of the clients, given by their numbers, are two."""
 
 
 def significant(
@@ -36,6 +36,7 @@ def significant(
     *,
     look: int | None = None,
     parameters: int = 1,
+    lengths: Weights | None = None,
     evidence: Evidence | None = None,
 ) -> Labels:
     """Return communities (n,) of clients with these cosines (n, n) of their updates.
@@ -52,23 +53,24 @@ def significant(
     group can be below 0. With a `look`, communities are therefore also looked for in what exceeds
     this mean, and those of which more are significant are returned: the reach bounds all splits.
     Each community is then looked at by itself, without its own mean: if two pairs of groups differ
-    much more than the groups of a pair, modularity sees only the pairs.
+    much more than the groups of a pair, modularity sees only the pairs. With the `lengths` (n,) of
+    the clients' mean updates, the evidence is `standing_apart` at every such look.
     """
-    n = len(cosine)
+    n, least = len(cosine), parameters**-0.5
     if n < FEWEST:
         return np.zeros(n, int)
-    least = parameters**-0.5
     if look is None:
         return _most(cosine, partition, (0.0,), _Test(0.0, least, evidence))
-    test = _Test(reach(n, look), least, evidence)
+    about = evidence if lengths is None else standing_apart(cosine, lengths)
+    test = _Test(reach(n, look), least, about)
     found = _most(cosine, partition, (0.0, -1 / (n - 1)), test)
     if found.max() == 0:
         return found
     labels = np.zeros(n, int)
     for label in range(found.max() + 1):
         some = np.flatnonzero(found == label)
-        inside, about = cosine[np.ix_(some, some)], _among(some, evidence)
-        parts = significant(inside, partition, look=look, parameters=parameters, evidence=about)
+        inside, of = cosine[np.ix_(some, some)], None if lengths is None else lengths[some]
+        parts = significant(inside, partition, look=look, parameters=parameters, lengths=of)
         labels[some] = labels.max() + 1 + parts
     return canonical(labels)
 
@@ -79,10 +81,8 @@ def standing_apart(cosine: Matrix, lengths: Weights) -> Evidence:
     The clients have these cosines (n, n) and lengths (n,) of the mean of their updates.
     """
 
-    def is_apart(rows: Labels, labels: Labels, one: int, other: int) -> bool:
-        some = lengths[rows]
-        products = cosine[np.ix_(rows, rows)] * some[:, None] * some
-        return gap(products, labels, one, other) >= gap_by_degrees(len(rows))
+    def is_apart(labels: Labels, one: int, other: int) -> bool:
+        return gap(cosine, lengths, labels, one, other) >= gap_by_degrees(len(labels))
 
     return is_apart
 
@@ -94,11 +94,6 @@ class _Test:
     far: float
     least: float
     evidence: Evidence | None
-
-
-def _among(some: Labels, evidence: Evidence | None) -> Evidence | None:
-    """Return the evidence for rows among `some` (m,) of the clients."""
-    return None if evidence is None else lambda rows, *of: evidence(some[rows], *of)
 
 
 def _most(cosine: Matrix, partition: Partition, levels: Sequence[float], test: _Test) -> Labels:
@@ -127,7 +122,7 @@ def _weakest(cosine: Matrix, labels: Labels, test: _Test) -> tuple[float, int, i
 
     A split of which there is no evidence has no strength.
     """
-    far, evidence, rows = test.far, test.evidence, np.arange(len(labels))
+    far, evidence = test.far, test.evidence
     sizes = np.bincount(labels)
     pairs = int((sizes * (sizes - 1) // 2)[sizes >= FEWEST].sum())
     least = test.least if far and pairs < FEWEST_PAIRS else 0.0
@@ -140,7 +135,7 @@ def _weakest(cosine: Matrix, labels: Labels, test: _Test) -> tuple[float, int, i
             both = np.flatnonzero((labels == one) | (labels == other))
             parts, inside = (labels[both] == other).astype(int), cosine[np.ix_(both, both)]
             value = strength(inside, parts, noise=noise, far=far, least=least)
-            if value >= SIGNIFICANT and evidence and not evidence(rows, labels, other, one):
+            if value >= SIGNIFICANT and evidence and not evidence(labels, other, one):
                 value = 0.0
             found.append((value, one, other))
     return min(found)

@@ -60,33 +60,33 @@ def strength(
     return found / float(max(largest, edge, np.finfo(float).eps))
 
 
-def positions(products: Matrix, labels: Labels, one: int, other: int) -> Weights:
-    """Return the positions (n,) of clients between two communities, from products (n, n).
+def positions(cosine: Matrix, lengths: Weights, labels: Labels, one: int, other: int) -> Weights:
+    """Return the positions (n,) of clients between two communities.
 
     It is the inner product of a client's vector and the difference of the means of the communities
     `one` and `other` of these `labels` (n,), both without the client itself, so that its own noise
-    does not put it into its community. Both need two clients. The difference of their mean
-    positions is the squared distance of their means, which noise does not bias.
+    does not put it into its community. Both need two clients. The vectors have these cosines (n, n)
+    and lengths (n,). The difference of the communities' mean positions is the squared distance of
+    their means, which noise does not bias.
     """
-    own, found = np.diag(products), np.zeros(len(labels))
+    own, found = np.diag(cosine) * lengths**2, np.zeros(len(labels))
     for label, sign in ((one, 1.0), (other, -1.0)):
         inside = labels == label
-        sums = products[:, inside].sum(axis=1) - own * inside
+        sums = lengths * (cosine @ (lengths * inside)) - own * inside
         found += sign * sums / (inside.sum() - inside)
     return found
 
 
-def gap(products: Matrix, labels: Labels, one: int, other: int) -> float:
+def gap(cosine: Matrix, lengths: Weights, labels: Labels, one: int, other: int) -> float:
     """Return the variance of `positions` between two communities relative to that inside all.
 
-    A direction in which clients differ by degrees has no gap, however strong it is. The vectors of
-    the inner products (n, n) have their lengths, which are such degrees. A community of one client
-    has no spread to compare with: infinity.
+    A direction in which clients differ by degrees has no gap, however strong it is; the lengths
+    (n,) are such degrees. A community of one client has no spread to compare with: infinity.
     """
     first, second = labels == one, labels == other
     if min(first.sum(), second.sum()) < 2:
         return float("inf")
-    found = positions(products, labels, one, other)
+    found = positions(cosine, lengths, labels, one, other)
     apart = max(float(found[first].mean() - found[second].mean()), 0.0)
     share = float(first.sum() / (first.sum() + second.sum()))
     sizes = np.bincount(labels)

@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
 from fl_app.graph.contrast import centred, contrast, cosines, halves
-from fl_app.graph.significant import significant, standing_apart
+from fl_app.graph.significant import significant
 from fl_app.graph.split_strength import (
     FALSE_SPLIT,
     gap,
@@ -241,13 +241,13 @@ def test_positions_and_gap_are_the_formulas() -> None:
     mean positions are 7 and 41, those inside are 7, 7, 1, 1, 0, and 0 away from them.
     """
     line = np.array([0.0, 2.0, 6.0, 8.0, 100.0, 100.0])
-    labels, products = np.array([0, 0, 1, 1, 2, 2]), np.outer(line, line)
-    found = positions(products, labels, 1, 0)
+    labels, signs = np.array([0, 0, 1, 1, 2, 2]), np.outer(line > 0, line > 0).astype(float)
+    found = positions(signs, line, labels, 1, 0)
     assert found.tolist() == [0.0, 14.0, 42.0, 40.0, 600.0, 600.0]
     inside = (49 + 49 + 1 + 1) / (6 - 3)
-    assert gap(products, labels, 1, 0) == pytest.approx((41 - 7) ** 2 / 4 / inside)
-    assert gap(products, labels, 0, 1) == gap(products, labels, 1, 0)
-    assert gap(products, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
+    assert gap(signs, line, labels, 1, 0) == pytest.approx((41 - 7) ** 2 / 4 / inside)
+    assert gap(signs, line, labels, 0, 1) == gap(signs, line, labels, 1, 0)
+    assert gap(signs, line, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
     assert gap_by_degrees(23) == 6.0
 
 
@@ -267,8 +267,8 @@ def _split(updates: np.ndarray, *, judged: bool) -> int:
     """Return the number of communities, with or without the evidence of their gap."""
     products = updates @ updates.T
     cosine = cosines(products)
-    evidence = standing_apart(cosine, np.sqrt(np.diag(products))) if judged else None
-    found = significant(cosine, PARTITION, look=1, parameters=300, evidence=evidence)
+    lengths = np.sqrt(np.diag(products)) if judged else None
+    found = significant(cosine, PARTITION, look=1, parameters=300, lengths=lengths)
     return int(found.max()) + 1
 
 
