@@ -4,7 +4,7 @@
 
 Short runs of every method, and of personal models, masks and private losses, with four clients. The
 output folder keeps the runs; those that completed are not repeated. `--only` puts the rows of these
-cases into the page; `--measured` writes the rows of what is there.
+cases into the page; `--measured` writes the rows of what is there and no others.
 """
 
 import argparse
@@ -183,16 +183,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "engines")
     parser.add_argument("--measured", action="store_true")
     given = parser.parse_args()
-    out = given.out.resolve()
-    for name in () if given.measured else given.only:
+    out, names = given.out.resolve(), given.only
+    if given.measured:
+        names = [name for name in names if any(_summary(_folder(out, name, e)) for e in ENGINES)]
+    for name in () if given.measured else names:
         for engine in ENGINES:
             error = run(every[name], engine, _folder(out, name, engine))
             print(f"{name} {engine}: {error or 'completed'}", flush=True)
     head = HEAD.format(machine=machine(), common=" ".join(COMMON)).splitlines()
     head += ["", *header(*COLUMNS)]
-    rows = [each for name in given.only for each in compared(name, out)]
+    rows = [each for name in names for each in compared(name, out)]
     print("\n".join([*head, *rows]))
-    if given.only == list(every):
+    if names == list(every):
         PAGE.write_text("\n".join([*head, *rows]) + "\n")
     else:
         put_rows(PAGE, rows, head, key=2)
