@@ -52,8 +52,8 @@ OF_LATE = f"""
 ## Late looks
 
 All clients train one model in {LONG} rounds. What would be found at a look in these rounds:
-communities, and ARI with the planted groups. Seed 0. The training loss of the round is the same
-with both graphs.
+communities, and ARI with the planted groups. The training loss of the round is the same with both
+graphs.
 """
 
 
@@ -103,22 +103,23 @@ def page(found: list[Found]) -> list[str]:
 
 def _late(found: list[Found]) -> list[str]:
     """Return the table of late looks: a row for every population and graph."""
-    lines = [OF_LATE, *header("population", "graph", *(f"round {each}" for each in LOOKS))]
+    lines = [OF_LATE, *header("population", "graph", "seed", *(f"round {each}" for each in LOOKS))]
     for name, contrast in product(LATE, CONTRAST):
         for each in (e for e in found if e["case"][:3] == [name, 1.0, contrast]):
             planted = LATE[name] != "no groups"
             cells = [f"{n} (ARI {ari:.2f})" if planted else str(n) for n, ari in each["looks"]]
-            lines.append(row(LATE[name], ("paper", "contrast")[contrast], *cells))
+            seed = each["case"][3]
+            lines.append(row(LATE[name], ("paper", "contrast")[contrast], seed, *cells))
             if not contrast:
                 losses = [f"{loss:.4f}" for loss in each["losses"]]
-                lines.append(row(LATE[name], "training loss", *losses))
+                lines.append(row(LATE[name], "training loss", seed, *losses))
     return lines
 
 
 def cases() -> list[tuple[str, float, bool, int]]:
     """Return what is measured."""
     usual = list(product(POPULATIONS, PARTICIPATION, CONTRAST, range(SEEDS)))
-    return usual + list(product(LATE, (1.0,), CONTRAST, range(1)))
+    return usual + list(product(LATE, (1.0,), CONTRAST, range(SEEDS)))
 
 
 def main() -> None:

@@ -109,6 +109,7 @@ METHODS = {
         ("strategy=fedavg", "personal=ditto"), _tried("personal.proximal", 1.0, 0.1, 0.5)
     ),
     "flic": Method(("strategy=flic",), CLUSTERED),
+    "flic_contrast": Method(("strategy=flic", "graph.contrast=true"), CLUSTERED),
     "late": Method(("strategy=late",), CLUSTERED),
     "hierarchical": Method(
         ("strategy=hierarchical", "strategy.cluster_round={rounds_3}"),
