@@ -4,6 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
@@ -249,6 +251,7 @@ def test_positions_and_gap_are_the_formulas() -> None:
     assert gap(signs, line, labels, 0, 1) == gap(signs, line, labels, 1, 0)
     assert gap(signs, line, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
     assert gap_by_degrees(23) == 6.0
+    assert gap_by_degrees(3) == gap_by_degrees(4) == 44.0
 
 
 def _line(clients: int, kind: str, seed: int) -> np.ndarray:
@@ -299,3 +302,15 @@ def test_groups_are_found_beside_a_much_larger_difference_of_their_pairs() -> No
     assert PARTITION(contrast(cosine)).max() == 1
     found = significant(cosine, PARTITION, look=1, parameters=500)
     assert adjusted_rand_score(groups, found) == 1.0
+
+
+@given(st.integers(1, 9), st.integers(1, 5), st.integers(0, 1000), st.sampled_from([1, 40]))
+@settings(max_examples=60, deadline=None)
+def test_any_few_clients_have_an_answer(clients: int, width: int, seed: int, look: int) -> None:
+    draw = np.random.default_rng(seed)
+    updates = draw.integers(-1, 2, size=(clients, width)) * draw.choice([1e-12, 1.0, 1e12])
+    products = updates @ updates.T
+    lengths, cosine = np.sqrt(np.diag(products)), cosines(products)
+    found = significant(cosine, PARTITION, look=look, parameters=width, lengths=lengths)
+    assert np.array_equal(np.unique(found), np.arange(found.max() + 1))
+    assert len(found) == clients
