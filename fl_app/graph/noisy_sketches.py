@@ -65,7 +65,6 @@ def told_apart(sketches: Sketches, *, deviation: float) -> Evidence:
     `deviation sqrt(D + deviation^2 q (1/a + 1/b))`. D / 2 must be TOLD_APART times that. One
     client alone is not judged.
     """
-
     rows = sketches.astype(np.float64)
     products, equal = rows @ rows.T, np.ones(len(rows))
 
