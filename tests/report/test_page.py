@@ -193,6 +193,17 @@ def test_the_page_needs_no_network_and_says_how_to_repeat_the_run(folder: Path) 
     assert write_page(folder).read_text() == page
 
 
+def test_a_task_without_accuracy_has_no_columns_for_it(folder: Path) -> None:
+    head = '<th scope="col" class="number">accuracy before</th>'
+    assert head in write_page(folder).read_text()
+    path = folder / "rounds.jsonl"
+    lines = [json.loads(line) | {"accuracy": None} for line in path.read_text().splitlines()]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    page = write_page(folder).read_text()
+    assert "accuracy before" not in page
+    assert "worst client" not in page
+
+
 def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("seed: 0\nrounds: 9\n")
     page = write_page(tmp_path).read_text()
