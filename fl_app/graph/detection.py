@@ -1,5 +1,6 @@
 """Methods that find communities in a graph: by modularity, exemplars, merges or a cut."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,16 +75,17 @@ class BySignificance:
 
     Clients that differ only by degrees are not split either: see `gap`.
     `repeated`: clients are tested after every round, and the threshold grows with the rounds. Else
-    each test counts as the only one.
+    it grows with the number of tests `before` this one.
     """
 
     partition: Partition
     repeated: bool = False
+    before: Callable[[], int] = int
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
         # a round without a vector is no test, so the last round is at least the number of tests
-        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else 1
+        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else 1 + self.before()
         size = max(1, graph.vectors.length)
         return significant(
             self._cosines(graph, among),

@@ -77,7 +77,8 @@ class Flic(TwoPhase):
         self.window = stability_window
         self.tolerance = stability_tolerance
         self.state = FlicState(
-            communities=Communities.of(context.initial), graph=graph_of_updates(context)
+            communities=Communities.of(context.initial),
+            graph=graph_of_updates(context, lambda: self.state.searches),
         )
 
     @classmethod

@@ -1,6 +1,6 @@
 """Functions that methods share for the graph of clients."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -164,10 +164,14 @@ def graph_of(
     return ClientGraph(measure, detection, ClientVectors(backend))
 
 
-def graph_of_updates(context: ServerContext) -> ClientGraph:
-    """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast."""
+def graph_of_updates(context: ServerContext, searches: Callable[[], int] = int) -> ClientGraph:
+    """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast.
+
+    `searches` returns how often communities were looked for.
+    """
     if context.contrast:
-        return graph_of_sums(context, BySignificance(partial(by_modularity, how=context.detection)))
+        partition = partial(by_modularity, how=context.detection)
+        return graph_of_sums(context, BySignificance(partition, before=searches))
     length, how = context.layout.direction.stop, ByModularity(context.detection)
     return graph_of(context, ShiftedCosine(), how, length=length)
 

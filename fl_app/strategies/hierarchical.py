@@ -88,7 +88,8 @@ class Hierarchical(TwoPhase):
         if context.contrast:
             gamma = context.detection.resolution
             tree = partial(by_merging, linkage=linkage, resolution=gamma)
-            graph = graph_of_sums(context, BySignificance(tree))
+            found = BySignificance(tree, before=lambda: self.state.searches)
+            graph = graph_of_sums(context, found)
         else:
             how = ByMerging(threshold=threshold, linkage=linkage)
             graph = graph_of_models(context, distance, how)

@@ -83,7 +83,7 @@ class Late(TwoPhase):
         how = by_similarity(context, exponent=exponent, scale=scale)
         self.state = LateState(
             communities=Communities.of(context.initial),
-            graph=graph_of_updates(context)
+            graph=graph_of_updates(context, lambda: self.state.searches)
             if context.contrast
             else graph_of_models(context, similarity, how),
         )

@@ -35,6 +35,10 @@ class TwoPhaseState(JudgedState):
 
     clustered_at: int | None = None
     """The round after which the clients were clustered; None: not yet."""
+    searches: int = 0
+    """How often communities were looked for."""
+    grouped: bool = False
+    """Whether there were several."""
 
 
 class TwoPhase(CommunityStrategy):
@@ -43,6 +47,9 @@ class TwoPhase(CommunityStrategy):
     A method defines what it stores of the replies, when it clusters, and how it finds
     communities. Clients that were never sampled before belong to no community. In every
     evaluation they try all community models on their training data and choose the best one.
+    With contrast, one community means that no groups are to be seen yet: the sums of updates show
+    more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
+    clustering, until there are several.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     """
 
@@ -93,12 +100,12 @@ class TwoPhase(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the replies, aggregate per community, and cluster if it is due."""
         replies = self.receive(server_round, results, failures)
-        if self.state.clustered_at is None:
+        if self._seeks:
             self.remember(server_round, replies)
         learn(self.state, replies, self.aggregator.rule)
         mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
-        if self.state.clustered_at is None and self.is_due(server_round):
+        if self._seeks and self._searches_now(server_round):
             self._cluster(server_round)
         else:
             self.events += decide(self.state, server_round, self.context.rounds)
@@ -109,9 +116,25 @@ class TwoPhase(CommunityStrategy):
         measures = server_round == self.state.clustered_at
         return replace(super().outcome(server_round), measures=measures)
 
+    @property
+    def _seeks(self) -> bool:
+        """Whether communities are still to be found."""
+        state = self.state
+        return state.clustered_at is None or (self.context.contrast and not state.grouped)
+
+    def _searches_now(self, server_round: int) -> bool:
+        at = self.state.clustered_at
+        if at is None:
+            return self.is_due(server_round)
+        return server_round - at >= 1 << (self.state.searches - 1)
+
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities, whose models start from the global model."""
         ids, labels = self.find()
+        again, self.state.grouped = self.state.searches > 0, bool(labels.any())
+        self.state.searches += 1
+        if again and not self.state.grouped:
+            return
         models = np.repeat(self.state.communities.models[:1], labels.max(initial=0) + 1, axis=0)
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)

@@ -113,6 +113,53 @@ def test_a_resumed_run_is_the_same(name: str) -> None:
     )
 
 
+SEARCHED = (2, 3, 4, 6, 10)
+"""The rounds in which communities are looked for again after one community in round 2."""
+
+
+def _faint(number: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Return a model of one of three groups that shows among the noise of some rounds only."""
+    draw = np.random.default_rng((number, server_round))
+    step = 0.35 * np.eye(3, MANY)[number % 3] + draw.normal(0, 0.1, MANY)
+    return reply((start + step).astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
+def test_groups_that_one_look_does_not_see_are_looked_for_again(name: str) -> None:
+    given = context(
+        contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
+        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+    )  # fmt: skip
+    strategy = builder(name, participation=1.0, cluster_round=2)(given)
+    found, counts = list[int](), list[int]()
+    for server_round in range(1, 13):
+        now = range(server_round, server_round + 1)
+        before = strategy.state.searches
+        play(strategy, roster(CLIENTS), now, client=_faint)
+        found += [server_round] * (strategy.state.searches - before)
+        counts.append(len(strategy.state.communities.models))
+    assert counts[1] == 1
+    assert counts[-1] == 3
+    assert tuple(found) == SEARCHED[: len(found)]
+    assert strategy.state.clustered_at == found[-1]
+    assert counts.index(3) == found[-1] - 1  # and never again
+    assert len(_parts(strategy)) == 3
+
+
+@pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
+def test_one_community_stays_one_however_often_it_is_searched(name: str) -> None:
+    strategy = builder(name, participation=1.0, cluster_round=2)(
+        context(
+            contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
+            initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+        )
+    )  # fmt: skip
+    play(strategy, roster(CLIENTS), range(1, 13), client=_client(1, 0))
+    assert strategy.state.searches == len(SEARCHED)
+    assert strategy.state.clustered_at == 2
+    assert len(strategy.state.communities.models) == 1
+
+
 @pytest.mark.parametrize("name", list(METHODS))
 def test_too_few_clients_for_a_drift_stay_together(name: str) -> None:
     strategy = _built(name)
