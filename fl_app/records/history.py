@@ -71,6 +71,18 @@ class History:
         self.rounds.append(converted)
 
 
+def first_split(
+    rounds: Sequence[Mapping[str, Any]], kinds: Sequence[str] = SPLITS
+) -> Mapping[str, Any] | None:
+    """Return the record of the first round with such an event and several communities.
+
+    If there was always a single community, it is the first round with such an event; None: none.
+    """
+    found = [r for r in rounds if any(event["kind"] in kinds for event in r["events"])]
+    several = (r for r in found if (r["communities"] or {}).get("count", 2) > 1)
+    return next(several, found[0] if found else None)
+
+
 def read_rounds(folder: Path) -> list[dict[str, Any]]:
     """Return the records in `folder/rounds.jsonl`, without an incomplete last line after a kill.
 

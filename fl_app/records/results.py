@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.records.history import first_split
 from fl_app.records.summary import build_summary, write_summary
 
 
@@ -53,8 +54,8 @@ def last_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, flo
 def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the last measured accuracy, and the one at the clustering round."""
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
-    clustered = [r for r in rounds if any(e["kind"] == "clustered" for e in r["events"])]
-    before = clustered[0]["accuracy"] if clustered else None
+    clustered = first_split(rounds, ("clustered",))
+    before = clustered["accuracy"] if clustered else None
     return {
         "mean": last["mean"] if last else None,
         "std": last["std"] if last else None,

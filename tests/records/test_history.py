@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.records.history import FIELDS, History, read_rounds
+from fl_app.records.history import FIELDS, History, first_split, read_rounds
 from fl_app.records.names import ROUNDS
 
 
@@ -98,3 +98,17 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     (tmp_path / ROUNDS).write_text(f"{json.dumps(record(1))}\n{line}\n")
     with pytest.raises(ValueError, match="line 2 of"):
         read_rounds(tmp_path)
+
+
+def test_the_first_split_has_several_communities_if_any_has() -> None:
+    def of(number: int, count: int | None, *kinds: str) -> dict[str, Any]:
+        communities = None if count is None else {"count": count}
+        return {"round": number, "communities": communities, "events": [{"kind": k} for k in kinds]}
+
+    alone, later = of(2, 1, "clustered"), of(4, 3, "undone", "clustered")
+    quiet, gone = of(3, 1), of(5, None, "removed")
+    assert first_split([quiet]) is None
+    assert first_split([alone, quiet]) is alone
+    assert first_split([alone, quiet, later, of(6, 4, "clustered")]) is later
+    assert first_split([quiet, gone, later]) is gone
+    assert first_split([quiet, gone, later], ("clustered",)) is later

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.own import OPTIONS, PROJECT
-from fl_app.records.history import SPLITS
+from fl_app.records.history import first_split
 from fl_app.records.reading import read_overrides
 from fl_app.records.serving import no_better_than_chance
 from fl_app.records.summary import read_summary
@@ -133,8 +133,8 @@ class RunRecords:
     @cached_property
     def split_at(self) -> int | None:
         """The first round in which the method split the clients."""
-        kinds = ((r["round"], e["kind"]) for r in self.run.rounds for e in r["events"])
-        return next((int(number) for number, kind in kinds if kind in SPLITS), None)
+        found = first_split(self.run.rounds)
+        return None if found is None else int(found["round"])
 
     @cached_property
     def compared(self) -> tuple[int, int] | None:
