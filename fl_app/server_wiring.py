@@ -82,6 +82,7 @@ def strategy(config: Config) -> CommunityStrategy:
         look_ahead_every=graph.look_ahead_every,
         contrast=graph.contrast,
         private=privacy(config).kind != "none",
+        noise_varies=privacy(config).adaptive,
         metrics=tuple(wanted.metrics),
         classes=data.classes,
         inputs=None if data.tokens else prod(data.shape),

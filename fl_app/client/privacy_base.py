@@ -35,6 +35,11 @@ class Privacy:
     of_samples = False
     """Whether the training itself is private, sample by sample."""
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether the bound on updates, and with it the noise, changes from round to round."""
+        return False
+
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError for settings that contradict each other or other settings.
 

@@ -193,7 +193,10 @@ class Cfl(CommunityStrategy):
             for row in np.unique(replies.starts).tolist():
                 mine = replies.where(replies.starts == row)
                 models, ids = mine.models[:, part], mine.client_ids
-                add_updates(graph, server_round, ids, starts, mine.starts, models)
+                add_updates(
+                    graph, server_round, ids, starts, mine.starts, models,
+                    equally=self.context.noise_varies,
+                )  # fmt: skip
             return
         received = zip(replies.client_ids.tolist(), replies.starts, replies.models, strict=True)
         for client, row, model in received:

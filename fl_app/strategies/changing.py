@@ -52,7 +52,10 @@ class ChangingCommunities(CommunityStrategy):
         """
         part = self.context.layout.direction
         sent, models = self.cohort.sent[:, part], replies.models[:, part]
-        add_updates(sums, server_round, replies.client_ids, sent, replies.starts, models)
+        add_updates(
+            sums, server_round, replies.client_ids, sent, replies.starts, models,
+            equally=self.context.noise_varies,
+        )  # fmt: skip
 
     def shown(
         self,

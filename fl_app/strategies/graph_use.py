@@ -243,6 +243,8 @@ def add_updates(
     starts: Vectors,
     rows: Labels,
     models: Vectors,
+    *,
+    equally: bool = False,
 ) -> None:
     """Add each client's update to the sum of the client's.
 
@@ -251,12 +253,14 @@ def add_updates(
     The common drift is removed: from each update, scaled to the usual length of the cohort, their
     mean is subtracted. Clients of different rounds can then be compared, and the independent noise
     of the rounds averages out. A cohort below FEWEST has no common drift and is left out.
+    `equally`: the usual length counts as 1, so that every round has the same weight. If noise is in
+    proportion to a bound on the updates, each round tells as much, however large its bound is.
     """
     if len(client_ids) < FEWEST:
         return
     pairs = list(zip(rows.tolist(), models, strict=True))
     lengths = np.array([np.linalg.norm(starts[row] - model) for row, model in pairs])
-    usual = lower_median(lengths[lengths > 0]) if (lengths > 0).any() else 0.0
+    usual = lower_median(lengths[lengths > 0]) if (lengths > 0).any() and not equally else 1.0
     scales = np.divide(usual, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
     scales = scales.astype(np.float32)
     drift = np.zeros_like(models[0])

@@ -52,6 +52,8 @@ class ServerContext:
     """Whether a graph of updates holds cumulated ones, and its communities must be significant."""
     private: bool = False
     """Whether a privacy hides what clients send, so that they are asked for nothing else."""
+    noise_varies: bool = False
+    """Whether the noise on updates follows a bound that changes from round to round."""
     metrics: tuple[str, ...] = ()
     """Names of the metrics of the task, which clients report with their scores."""
     classes: int | None = None

@@ -72,7 +72,10 @@ class TwoPhase(CommunityStrategy):
         """Add the clients' updates to a graph of cumulated ones."""
         part, models = self.context.layout.direction, self.state.communities.models
         ids, mine = replies.client_ids, replies.models[:, part]
-        add_updates(graph, server_round, ids, models[:, part], np.zeros(len(ids), int), mine)
+        add_updates(
+            graph, server_round, ids, models[:, part], np.zeros(len(ids), int), mine,
+            equally=self.context.noise_varies,
+        )  # fmt: skip
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager

@@ -20,6 +20,7 @@ from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import BySignificance
 from fl_app.graph.partitions import by_modularity
 from fl_app.params import Layout
+from fl_app.server_wiring import strategy
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.graph_use import graph_of_sums, labels_of_sums
 from fl_app.strategies.state import load, save
@@ -218,6 +219,28 @@ def test_communities_do_not_vanish_while_their_updates_are_noise(name: str) -> N
     assert set(counts[found:]) == {3}
 
 
+@pytest.mark.parametrize("name", ["flic", "cfl", "dcfl"])
+def test_rounds_of_a_large_bound_do_not_hide_groups_in_rounds_of_a_small_one(name: str) -> None:
+    """Signal and noise follow a bound that falls tenfold in three rounds: every round tells."""
+
+    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
+        draw = np.random.default_rng((number, server_round))
+        step = 0.3 * np.eye(3, MANY)[number % 3] + 0.1 * draw.normal(size=MANY)
+        return reply((start + 10 ** (3 - server_round / 3) * step).astype(np.float32))
+
+    found = {}
+    for varies in (False, True):
+        given = context(
+            contrast=True, noise_varies=varies, rounds=20, layout=Layout(("w",), ((2, 100),), 1),
+            initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+            largest_update=None,
+        )  # fmt: skip
+        strategy = builder(name, participation=1.0, **METHODS[name])(given)
+        play(strategy, roster(CLIENTS), range(1, 13), client=client)
+        found[varies] = len(strategy.state.communities.models)
+    assert found == {False: 1, True: 3}
+
+
 def test_options_without_effect_are_refused() -> None:
     given = ["strategy=communities_1nn", "strategy.exponent=2.0"]
     config.load(given)
@@ -244,3 +267,17 @@ def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
         graph.put(client, np.eye(MANY, dtype=np.float32)[client], 5 + client)
     found(graph, np.arange(3))
     assert looks == [(look, MANY)]
+
+
+@pytest.mark.parametrize(
+    ("words", "varies"),
+    [
+        ([], False),
+        (["privacy=local_dp"], False),
+        (["privacy=local_dp", "privacy.quantile=0.5"], True),
+        (["privacy=sample_dp"], False),
+    ],
+)
+def test_rounds_count_equally_where_the_bound_adapts(words: list[str], varies: bool) -> None:
+    found = config.load(["data=digits", "strategy=flic", "graph.contrast=true", *words])
+    assert strategy(found).context.noise_varies is varies
