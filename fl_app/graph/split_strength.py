@@ -3,6 +3,7 @@
 from math import log, sqrt
 
 import numpy as np
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from fl_app.graph.contrast import centred, cosines
 from fl_app.types import Labels, Matrix, Weights
@@ -14,6 +15,8 @@ FALSE_SPLIT = 0.05
 """Bound on the probability that clients without groups are ever split, however often tested."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
+MANY = 1000
+"""Rows of a matrix of which computing all eigenvalues takes seconds."""
 
 
 def reach(clients: int, look: int) -> float:
@@ -54,10 +57,22 @@ def strength(
     found = float(x @ along)
     rest = beside - np.outer(x, along) - np.outer(along, x) + found * np.outer(x, x)
     # a direction in which all vectors are alike is none in which they differ
-    largest = float(np.linalg.eigvalsh(rest - np.full((m, m), 1.0))[-1])
+    largest = largest_eigenvalue(rest - np.full((m, m), 1.0))
     s = max(noise / square, least)
     edge = max(2 * m**0.5 * s, (2 * far * s + (far * s) ** 2) / SIGNIFICANT)
     return found / float(max(largest, edge, np.finfo(float).eps))
+
+
+def largest_eigenvalue(symmetric: Matrix) -> float:
+    """Return the largest eigenvalue of a matrix (m, m); from MANY rows on by Lanczos' method."""
+    if len(symmetric) >= MANY:
+        start = np.cos(np.arange(len(symmetric)))  # the same in every run
+        try:
+            found = eigsh(symmetric, 1, which="LA", v0=start, return_eigenvectors=False)
+            return float(found[0])
+        except ArpackNoConvergence:
+            pass
+    return float(np.linalg.eigvalsh(symmetric)[-1])
 
 
 def positions(cosine: Matrix, lengths: Weights, labels: Labels, one: int, other: int) -> Weights:

@@ -13,8 +13,10 @@ from fl_app.graph.contrast import centred, contrast, cosines, halves
 from fl_app.graph.significant import significant
 from fl_app.graph.split_strength import (
     FALSE_SPLIT,
+    MANY,
     gap,
     gap_by_degrees,
+    largest_eigenvalue,
     noise_within,
     positions,
     reach,
@@ -314,3 +316,12 @@ def test_any_few_clients_have_an_answer(clients: int, width: int, seed: int, loo
     found = significant(cosine, PARTITION, look=look, parameters=width, lengths=lengths)
     assert np.array_equal(np.unique(found), np.arange(found.max() + 1))
     assert len(found) == clients
+
+
+def test_the_largest_eigenvalue_of_many_rows_is_that_of_all() -> None:
+    vectors = np.random.default_rng(0).normal(size=(MANY, 300)) / 300**0.5
+    matrix = vectors @ vectors.T - 1.0
+    expected = float(np.linalg.eigvalsh(matrix)[-1])
+    assert largest_eigenvalue(matrix) == pytest.approx(expected, rel=1e-9)
+    assert largest_eigenvalue(matrix) == largest_eigenvalue(matrix)
+    assert largest_eigenvalue(matrix[:50, :50]) == np.linalg.eigvalsh(matrix[:50, :50])[-1]
