@@ -148,6 +148,33 @@ def test_groups_that_one_look_does_not_see_are_looked_for_again(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
+def test_a_run_resumed_between_two_looks_goes_on_looking(name: str) -> None:
+    def built() -> CommunityStrategy:
+        return builder(name, participation=1.0, cluster_round=2)(
+            context(
+                contrast=True, rounds=20, layout=Layout(("w",), ((2, MANY // 2),), 1),
+                initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+            )
+        )  # fmt: skip
+
+    straight, first, second = built(), built(), built()
+    play(straight, roster(CLIENTS), range(1, 13), client=_faint)
+    play(first, roster(CLIENTS), range(1, 4), client=_faint)
+    assert len(first.state.communities.models) == 1
+    load(second.state, *save(first.state))
+    play(second, roster(CLIENTS), range(4, 13), client=_faint)
+    assert len(straight.state.communities.models) == 3
+    for one, other in zip(save(straight.state), save(second.state), strict=True):
+        assert one.keys() == other.keys()
+    assert second.state.searches == straight.state.searches
+    assert second.state.clustered_at == straight.state.clustered_at
+    assert second.state.communities.members == straight.state.communities.members
+    np.testing.assert_array_equal(
+        second.state.communities.models, straight.state.communities.models
+    )
+
+
+@pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
 def test_one_community_stays_one_however_often_it_is_searched(name: str) -> None:
     strategy = builder(name, participation=1.0, cluster_round=2)(
         context(
