@@ -60,7 +60,7 @@ def exact_losses() -> Iterator[None]:
         return losses.astype(np.float32)
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Ifca, "asks_losses", asks))
+        stack.enter_context(patch.object(Ifca, "asks_losses", asks, create=True))
         stack.enter_context(patch.object(privacy_budget, "answers", lambda *_: False))
         stack.enter_context(patch.object(private_losses, "with_noise", unchanged))
         yield

@@ -23,6 +23,7 @@ from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
+from fl_app.strategies.abilities import asks_losses
 from fl_app.strategies.graph_use import distance_named
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
@@ -219,8 +220,8 @@ def _check_losses(values: Mapping[str, Any], data: Dataset) -> None:
     if any(each is None or not each.sound for each in (given, method)) or client is None:
         return
     guard, kind, rounds = given.resolve()(**given.options), method.resolve(), values["rounds"]
-    asks = getattr(kind, "asks_losses", None)
-    if not isinstance(guard, Budgeted) or asks is None or not asks(method.options) or not rounds:
+    asked = asks_losses(kind, method.options)
+    if not isinstance(guard, Budgeted) or not asked or not rounds:
         return
     samples = _usual_samples(values, data)
     plan = training_plan(rounds, method, client, samples, losses=True)

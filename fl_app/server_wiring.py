@@ -33,7 +33,9 @@ from fl_app.records.releases import ReleaseLog
 from fl_app.records.snapshot import spread
 from fl_app.report_checks import check_reports
 from fl_app.rng import generator
+from fl_app.strategies.abilities import asks_losses
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.secure_flic import SecureFlic
 from fl_app.strategies.server_context import ServerContext, largest
 from fl_app.wiring import (
@@ -194,6 +196,11 @@ def exchange(config: Config, method: CommunityStrategy) -> RoundExchange:
         return PlainExchange(method)
     if isinstance(method, SecureFlic):
         return CommunityExchange(method, settings)
+    if not isinstance(method, FromSums):
+        raise ValueError(
+            "strategy must be derived from FromSums to learn from secure sums, got "
+            f"{config.strategy.path}; derive it, or give masking=none"
+        )
     return MaskedExchange(method, settings)
 
 
@@ -226,8 +233,7 @@ def privacy_budget(config: Config, asked: ReleaseLog) -> PrivacyBudget | None:
     guard = privacy(config)
     if guard.kind == "none":
         return None
-    method: Any = config.strategy.resolve()
-    losses = method.asks_losses(config.strategy.options)
+    losses = asks_losses(config.strategy.resolve(), config.strategy.options)
     return PrivacyBudget(guard, partial(plan_of, config, losses=losses), asked)
 
 

@@ -27,9 +27,9 @@ from fl_app.masking.slots import (
     slot_sums,
 )
 from fl_app.masking.stages import CHOICE, CLIENTS, KEPT, OPEN, PART, SCORE, UPDATE
-from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.sampling import draw_at_most
@@ -53,7 +53,7 @@ class MaskedExchange:
 
     attaches = False
 
-    def __init__(self, method: CommunityStrategy, settings: SecAgg) -> None:
+    def __init__(self, method: FromSums, settings: SecAgg) -> None:
         self.method, self.settings = method, settings
         self.bytes_down = self.bytes_up = 0
         self._failures: list[ClientFailure] = []

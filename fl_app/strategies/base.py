@@ -1,7 +1,7 @@
 """The base class of all strategies: Flower's methods, delegated to single-purpose objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -14,8 +14,7 @@ from flwr.server.strategy import Strategy
 from fl_app.aggregation import Rule, Weighting, sample_weights
 from fl_app.client.private_losses import TOLD
 from fl_app.learner_reports import HELD_OUT, Report
-from fl_app.masking.slots import SlotSums
-from fl_app.records.serving import Descriptors
+from fl_app.strategies import abilities
 from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
@@ -28,14 +27,15 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Vectors, Weights
+from fl_app.types import Vectors
 
 
 class CommunityStrategy(Strategy, ABC):
     """A Flower Strategy over communities of clients, each with its own model.
 
     A method stores everything that must survive a crash in `state`, and appends the events of a
-    round to `events`. `name` is its name in a summary; None: the name of the class.
+    round to `events`. What only some methods have is in `abilities`, and for secure sums in
+    `FromSums`. `name` is its name in a summary; None: the name of the class.
     """
 
     name: str | None = None
@@ -61,11 +61,6 @@ class CommunityStrategy(Strategy, ABC):
     compares: ClassVar[bool] = True
     """Whether clients that train may receive several models, and choose by their losses. With a
     privacy the choice then has a share of the budget; if False, they get what they chose before."""
-    needs_masks = False
-    """Whether the method learns from secure sums alone, and not from replies."""
-    sums_suffice: ClassVar[Mapping[str, Sequence[Any]] | None] = None
-    """The values of settings with which sums over the clients of each model are all that the
-    method needs, as under secure aggregation; None: it needs single replies."""
 
     def __init__(
         self,
@@ -107,34 +102,6 @@ class CommunityStrategy(Strategy, ABC):
         """Return models (m, d), and the rows that each client receives."""
         now = self.state.communities
         return now.models, [now.rows_for(client) for client in client_ids]
-
-    def mixtures(self, client_ids: Sequence[int]) -> Mapping[int, Weights]:
-        """Return the clients whose model is a mean of community models, with weights (k,).
-
-        Such a model, `attribution.mixed`, is stored as its weights instead of its parameters.
-        """
-        return {}
-
-    def descriptors(self) -> Descriptors | None:
-        """Return what places clients without labels after the run; None: the models' answers."""
-        return None
-
-    @classmethod
-    def asks_losses(cls, options: Mapping[str, Any]) -> bool:
-        """Whether clients with a privacy answer by losses in each round, with these settings."""
-        return cls.compares
-
-    @property
-    def wants_loss(self) -> bool:
-        """Whether clients with a privacy tell their training losses in the next round.
-
-        Only if `asks_losses`. Otherwise the losses of replies are NaN.
-        """
-        return False
-
-    def chosen(self, client_id: int) -> int | None:
-        """Return the row that a client with a choice used last; None: it had none yet."""
-        return self.evaluation.choices.get(client_id)
 
     def outcome(self, server_round: int) -> Outcome:
         """Return the outcome of a round; a method adds its own values.
@@ -197,30 +164,20 @@ class CommunityStrategy(Strategy, ABC):
         self.aggregator.begin()
         self.evaluation.begin()
         models, rows, compared = self.offer(cohort)
-        if self.context.private and not self.compares:
-            given = zip(cohort, rows, strict=True)
-            rows = [self._decided(client, each) or each[:1] for client, each in given]
+        private: dict[str, Scalar] = {}
+        if self.context.private:
+            private[TOLD] = self.cohort.tells_loss = abilities.wants_loss(self)
+            if not self.compares:
+                last = abilities.decided(self, cohort, rows, self.evaluation.choices)
+                rows = [row or every[:1] for row, every in zip(last, rows, strict=True)]
         offers = list(zip(cohort, rows, strict=True))
-        config = {"round": server_round, **self._of_privacy(), **(task or {})}
+        config = {"round": server_round, **private, **(task or {})}
         sizes = self.context.classes, self.context.inputs
         sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
         held_out = {} if compared is None else {HELD_OUT: LOSSES}
-        reports = [
-            {name: sized[name] for name in self.asks_of(client)} | held_out for client in cohort
-        ]
+        names = abilities.asked_of(self, cohort, self.asks)
+        reports = [{name: sized[name] for name in each} | held_out for each in names]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)
-
-    def _of_privacy(self) -> dict[str, Scalar]:
-        """Return what the messages of training say to clients with a privacy."""
-        if not self.context.private:
-            return {}
-        self.cohort.tells_loss = self.wants_loss
-        return {TOLD: self.wants_loss}
-
-    def _decided(self, client_id: int, rows: Rows) -> Rows:
-        """Return the one of several rows that a client chose before; none if there is no such."""
-        choice = self.chosen(client_id)
-        return rows if len(rows) == 1 else [row for row in rows if row == choice]
 
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
         """Return models (m, d), and the rows that each client receives for training.
@@ -229,10 +186,6 @@ class CommunityStrategy(Strategy, ABC):
         None: they compare nothing. Their losses come back as the report HELD_OUT.
         """
         return *self.attribute(client_ids), None
-
-    def asks_of(self, client_id: int) -> Collection[str]:
-        """Return the names in `asks` of what this client is asked to tell with its next model."""
-        return self.asks
 
     def receive(self, server_round: int, results: FitReplies, failures: FitFailures) -> Replies:
         """Return the valid replies; record the others as rejected.
@@ -249,16 +202,6 @@ class CommunityStrategy(Strategy, ABC):
         samples = np.array([answer.samples for answer in answers], float)
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         return Replies.of(answers, models, weights)
-
-    def aggregate_sums(
-        self, server_round: int, sums: SlotSums
-    ) -> tuple[Parameters, dict[str, Scalar]]:
-        """Move each model by the mean update of the clients that chose it.
-
-        All that a method with `sums_suffice` learns of a round under secure aggregation.
-        """
-        self.aggregator.move(self.state.communities.models, sums)
-        return encode(self.state.communities.models[0]), {"train_loss": sums.loss}
 
     def configure_evaluate(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
@@ -278,7 +221,7 @@ class CommunityStrategy(Strategy, ABC):
         models, rows = self.attribute(client_ids)
         choosing = {c for c, each in zip(client_ids, rows, strict=True) if len(each) > 1}
         if context.private:
-            rows = [self._decided(c, each) for c, each in zip(client_ids, rows, strict=True)]
+            rows = abilities.decided(self, client_ids, rows, self.evaluation.choices)
         offers = list(zip(client_ids, rows, strict=True))
         return self.evaluation.ask(
             server_round, models, offers, known, self.state.global_model, choosing=choosing

@@ -9,6 +9,7 @@ from fl_app.aggregation import Weighting, median, weighted_mean
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Participation
@@ -35,7 +36,7 @@ class SingleModel(CommunityStrategy):
         return None
 
 
-class FedAvg(SingleModel):
+class FedAvg(SingleModel, FromSums):
     """Federated averaging: the mean of the clients' models weighted by their samples.
 
     `weighting=capped` limits the weight of a client; the paper has no limit.

@@ -13,9 +13,9 @@ from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
 from fl_app.rng import generator
-from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
@@ -45,7 +45,7 @@ class IfcaState(MethodState):
     """The completed trials, empty after the last one."""
 
 
-class Ifca(CommunityStrategy):
+class Ifca(FromSums):
     """`communities` models; a sampled client receives all and trains the one with least loss.
 
     `average=models`: a model becomes the mean of the models trained from it, weighted by
@@ -148,8 +148,8 @@ class Ifca(CommunityStrategy):
         return self.restarts > 0
 
     def chosen(self, client_id: int) -> int | None:
-        """Return the model that a client chose when it last trained, or as a newcomer."""
-        return self.state.choices.get(client_id, super().chosen(client_id))
+        """Return the model that a client chose when it last trained."""
+        return self.state.choices.get(client_id)
 
     def _end_trial(self, server_round: int, replies: Replies) -> None:
         trial, left = divmod(server_round, self.trial_rounds)

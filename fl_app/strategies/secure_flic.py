@@ -26,8 +26,8 @@ from fl_app.graph.noisy_sketches import (
     without_small,
 )
 from fl_app.masking.stages import FEWEST
-from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_use import GraphUse
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import TooFewRepliesError
@@ -51,7 +51,7 @@ class SecureFlicState(MethodState):
     """The sketch (q,) of each client that sent one."""
 
 
-class SecureFlic(CommunityStrategy):
+class SecureFlic(FromSums):
     """One model from sums of all; then communities of sketches, each with sums of its own.
 
     Before `cluster_round` a round is that of FedAvg under masks. In `cluster_round` no client

@@ -6,6 +6,7 @@ from hashlib import blake2b
 import numpy as np
 
 from fl_app.records.serving import GLOBAL_MODEL, REFERENCE, Served, community_name
+from fl_app.strategies import abilities
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.sampling import draw_at_most
@@ -41,7 +42,7 @@ def served(
     clients: dict[int, tuple[str, ...]] = {}
     for start in range(0, len(client_ids), CHUNK):
         every = client_ids[start : start + CHUNK]
-        mixtures = method.mixtures(every)
+        mixtures = abilities.mixtures(method, every)
         clients |= {client: (names.mixture(each),) for client, each in mixtures.items()}
         some = [client for client in every if client not in mixtures]
         stock, rows = method.attribute(some)
@@ -53,7 +54,7 @@ def served(
             last = former.get(client, ())
             if len(named) == len(given):
                 clients[client] = last if len(last) == 1 and last[0] in named else named
-    described = method.descriptors()
+    described = abilities.descriptors(method)
     if described is not None:
         names.models[REFERENCE] = described.reference
     return Served(clients, names.models, names.mixtures, described)

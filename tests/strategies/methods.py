@@ -7,7 +7,7 @@ from fl_app.testing.toy import builder
 def _by_messages(name: str) -> bool:
     """Whether a method learns from replies: not from all data, nor from secure sums alone."""
     method = option(f"strategy={name}").resolve()
-    return not method.simulation_only and not method.needs_masks
+    return not method.simulation_only and not getattr(method, "needs_masks", False)
 
 
 STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_messages(name)} | {

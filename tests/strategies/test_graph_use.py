@@ -23,7 +23,7 @@ from fl_app.testing.toy import DETECTION, context, honest, play, roster
 def _with_a_graph() -> list[str]:
     """Return the methods that have a graph of replies, each class once; masks hide these."""
     every = {name: option(f"strategy={name}") for name in choices("strategy")}
-    targets = {name: each for name, each in every.items() if not each.resolve().needs_masks}
+    targets = {n: t for n, t in every.items() if not getattr(t.resolve(), "needs_masks", False)}
     first = {target.path: name for name, target in reversed(targets.items())}
     return sorted(name for name in first.values() if targets[name].resolve().graph_use is not None)
 
