@@ -1,6 +1,5 @@
 """The clients that are asked to train in a round, and their valid replies."""
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -24,8 +23,6 @@ Rows = Sequence[int]
 FitReplies = list[tuple[ClientProxy, FitRes]]
 FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 Check = Callable[[Vector, int], None]
-PARALLEL = 4_000_000
-"""Parameters in a round's replies from which several threads read them; fewer are read sooner."""
 
 
 class Cohort:
@@ -173,31 +170,24 @@ class Cohort:
 
     def _admit(self, results: FitReplies) -> list[FitAnswer]:
         """Return the valid answers; their models and norms are the first rows of the buffers."""
-        replies = [(proxy.cid, reply) for proxy, reply in results]
-        replies.sort(key=lambda each: self._place(each[0]))
-        rows: dict[int, int] = {}
-        for row, (cid, _) in enumerate(replies):
-            rows.setdefault(self._place(cid), row)
+        count = 0
 
         def read(reply: FitRes, question: FitQuestion) -> FitAnswer:
-            answer, row = read_fit(reply, question, self._sent), rows[question.client_id]
+            nonlocal count
+            answer = read_fit(reply, question, self._sent)
             self.check(answer.model, answer.samples)
             # done here because the model is still in the cache after the check
-            self._room[row], self._norms[row] = answer.model, self._norm(answer)
+            self._room[count], self._norms[count] = answer.model, self._norm(answer)
+            count += 1
             return answer
 
         def reject(cid: str, question: FitQuestion | None, error: RejectionError) -> None:
             client = f"node {cid}" if question is None else question.client_id
             self._rejections.add(client, str(error))
 
-        many = len(replies) * self.size >= PARALLEL
-        threads = os.cpu_count() or 1 if many else 1
-        answers = admit(replies, self.asked, read, reject, threads=threads)
-        for place, answer in enumerate(answers):
-            row = rows[answer.client_id]
-            if row != place:
-                self._room[place], self._norms[place] = self._room[row], self._norms[row]
-        return answers
+        replies = [(proxy.cid, reply) for proxy, reply in results]
+        replies.sort(key=lambda each: self._place(each[0]))
+        return admit(replies, self.asked, read, reject)
 
     def _place(self, cid: str) -> int:
         question = self.asked.get(cid)

@@ -62,23 +62,3 @@ def test_each_rule_has_its_words() -> None:
         "b: the reply must be readable, got ValueError: <Raising instance at "
         + told[2].rpartition(" ")[2],
     ]
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["a", "b", "c", "d"]), st.sampled_from(["x", Raising()])))
-)
-def test_threads_change_neither_answers_nor_rejections(
-    replies: list[tuple[object, object]],
-) -> None:
-    seen = []
-    for threads in (1, 3):
-        told: list[tuple[object, str]] = []
-
-        def reject(
-            key: object, _: object, error: RejectionError, to: list[tuple[object, str]] = told
-        ) -> None:
-            to.append((key, str(error)))
-
-        seen.append((admit(replies, ASKED, _read, reject, threads=threads), told))
-    assert seen[0] == seen[1]
