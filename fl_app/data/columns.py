@@ -24,6 +24,8 @@ UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([
 """A number with a decimal comma, with groups of thousands, or in percent."""
 ROUNDING = 1e-12
 """Deviations below this share of the largest value are only rounding of a constant column."""
+FEWEST_STEPS = 16
+"""A column whose deviation is fewer steps of float32 at its largest value is told to be coarse."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class NumberColumn:
             values = np.where(absent, self.fill, values)
         if self.mean is not None:
             values = (values - self.mean) / (self.deviation or 1.0)
+        _warn_of_rounding(frame, self.name, values)
         return values[:, None]
 
 
@@ -171,6 +174,19 @@ def _numbers(
     deviation = float(whole.std())
     varies = deviation > ROUNDING * float(np.abs(whole).max())
     return NumberColumn(name, fill, float(whole.mean()), deviation if varies else 0.0)
+
+
+def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray) -> None:
+    """Log a warning for numbers (N,) that are large beside their differences, as dates can be."""
+    rounded = values.astype(np.float32)
+    step = float(np.spacing(np.abs(rounded).max(initial=0)))
+    lost = np.flatnonzero(rounded != values)
+    if len(lost) and 0 < float(values.std()) < FEWEST_STEPS * step:
+        log.warning(
+            "column %r of %s: numbers such as %.12g become multiples of %g in float32, which hides "
+            "much of their differences; give data.standardise=true, subtract a constant, or leave "
+            "the column out with data.exclude=[%s]", name, frame.name, values[lost[0]], step, name,
+        )  # fmt: skip
 
 
 def _check_words(frame: Frame, name: str) -> None:

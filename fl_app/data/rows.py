@@ -135,5 +135,7 @@ def frame_of(given: Any) -> Frame:
             f"{type(given).__name__} of {len(rows)}; give at least one row"
         )
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    columns = {name: as_column([row.get(name) for row in rows]) for name in names}
+    columns = {
+        name: as_column([row.get(name) for row in rows], f"column {name!r}") for name in names
+    }
     return Frame(columns, (Source("the given rows", "row", np.arange(len(rows))),))

@@ -49,6 +49,9 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
             yield from _text(path, rows)
     except DataError:
         raise
+    except UnicodeDecodeError as error:
+        found = f"{error.object[error.start]:#x} at byte {error.start}"
+        raise DataError(f"{path} must be a text in UTF-8, got {found}; save it as UTF-8") from error
     except Exception as error:  # damaged files fail in different ways
         raise DataError(
             f"{path} must be a {path.suffix} file that can be read, got "
@@ -137,12 +140,15 @@ def _parquet(path: Path) -> Frame:
             "or save the table as CSV"
         ) from error
     table = parquet.read_table(path)
-    columns = {name: as_column(table[name].to_pylist()) for name in table.column_names}
+    columns = {
+        name: as_column(table[name].to_pylist(), f"column {name!r} of {path}")
+        for name in table.column_names
+    }
     return Frame(columns, (Source(str(path), "row", np.arange(table.num_rows)),))
 
 
-def as_column(cells: Sequence[Any]) -> np.ndarray:
-    """Return cells of any type as a column: numbers, or texts and lists.
+def as_column(cells: Sequence[Any], told: str = "a column") -> np.ndarray:
+    """Return cells of any type as a column, `told` in an error: numbers, or texts and lists.
 
     None, NaN, and the NA and NaT of pandas are missing.
     """
@@ -153,7 +159,7 @@ def as_column(cells: Sequence[Any]) -> np.ndarray:
     texts = [cell if isinstance(cell, str | list | None) else str(cell) for cell in cells]
     if {"dict", "bytes"} & kinds:
         raise DataError(
-            f"a column must contain numbers, texts or lists, got {shortened(sorted(kinds))}; "
+            f"{told} must contain numbers, texts or lists, got {shortened(sorted(kinds))}; "
             "write the table without it"
         )
     return objects(texts)

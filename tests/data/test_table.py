@@ -182,6 +182,30 @@ def test_words_without_an_indicator_and_columns_of_names_are_told(
     assert "1 of 22 rows have a word that no row for training has, such as '2024-02-11'" in unknown
 
 
+@pytest.mark.parametrize(
+    ("first", "between", "told"),
+    [(1_600_000_000, 1, "1600000001 become multiples of 128"), (20_200_101, 1, "multiples of 2"),
+     (1_600_000_000, 1_000_000, ""), (16, 1, ""), (20_200_101, 0, "")],
+)  # fmt: skip
+def test_numbers_that_float32_hardly_tells_apart_are_told(
+    first: int, between: int, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    numbers = [first + between * step for step in range(30)]
+    _write(tmp_path, "day,y\n" + "".join(f"{n},{i % 2}\n" for i, n in enumerate(numbers)))
+    table(root=str(tmp_path), label="y")
+    assert [told in each for each in caplog.messages] == ([True] if told else [])
+    caplog.clear()
+    table(root=str(tmp_path), label="y", standardise=True)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_table_in_another_encoding_is_to_be_saved_as_utf8(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "points.csv").write_bytes("größe,y\n1,no\n2,yes\n".encode(encoding))
+    with pytest.raises(DataError, match=r"points.csv must be a text in UTF-8, got 0x.*save it as"):
+        table(root=str(tmp_path), label="y")
+
+
 def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
     _write(tmp_path, "x,y,who\n1,no,1\n2,yes,02\n")
     _write(tmp_path, "x,y,who\n3,yes,1.0\n4,no,02\n", "test.csv")
