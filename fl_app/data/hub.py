@@ -124,7 +124,8 @@ def _frame(part: Any, columns: Sequence[str], name: str) -> Frame:
         cells, names = list(part[column]), _class_names(part, column)
         # -1 stands for an unknown class
         found[column] = as_column(
-            cells if names is None else [names[cell] if cell >= 0 else None for cell in cells]
+            cells if names is None else [names[cell] if cell >= 0 else None for cell in cells],
+            f"column {column!r} of {name}",
         )
     return Frame(found, (Source(name, "row", np.arange(len(part))),))
 

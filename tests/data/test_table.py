@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fl_app.data.datasets import DataError
+from fl_app.data.table_files import as_column
 from fl_app.wiring import made
 
 table = partial(made, "data=table", seed=0)
@@ -197,6 +198,11 @@ def test_numbers_that_float32_hardly_tells_apart_are_told(
     caplog.clear()
     table(root=str(tmp_path), label="y", standardise=True)
     assert caplog.messages == []
+
+
+def test_a_column_of_bytes_is_named() -> None:
+    with pytest.raises(DataError, match=r"column 'v' of a table must contain .*, got bytes"):
+        as_column([b"ab", None], "column 'v' of a table")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
