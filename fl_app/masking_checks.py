@@ -7,6 +7,7 @@ from fl_app.client.sketch_release import SketchRelease
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.stages import FEWEST
 from fl_app.schema import EngineConfig, Target
+from fl_app.strategies.from_sums import FromSums
 from fl_app.wiring import masking, task
 
 WITH = "with masking=secagg"
@@ -43,14 +44,14 @@ def masking_problems(values: Mapping[str, Any]) -> list[str]:
 
 def _of_method(strategy: Target) -> list[str]:
     """Return the problems of a method that needs single replies, at all or by its settings."""
-    needs = getattr(strategy.resolve(), "sums_suffice", None)
-    if needs is None:
+    kind = strategy.resolve()
+    if not (isinstance(kind, type) and issubclass(kind, FromSums)):
         return [
             f"strategy must be ifca, fedavg or secure_flic {WITH}, got {strategy.path}: it needs "
-            "the update of each client, and the server learns only sums; use one of them, or "
-            "masking=none"
+            "the update of each client, and the server learns only sums; use one of them, derive "
+            "your own from FromSums, or give masking=none"
         ]
-    wanted = {**needs, "fallback": (False,)}
+    wanted = {**kind.sums_suffice, "fallback": (False,)}
     return [
         f"strategy.{name} must be {' or '.join(map(str, allowed))} {WITH}, got "
         f"{strategy.options[name]}: it needs more than sums over clients; give "

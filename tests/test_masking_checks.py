@@ -5,6 +5,7 @@ import pytest
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.server_wiring import server
+from fl_app.strategies.flic import Flic
 
 SECURE = "experiment=secure_ifca"
 
@@ -113,3 +114,11 @@ def test_a_task_without_accuracy_is_refused() -> None:
 def test_a_server_that_flower_starts_without_the_checks_refuses_too() -> None:
     with pytest.raises(ValueError, match=r"strategy\.unchosen must be keep"):
         server(load([SECURE, "strategy.unchosen=restart"]))
+
+
+def test_a_method_that_only_says_that_sums_suffice_is_to_be_derived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Flic, "sums_suffice", {"weighting": ("samples",)}, raising=False)
+    told = _problems("masking=secagg", "strategy=flic", "strategy.weighting=samples")
+    assert any("derive your own from FromSums" in each for each in told)
