@@ -80,6 +80,24 @@ def test_an_option_of_the_user_is_one_of_the_choices(folder: Path) -> None:
         load(["network=yours"])
 
 
+def test_an_option_that_is_changed_or_added_is_read_anew(folder: Path) -> None:
+    own.use(folder)
+    words, file = [*QUICK, "network=mine"], folder / "conf" / "network" / "mine.yaml"
+    assert load(words).network.options == {"width": 0.25}
+    file.write_text("_target_: own_network.made\nwidth: 0.5\n")
+    assert load(words).network.options == {"width": 0.5}
+    with pytest.raises(ConfigError, match="population must be one of"):
+        load([*words, "population=wards"])
+    (folder / "conf" / "population").mkdir()
+    (folder / "conf" / "population" / "wards.yaml").write_text(
+        (CONF / "population" / "iid.yaml").read_text()
+    )
+    assert load([*words, "population=wards"]).population.path.endswith("iid")
+    file.unlink()
+    with pytest.raises(ConfigError, match="network must be one of"):
+        load(words)
+
+
 def test_what_a_module_imports_or_names_comes_with_it(folder: Path) -> None:
     found = own.modules({"network": {"_target_": "own_network.made"}, "data": {"root": "a.b"}})
     assert set(found) == {"own_network", "own_parts", "own_package", "own_named"}
