@@ -61,8 +61,6 @@ GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*
 NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
 _compose_lock = threading.Lock()
-_last: dict[tuple[str, ...], DictConfig] = {}
-"""What was composed last, by its overrides: composing takes half a second."""
 logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # the errors here have the same text
 
 
@@ -80,10 +78,7 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
     problems = own.problems(CONF) + problems
     if composed is None:
         raise ConfigError(problems)
-    found = check(composed, problems, also=also, on_client=on_client)
-    _last.clear()
-    _last[_whole(overrides)] = composed
-    return found
+    return check(composed, problems, also=also, on_client=on_client)
 
 
 def of_run(run_config: Mapping[str, object], *, on_client: bool = False) -> Config:
@@ -97,15 +92,11 @@ def load_text(overrides: str, composed: str = "", *, on_client: bool = False) ->
     """Return the configuration of one shell-quoted string of overrides (cached).
 
     Flower's run_config has only scalar values, so the overrides are sent as one string. They are
-    not composed if `composed` is what `carried` returned for them, or if this process has loaded
-    them last.
+    not composed if `composed` is what `carried` returned for them.
     """
-    words = tuple(shlex.split(overrides))
-    if (known := _last.get(_whole(words))) is not None:
-        return check(known, on_client=on_client)
     if (known := _received(overrides, composed)) is not None:
         return check(known, own.problems(CONF), on_client=on_client)
-    return load(words, on_client=on_client)
+    return load(shlex.split(overrides), on_client=on_client)
 
 
 def carried(overrides: str) -> str:
@@ -114,10 +105,8 @@ def carried(overrides: str) -> str:
     Composing takes longer than many a round, and a deployment starts a process for each message.
     Interpolations stay as they are, because a client may have other environment variables.
     """
-    words = tuple(shlex.split(overrides))
     try:
-        known = _last.get(_whole(words))
-        tree = OmegaConf.to_container(compose(words) if known is None else known)
+        tree = OmegaConf.to_container(compose(shlex.split(overrides)))
         text = json.dumps({"overrides": overrides, "tree": tree})
     except (*NOT_COMPOSED, TypeError, ValueError):
         return ""  # the process that needs it says what is wrong
@@ -130,11 +119,6 @@ def _received(overrides: str, composed: str) -> DictConfig | None:
         return OmegaConf.create(found["tree"]) if found["overrides"] == overrides else None
     except (ValueError, TypeError, KeyError, OmegaConfBaseException):
         return None
-
-
-def _whole(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Return the overrides with those that find the user's own options."""
-    return (*own.overrides(), *overrides)
 
 
 def choices(group: str) -> list[str]:
@@ -186,20 +170,29 @@ def check(
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:
-    """Compose the Hydra tree, with a lock because Hydra has global state.
+    """Return the Hydra tree of these overrides, which must not be changed (cached).
 
-    Raises HydraException or OmegaConfBaseException for overrides that cannot be composed.
+    It is composed with a lock because Hydra has global state. Raises HydraException or
+    OmegaConfBaseException for overrides that cannot be composed.
     """
     with _compose_lock:
-        GlobalHydra.instance().clear()
-        try:
-            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-                return hydra.compose("config", overrides=[*_whole(overrides)])
-        except NOT_COMPOSED:
-            raise
-        except (ValueError, TypeError, OSError, RecursionError) as error:
-            # Hydra fails so for a number as a group, nested braces or a very long name
-            raise HydraException(first_line(error)) from error
+        return _composed((*own.overrides(), *overrides), own.versions())
+
+
+@lru_cache(maxsize=32)
+def _composed(overrides: tuple[str, ...], versions: tuple[object, ...]) -> DictConfig:
+    """Return the tree of these overrides; `versions` change with the files of the user."""
+    GlobalHydra.instance().clear()
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            composed = hydra.compose("config", overrides=[*overrides])
+    except NOT_COMPOSED:
+        raise
+    except (ValueError, TypeError, OSError, RecursionError) as error:
+        # Hydra fails so for a number as a group, nested braces or a very long name
+        raise HydraException(first_line(error)) from error
+    OmegaConf.set_readonly(composed, True)
+    return composed
 
 
 def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:

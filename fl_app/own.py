@@ -108,6 +108,13 @@ def overrides() -> list[str]:
     return [f"hydra.searchpath=[{folders}]"] if folders else []
 
 
+def versions() -> tuple[tuple[str, int, int], ...]:
+    """Return the path, the time of the last change and the size of each option in the folders."""
+    files = [file for folder in searched for file in sorted(folder.rglob("*.yaml"))]
+    found = ((file, file.stat()) for file in files if file.is_file())
+    return tuple((str(file), stat.st_mtime_ns, stat.st_size) for file, stat in found)
+
+
 def problems(conf: Path) -> list[str]:
     """Return what is wrong with the folders that are searched beside `conf`."""
     found = []
