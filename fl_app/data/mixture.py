@@ -29,6 +29,7 @@ def dirichlet_rotation(
     approximates arbitrary angles. Labels follow Dirichlet(alpha) as in `population.dirichlet`.
     Augello et al., PerCom Workshops 2023, section IV.
     """
+    dataset.check_images("population=dirichlet_rotation")
     skewed = dirichlet(
         dataset, seed=seed, clients=clients, alpha=alpha, groups=None,
         train_samples=train_samples, test_samples=test_samples,
