@@ -28,6 +28,7 @@ from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
+from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
 from fl_app.records.reading import read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
@@ -53,7 +54,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
             (folder / file).unlink(missing_ok=True)
         if not resume:
             shutil.rmtree(folder / CLIENTS, ignore_errors=True)
-            (folder / NEWCOMERS).unlink(missing_ok=True)
+            for file in (NEWCOMERS, FIRST_CLIENTS):
+                (folder / file).unlink(missing_ok=True)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))

@@ -16,7 +16,13 @@ from fl_app.ingress.admission import admit
 from fl_app.ingress.placements import PLACE, PlacementAnswer, PlacementQuestion, read_placement
 from fl_app.ingress.rejection import RejectionError
 from fl_app.params import COMMUNITY
-from fl_app.records.newcomers import Placed, read_newcomers, write_newcomers
+from fl_app.records.newcomers import (
+    Placed,
+    read_first,
+    read_newcomers,
+    write_first,
+    write_newcomers,
+)
 from fl_app.records.serving import Served, community_name
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.encoding import encode
@@ -72,7 +78,11 @@ class Newcomers:
         if not self._active:
             return
         self.availability.show_members(server_round)
-        self._known = set(_seen(rounds)) if rounds else set(self.roster.proxies())
+        if rounds:  # who was there from the start need not have trained
+            self._known = read_first(self.folder).union(_seen(rounds))
+        else:
+            self._known = set(self.roster.proxies())
+            write_first(self.folder, self._known)
         done = rounds[-1]["round"] if rounds else 0
         private, ended = self.method.context.private, done >= self.method.context.rounds
         for client, each in read_newcomers(self.folder).items() if rounds else ():

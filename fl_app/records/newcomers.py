@@ -1,6 +1,6 @@
-"""The communities in which newcomers were placed, as a file in the output folder of a run."""
+"""Which clients a run began with, and where newcomers were placed, as files in its folder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.plain import dumps
 from fl_app.records.reading import json_object, readable
 
-FILE = "newcomers.json"
+FILE, FIRST = "newcomers.json", "first_clients.json"
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,22 @@ def read_newcomers(folder: Path) -> dict[int, Placed]:
     content = json_object(path)
     with readable(path, "the placements of clients"):
         return {int(client): Placed(**each) for client, each in content.items()}
+
+
+def write_first(folder: Path, clients: Iterable[int]) -> None:
+    """Write which clients were there before the first round."""
+    with replacing(folder / FIRST) as temporary:
+        temporary.write_text(dumps({"clients": sorted(clients)}) + "\n", encoding="utf-8")
+
+
+def read_first(folder: Path) -> set[int]:
+    """Return the clients before the first round, none without the file.
+
+    Raises ValueError for a damaged file.
+    """
+    path = folder / FIRST
+    if not path.exists():
+        return set()
+    content = json_object(path)
+    with readable(path, "the clients before the first round"):
+        return {int(client) for client in content["clients"]}

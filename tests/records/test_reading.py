@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fl_app.records.models import read_model, read_models
-from fl_app.records.newcomers import read_newcomers
+from fl_app.records.newcomers import read_first, read_newcomers
 from fl_app.records.reading import read_config, read_overrides
 from fl_app.records.serving import read_serving
 from fl_app.records.summary import read_summary
@@ -16,6 +16,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "summary.json": read_summary,
     "serving.json": read_serving,
     "newcomers.json": read_newcomers,
+    "first_clients.json": read_first,
     "config.yaml": read_config,
     "overrides.yaml": read_overrides,
     "models.safetensors": read_models,
@@ -56,5 +57,6 @@ def test_absent_files_are_no_damage(tmp_path: Path) -> None:
     assert read_summary(tmp_path) is None
     assert read_serving(tmp_path) is None
     assert read_newcomers(tmp_path) == {}
+    assert read_first(tmp_path) == set()
     assert read_overrides(tmp_path) is None
     assert read_config(tmp_path) == {}

@@ -101,11 +101,14 @@ def test_a_node_with_a_folder_holds_the_model_that_it_chose(
 class Asked:
     """Answers questions of `Newcomers` in the place of clients, by what `answers` has for each."""
 
-    def __init__(self, folder: Path, clients: int, models: int) -> None:
+    def __init__(self, folder: Path, clients: int, models: int, begun_with: int = 0) -> None:
         method, known = builder("flic")(context()), roster(clients)
-        first = np.arange(models * SIZE, dtype=np.float32).reshape(models, SIZE)
-        method.state.communities = Communities(first, {0: 0, 1: models - 1})
+        vectors = np.arange(models * SIZE, dtype=np.float32).reshape(models, SIZE)
+        method.state.communities = Communities(vectors, {0: 0, 1: models - 1})
         self.known, self.questions = known, 0
+        if begun_with:
+            first = Availability(roster(begun_with), None, None)
+            Newcomers(method, first, folder, places=True).begin(1, [])
         self.newcomers = Newcomers(method, Availability(known, None, None), folder, places=True)
         self.newcomers.begin(5, [{"round": 4, "sampled": [0], "accuracy": None}])
         self.answers: dict[int, Any] = {}
@@ -124,6 +127,11 @@ class Asked:
 
 def _losses(*values: float) -> dict[str, Any]:
     return {LOSSES: np.array(values, "<f4").tobytes()}
+
+
+def test_who_was_there_from_the_start_is_no_newcomer_of_a_resumed_run(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, clients=5, models=2, begun_with=3)
+    assert asked.newcomers.waiting() == [3, 4]  # 2 has not trained yet
 
 
 def test_only_who_joined_is_asked_and_only_until_it_answers(tmp_path: Path) -> None:
