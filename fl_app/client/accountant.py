@@ -14,6 +14,8 @@ CHANCE = 1e-3
 """Probability that a client is sampled in more rounds than its budget is planned for."""
 SENSITIVITY = 2.0
 """Largest distance between two updates within the clip bound, in clip bounds."""
+ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(12, 64), *(2**k for k in range(6, 12)))
+"""Renyi orders of DP-SGD: those of Opacus, and larger ones, where budgets far below 1 are least."""
 CLOSE = 1e-3
 """Share of a budget that a noise found by bisection may leave unspent."""
 
@@ -110,17 +112,31 @@ def sample_noise_beside(
 
 @lru_cache(maxsize=4096)
 def sample_noise(epsilon: float, delta: float, rate: float, steps: int) -> float:
-    """Return the noise multiplier with which `steps` batches of DP-SGD cost at most `epsilon`."""
+    """Return the noise multiplier with which `steps` batches of DP-SGD cost at most `epsilon`.
+
+    Raises ValueError for an epsilon that no noise reaches.
+    """
     if isinf(epsilon):
         return 0.0
     from opacus.accountants.utils import get_noise_multiplier
 
-    return float(
-        get_noise_multiplier(
+    try:
+        found = get_noise_multiplier(
             target_epsilon=epsilon, target_delta=delta, sample_rate=rate, steps=steps,
-            accountant="rdp",
-        )
-    )  # fmt: skip
+            accountant="rdp", alphas=ORDERS,
+        )  # fmt: skip
+    except ValueError as error:
+        raise ValueError(
+            f"privacy.epsilon must be within reach of DP-SGD with {steps} batches at "
+            f"privacy.delta={delta:g}, got {epsilon:g}; raise it"
+        ) from error
+    return float(found)
+
+
+@lru_cache(maxsize=64)
+def least_sample_epsilon(delta: float) -> float:
+    """Return the epsilon of DP-SGD that the accountant shows for any amount of noise."""
+    return spent([Release(noise_multiplier=1e6, steps=1)], delta)
 
 
 def spent(releases: Sequence[Release], delta: float) -> float:
@@ -156,7 +172,7 @@ def _spent_by_samples(counts: tuple[tuple[Release, int], ...], delta: float) -> 
         (each.noise_multiplier, each.rate, count if each.losses else each.steps * count)
         for each, count in counts
     ]
-    return float(accountant.get_epsilon(delta=delta))
+    return float(accountant.get_epsilon(delta=delta, alphas=ORDERS))
 
 
 def _event(release: Release, count: int) -> Any:

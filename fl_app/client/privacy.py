@@ -158,6 +158,14 @@ class SampleDp(Budgeted):
                 "privacy=sample_dp needs a network that is trained by SGD, got one with a learner "
                 "of its own; remove the privacy or choose local_dp"
             )
+        if self.epsilon is not None and self.epsilon < 1:  # more can be had at any delta
+            least = accountant.least_sample_epsilon(self.delta)
+            if self.epsilon <= least:
+                raise ValueError(
+                    f"privacy.epsilon must be above {least:.2g} with privacy.delta={self.delta:g}, "
+                    f"since DP-SGD's accountant shows no less for any noise, got {self.epsilon:g}; "
+                    "raise it"
+                )
         from fl_app.client.private_network import check
 
         check(module, settings, shape)

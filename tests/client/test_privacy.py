@@ -1,5 +1,6 @@
 """Clipping and noise by hand and by property; what they cost; what a client sends under them."""
 
+import warnings
 from functools import partial
 from math import inf
 
@@ -99,6 +100,24 @@ def test_noise_and_epsilon_are_each_others_inverse(adaptive: bool) -> None:
     spent = accountant.spent([whole_update(noise, adaptive=adaptive)] * 20, 1e-5)
     assert spent == pytest.approx(3.0, rel=1e-3)
     assert spent <= 3.0
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.05, 0.2, 2.0])
+def test_small_budgets_of_samples_have_a_noise_too(epsilon: float) -> None:
+    noise = accountant.sample_noise(epsilon, 1e-5, 0.1, 100)
+    release = accountant.Release(noise_multiplier=noise, rate=0.1, steps=100)
+    spent = accountant.spent([release], 1e-5)
+    assert 0.8 * epsilon < spent <= epsilon
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as of orders that end too early
+        accountant.spent([release, release], 1e-5)
+
+
+def test_a_budget_below_what_any_noise_shows_is_refused() -> None:
+    least = accountant.least_sample_epsilon(1e-5)
+    assert 0.001 < least < 0.002
+    with pytest.raises(ValueError, match=r"must be within reach of DP-SGD with 4 .* got 0.001; "):
+        accountant.sample_noise(0.001, 1e-5, 1.0, 4)
 
 
 def test_epsilon_grows_with_rounds_falls_with_noise_and_forgets_no_order() -> None:
@@ -216,6 +235,7 @@ def test_private_training_without_bound_and_noise_is_plain_sgd() -> None:
         (["privacy=sample_dp", "data=image_folder", "network=mobilenet"], "batch normalisation"),
         (["privacy=sample_dp", "client.cohort=fused"], "client.cohort must not be fused"),
         (["privacy=sample_dp", "client.precision=bf16"], "client.precision must be fp32"),
+        (["privacy=sample_dp", "privacy.epsilon=0.001"], r"privacy.epsilon must be above 0.0014 "),
         (["privacy=local_dp", "privacy.epsilon=null"], "got null for both"),
         (["privacy=local_dp", "privacy.noise_multiplier=0.5"], "costs epsilon .* in one round"),
         (["privacy=local_dp", "privacy.delta=2"], "privacy.delta must be less than 1, got 2"),
