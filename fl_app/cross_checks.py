@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
 
 SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
@@ -96,8 +97,18 @@ def _too_many_for_the_clients(
     }
     if not isinstance(clients, int):
         return []
-    return [
+    found = [
         f"{name} must be at most population.clients={clients}, got {value}; lower it"
         for name, value in limited.items()
         if isinstance(value, int) and value > clients
     ]
+    share, needed = options.get("participation"), limited["engine.min_success"]
+    if isinstance(share, int | float) and needed and needed <= clients:
+        trained = cohort_size(share, clients)
+        if needed > trained:
+            found.append(
+                f"engine.min_success must be at most the {trained} clients that train in a round "
+                f"with strategy.participation={share:g} of population.clients={clients}, got "
+                f"{needed}; lower it or raise strategy.participation"
+            )
+    return found

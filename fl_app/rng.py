@@ -89,3 +89,8 @@ def _states() -> tuple[object, ...]:
     name, keys, *rest = np.random.get_state(legacy=True)
     numbers = (name, np.asarray(keys).tobytes(), *rest)
     return (*(each.numpy().tobytes() for each in tensors), numbers)
+
+
+def cohort_size(participation: float, clients: int) -> int:
+    """Return how many of the clients are drawn for a round: participation * n, at least one."""
+    return max(1, round(participation * clients))

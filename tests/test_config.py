@@ -136,6 +136,11 @@ def test_all_errors_are_reported_together() -> None:
             "engine.name must be 'inprocess', 'simulation' or 'deployment', got 'quantum'",
         ),
         ("client.epochs=1.5", "client.epochs must be valid integer, got 1.5"),
+        (
+            "engine.min_success=9",
+            "engine.min_success must be at most the 8 clients that train in a round with "
+            "strategy.participation=0.4 of population.clients=20, got 9; lower it or raise",
+        ),
     ],
 )
 def test_one_error_names_key_rule_and_value(override: str, message: str) -> None:
@@ -193,6 +198,7 @@ def test_no_sound_override_is_blamed_for_another(overrides: list[str], told: lis
         (["population.clients=2000"], "2000 clients of 1 samples need 2000 samples"),
         (["population.groups=6"], "population.groups must be at most half of the 10 classes"),
         (["data=mnist", "data.download=false", "data.root=nowhere"], "point data.root at a folder"),
+        (["data=blobs", "network=mlp", "population=dirichlet_rotation"], "needs images of shape"),
         (["data=image_folder", "data.root=nowhere"], "expected .*train/<class>/<image>"),
     ],
 )

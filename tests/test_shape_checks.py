@@ -1,4 +1,4 @@
-"""The tests check shapes at run time: in a function's first calls, and in some of the later ones."""
+"""Tests check shapes at run time: in a function's first calls, and in some of the later ones."""
 
 import inspect
 

@@ -13,7 +13,7 @@ from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, local_centroids, start_seed
 from fl_app.kmeans.lloyd import Centroids, LastAssignment, Points, local_update
 from fl_app.kmeans.weighting import Shares
-from fl_app.rng import generator, torch_seed
+from fl_app.rng import cohort_size, generator, torch_seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ def start(clients: Sequence[Points], *, k: int, seed: int, participation: float)
 
 def sample(clients: int, participation: float, *, seed: int, server_round: int) -> list[int]:
     """Return the clients of a round, drawn as by the engines."""
-    size = max(1, round(participation * clients))
+    size = cohort_size(participation, clients)
     draw = generator(seed, purpose="sample all", round=server_round)
     return sorted(draw.choice(clients, size, replace=False).tolist())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fl_app.rng import generator
+from fl_app.rng import cohort_size, generator
 
 
 @dataclass
@@ -17,10 +17,10 @@ class CohortSampler:
     """Share of the clients that is drawn, in (0, 1]."""
 
     def draw(self, server_round: int, client_ids: Sequence[int], purpose: str) -> list[int]:
-        """Return round(participation * n) of n client ids, at least one, sorted."""
+        """Return `cohort_size` of the client ids, sorted."""
         if not client_ids:
             return []
-        size = max(1, round(self.participation * len(client_ids)))
+        size = cohort_size(self.participation, len(client_ids))
         draw = generator(self.seed, purpose=f"sample {purpose}", round=server_round)
         return sorted(draw.choice(np.sort(client_ids), size, replace=False).tolist())
 
