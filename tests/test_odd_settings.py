@@ -10,6 +10,7 @@ import resource
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,8 @@ def _little_memory() -> Iterator[None]:
 
 @pytest.mark.parametrize("overrides", list(_options()), ids=lambda each: each[-1] or "top")
 def test_an_odd_value_is_refused_in_sentences_or_works(overrides: tuple[str, ...]) -> None:
-    composed = compose([each for each in overrides if each])
+    composed = deepcopy(compose([each for each in overrides if each]))
+    OmegaConf.set_readonly(composed, False)
     for name in _settings(overrides[-1], composed):
         before = OmegaConf.select(composed, name)
         for value in _values(name):
