@@ -51,7 +51,10 @@ def global_torch_seed(seed: int) -> Iterator[None]:
     The previous state is restored at the end. Only one thread at a time can be in the block.
     """
     with _global, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)
+        else:  # a seed for devices that come later costs more than drawing a small network
+            torch.default_generator.manual_seed(seed)
         yield
 
 
