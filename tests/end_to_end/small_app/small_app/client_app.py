@@ -1,5 +1,7 @@
 """A client that returns the model that it received."""
 
+import time
+
 from flwr.app import Context
 from flwr.client import Client
 from flwr.clientapp import ClientApp
@@ -16,6 +18,8 @@ from flwr.common import (
 
 OK = Status(Code.OK, "")
 SAMPLES = 10
+WORK_S = 1.0
+"""How long a training or a scoring lasts: a test that kills its node needs to hit it."""
 
 
 class SmallClient(Client):
@@ -31,11 +35,13 @@ class SmallClient(Client):
 
     def fit(self, ins: FitIns) -> FitRes:
         """Return the model as it came."""
+        time.sleep(WORK_S)
         metrics = {"loss": 0.5, "train_s": 0.0, "choice": 0}
         return FitRes(OK, ins.parameters, SAMPLES, metrics)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
         """Return the same score for any model."""
+        time.sleep(WORK_S)
         return EvaluateRes(OK, 0.5, SAMPLES, {"accuracy": 0.5, "choice_loss": 0.5})
 
 
