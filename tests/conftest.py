@@ -21,7 +21,10 @@ ALWAYS, ONE_IN = 50, 50
 
 
 def _sampled(jaxtyped: Callable[..., Callable[[Any], Any]]) -> Callable[..., Callable[[Any], Any]]:
-    """Return a `jaxtyped` that does not check every call: half of the tests' time was checks."""
+    """Return a `jaxtyped` that does not check every call.
+
+    With every call checked, tests of graphs and strategies take twice as long.
+    """
 
     def decorator(*, typechecker: Any) -> Callable[[Any], Any]:
         checks = jaxtyped(typechecker=typechecker)
