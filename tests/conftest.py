@@ -3,6 +3,7 @@
 import inspect
 import os
 import signal
+import sys
 from collections.abc import Callable
 from functools import wraps
 from itertools import count
@@ -15,6 +16,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import jaxtyping
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from quick_hydra import quicken
+
+quicken()
 
 ALWAYS, ONE_IN = 50, 50
 """Each worker checks the first calls of a function, and then one in so many."""

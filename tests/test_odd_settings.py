@@ -26,7 +26,7 @@ NUMBERS = (0, -1, 1, 0.5, 1e18, -1e18, 10**9, 10**18, 2**70, inf, -inf, nan, 1e3
 OTHERS = (None, True, "", "abc", "1e18", "math.sqrt", "a" * 10_000, "€\u0000\n", [], [1], [10**18],
           [[0]], ["x"], {}, {"a": 1})  # fmt: skip
 ODD = NUMBERS + OTHERS
-SOME = 3
+SOME = 2
 ALL = os.environ.get("FL_APP_ODD_VALUES") == "all"
 MEMORY = 2 * 2**30
 """Bytes that a wrong value may make the process ask for, at most."""

@@ -1,6 +1,10 @@
-"""The same configuration and seed on every engine: same communities, same model."""
+"""The same configuration and seed on every engine: same communities, same model.
+
+The ServerApp of the deployment is killed after the first round: the run goes on by itself.
+"""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -26,10 +30,11 @@ pytestmark = pytest.mark.waits
 REPO = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
 SHORT = ["rounds=3", "strategy.cluster_round=2", "records.evaluate_every=3"]
+SHORT += ["records.checkpoint_every=1", "records.figures=false", "records.report=false"]
 ATTACK = ["attack=minus_grad", "attack.clients=[0]", "attack.start=3"]
 """In the last round, when the communities stand: it must turn the same update on every engine."""
-
-
+KILLED = Path("/proc/self/environ").exists()
+"""Whether the ServerApp of the deployment can be found and killed."""
 OWN = {
     "conf/network/own.yaml": "_target_: own_network.made\nwidth: 1.0\n",
     "own_network.py": "from own_parts import small_cnn as made\n",
@@ -49,6 +54,30 @@ RECIPE = [
 ]  # fmt: skip
 
 
+def _serverapps(folder: Path) -> list[int]:
+    """Return the ServerApp processes of the federation in `folder`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            named = b"flwr-serverapp" in (entry / "cmdline").read_bytes()
+            if named and os.fsencode(folder) in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def _kill_serverapp(command: "subprocess.Popen[bytes]", folder: Path) -> None:
+    """Kill the ServerApp of a run in this folder once its first round is recorded."""
+    rounds, deadline = folder / "rounds.jsonl", time.monotonic() + 300
+    while not rounds.exists() or rounds.read_text().count("\n") < 1:
+        assert command.poll() is None, folder.with_suffix(".txt").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (pid,) = _serverapps(folder)
+    os.kill(pid, signal.SIGKILL)
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     top = tmp_path_factory.mktemp("engines")
@@ -61,10 +90,21 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         command = [sys.executable, "-P", "-m", "fl_app.main", "experiment=federation_demo"]
         command += ["--config-dir", "conf", "network=own"]
         command += [f"engine={engine}", f"hydra.run.dir={folder}", *SHORT, *ATTACK, *RECIPE]
-        done = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{engine}: {done.stdout}\n{done.stderr}"
+        with folder.with_suffix(".txt").open("wb") as log:
+            process = subprocess.Popen(command, cwd=top, stdout=log, stderr=log)
+        if engine == "deployment" and KILLED:
+            _kill_serverapp(process, folder)
+        assert process.wait() == 0, f"{engine}: {folder.with_suffix('.txt').read_text()}"
         found[engine] = folder
     return found
+
+
+@pytest.mark.skipif(not KILLED, reason="finds processes by /proc")
+def test_a_killed_serverapp_was_replaced(folders: dict[str, Path]) -> None:
+    summary = json.loads((folders["deployment"] / "summary.json").read_text())
+    assert (summary["status"], summary["rounds"], summary["restarts"]) == ("completed", 3, 1)
+    events = [event for line in read_rounds(folders["deployment"]) for event in line["events"]]
+    assert [event["kind"] for event in events].count("restarted") == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
