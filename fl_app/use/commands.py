@@ -222,9 +222,13 @@ def fine_tune(arguments: Sequence[str]) -> None:
         community=given.community, model=given.model, data=given.data, epochs=given.epochs,
         to=given.to,
     )  # fmt: skip
-    print(f"{done.start}: loss {done.before.loss:.4f} before, {done.after.loss:.4f} after")
-    if done.before.accuracy is not None and done.after.accuracy is not None:
-        print(f"accuracy {done.before.accuracy:.4f} before, {done.after.accuracy:.4f} after")
+    before, after = done.before, done.after
+    if before is None or after is None:
+        print(f"{done.start}: not scored, since the client has no test samples")
+    else:
+        print(f"{done.start}: loss {before.loss:.4f} before, {after.loss:.4f} after")
+        if before.accuracy is not None and after.accuracy is not None:
+            print(f"accuracy {before.accuracy:.4f} before, {after.accuracy:.4f} after")
     print(given.to)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_app.client.learner import Learner
 from fl_app.client.training import Score
 from fl_app.own import PROJECT
 from fl_app.params import FlatModule
@@ -28,11 +29,14 @@ TESTED = 0.2
 
 @dataclass(frozen=True)
 class Tuned:
-    """The model that the training started from, and its scores on test data before and after."""
+    """The model that the training started from, and its scores on test data before and after.
+
+    A client without test samples has no scores.
+    """
 
     start: str
-    before: Score
-    after: Score
+    before: Score | None
+    after: Score | None
 
 
 def fine_tune(
@@ -65,11 +69,15 @@ def fine_tune(
         samples = own.train_images, own.train_labels, own.test_images, own.test_labels
     start, learner = scorer.vector(name).copy(), scorer.learner
     scorer.become(client)
-    before = learner.score(start, *samples[2:])
+    before = _scored(learner, start, *samples[2:])
     after = trained(scorer, start, *samples[:2], epochs=epochs)
     learner.flat.own = learner.flat.local_state()
     _write(run, learner.flat, after, to)
-    return Tuned(name, before, learner.score(after, *samples[2:]))
+    return Tuned(name, before, _scored(learner, after, *samples[2:]))
+
+
+def _scored(learner: Learner, model: np.ndarray, inputs: Tensor, labels: Tensor) -> Score | None:
+    return learner.score(model, inputs, labels) if len(labels) else None
 
 
 def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

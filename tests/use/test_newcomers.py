@@ -1,13 +1,16 @@
 """A client that was never there finds its community, and a model is trained further for it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from fl_app.client.local import LocalClient
 from fl_app.config import load
+from fl_app.data.clients import ClientData
 from fl_app.one_run import run
 from fl_app.use.assign import by_loss
 from fl_app.use.commands import assign, fine_tune
@@ -161,6 +164,29 @@ def test_a_personal_model_is_a_run_of_one_model(
         fine_tune([str(swapped_run), "--client", "1", "--to", str(tmp_path / "q")])
     with pytest.raises(ValueError, match="--data must be given"):
         fine_tune([str(swapped_run), "--community", "1", "--to", str(tmp_path / "r")])
+
+
+def test_a_client_without_test_samples_gets_a_model_without_scores(
+    swapped_run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Scorer.client
+
+    def without_test(self: Scorer, client: int) -> LocalClient:
+        local = kept(self, client)
+
+        def load(server_round: int) -> ClientData:
+            data = local.load(server_round)
+            return replace(data, test_images=data.test_images[:0], test_labels=data.test_labels[:0])
+
+        return replace(local, load=load)
+
+    monkeypatch.setattr(Scorer, "client", without_test)
+    fine_tune([str(swapped_run), "--client", "1", "--to", str(tmp_path / "p")])
+    assert "not scored, since the client has no test samples" in capsys.readouterr().out
+    assert load_run(tmp_path / "p").models == ("personal",)
 
 
 def test_the_model_of_a_run_is_not_changed_by_use(swapped_run: Path, tmp_path: Path) -> None:
