@@ -5,13 +5,18 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from fl_app.command_words import as_value, in_shell
+
 Compose = Callable[[Sequence[str]], DictConfig]
 Choices = Callable[[str], list[str]]
 """Maps a group such as `strategy` to the names of its options, none for another key."""
+_KEY = re.compile(r"[\w./@-]+", re.ASCII)
+_NAMED = "of letters, digits, _ and -, with dots between its parts"
 NOT_COMPOSED = (HydraException, OmegaConfBaseException)
 
 
@@ -51,11 +56,44 @@ def _reason(override: str, error: Exception, composed: DictConfig, choices: Choi
     key, value, text = key_of(override), override.partition("=")[2], str(error)
     if (known := choices(key)) and value not in known:
         return f"{key} must be one of {', '.join(known)}, got {value}"
+    if not _KEY.fullmatch(key):
+        return f"{override!r} must begin with a setting, {_NAMED}; correct it"
+    if (wanted := _in_quotes(override)) is not None:
+        if "Ambiguous value" in text:
+            several = "--multirun if these are several"
+            return f"{override} must have one value; give {wanted} if it is one, or {several}"
+        return f"{override} must have quotes for Hydra and the shell; give it as {wanted}"
     if text.startswith(("Could not override", "Could not delete")):
+        if OmegaConf.is_dict(OmegaConf.select(composed, key)):
+            added = in_shell(f"++{override}")
+            return f"{override} names what {key} does not have; add it with {added}"
         return f"{key} is not a setting of this run; {_remedy(key, override, composed)}"
     if text.startswith("Could not append"):
         return f"{key} is a setting of this run already; give it without +, as {key}={value}"
     return f"{override}: {first_line(error)}"
+
+
+def _in_quotes(override: str) -> str | None:
+    """Return an override that Hydra cannot read as it is typed with quotes, if they help."""
+    key, equals, value = override.partition("=")
+    if not equals or _reads(override):
+        return None
+    entries = [as_value(each.strip()) for each in value[1:-1].split(",")]
+    listed = f"[{','.join(entries)}]" if re.fullmatch(r"\[.*\]", value, re.DOTALL) else None
+    for each in filter(None, (listed, as_value(value))):
+        if _reads(wanted := f"{key}={each}"):
+            return in_shell(wanted)
+    return None
+
+
+def _reads(override: str) -> bool:
+    """Return whether Hydra reads an override as one value; several are for sweeps."""
+    try:
+        return not OverridesParser.create().parse_override(override).is_sweep_override()
+    except HydraException:
+        return False
+    except (ValueError, RecursionError):  # it reads the form, but not so many digits or braces
+        return True
 
 
 def _remedy(key: str, override: str, composed: DictConfig) -> str:

@@ -223,3 +223,26 @@ def test_a_federation_elsewhere_has_its_data_elsewhere() -> None:
 def test_configuration_is_composed_again_after_an_error() -> None:
     _problems("strategy=nonsense")
     assert load([]).strategy.path == "fl_app.strategies.flic.Flic"
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("data.label=größe", "\"data.label='größe'\""),
+        ("data.label=Pressure (mmHg)", "\"data.label='Pressure (mmHg)'\""),
+        ("data.exclude=[größe, age]", "\"data.exclude=['größe',age]\""),
+        (
+            "data.file=a,b.csv",
+            "one value; give \"data.file='a,b.csv'\" if it is one, or --multirun",
+        ),
+        ("task.metrics={f1: {_target_: x}}", 'add it with "++task.metrics={f1: {_target_: x}}"'),
+        ("+data.categories.blood pressure=null", "must begin with a setting, of letters"),
+        ("=1", "'=1' must begin with a setting"),
+    ],
+)
+def test_what_hydra_cannot_read_is_told_as_it_is_typed(override: str, told: str) -> None:
+    (problem,) = _problems("data=table", override)
+    assert told in problem
+    if '"' in told:
+        typed = told[told.index('"') + 1 : told.rindex('"')]
+        assert configuration.compose(["data=table", typed])

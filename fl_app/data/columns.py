@@ -9,15 +9,16 @@ from typing import Literal
 
 import numpy as np
 
+from fl_app.command_words import list_of
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, plain, shortened
+from fl_app.data.frame import Frame, of_categories, plain, shortened
 from fl_app.types import Text
 
 log = getLogger(__name__)
 Missing = Literal["refuse", "mean", "median", "most_frequent"]
 """What becomes of a missing value: an error, or a statistic of the training rows."""
-Categories = dict[Text, list[Text | int] | None]
-"""Column to its categories; None: those of the training rows."""
+Categories = dict[Text, list[Text | int] | None] | list[Text | int] | None
+"""Column to its categories, None: those of the training rows; or the columns alone."""
 MOST_CATEGORIES = 1000
 FEW_CATEGORIES = 10
 UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
@@ -115,7 +116,8 @@ def fitted(
     and `median` a missing category is the most frequent one. A category that the training rows do
     not have has no indicator, unless `categories` lists them: then it is an error.
     """
-    unknown = [name for name in categories if name not in names]
+    given = _by_column(categories)
+    unknown = [name for name in given if name not in names]
     if unknown:
         raise DataError(
             f"data.categories must name columns with features of {frame.name}, "
@@ -124,12 +126,12 @@ def fitted(
     parts: list[FeatureColumn] = []
     inferred = []
     for name in names:
-        if name in categories or not frame.numeric(name):
-            if name not in categories:
+        if name in given or not frame.numeric(name):
+            if name not in given:
                 _check_words(frame, name)
-            listed = categories.get(name)
-            inferred += [] if listed else [f"data.categories.{name}"]
-            parts.append(_categories(frame, name, train, listed, missing))
+            known = given.get(name)
+            inferred += [] if known else [f"data.categories.{name}"]
+            parts.append(_categories(frame, name, train, known, missing))
         else:
             inferred += ["data.standardise"] if standardise else []
             parts.append(_numbers(frame, name, train, missing, standardise))
@@ -185,8 +187,15 @@ def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray) -> None:
         log.warning(
             "column %r of %s: numbers such as %.12g become multiples of %g in float32, which hides "
             "much of their differences; give data.standardise=true, subtract a constant, or leave "
-            "the column out with data.exclude=[%s]", name, frame.name, values[lost[0]], step, name,
+            "the column out with %s", name, frame.name, values[lost[0]], step,
+            list_of("data.exclude", name),
         )  # fmt: skip
+
+
+def _by_column(categories: Categories) -> dict[str, list[str | int] | None]:
+    if isinstance(categories, dict):
+        return categories
+    return {str(name): None for name in categories or ()}
 
 
 def _check_words(frame: Frame, name: str) -> None:
@@ -200,7 +209,7 @@ def _check_words(frame: Frame, name: str) -> None:
     if given and all(UNREAD_NUMBER.match(str(words[row])) for row in given):
         remedy = (
             "write the numbers of this column so, or give "
-            f"+data.categories.{name}=null if they are categories"
+            f"{of_categories(name)} if they are categories"
         )
         raise frame.error(given[0], name, "a number with a decimal point alone", remedy)
 
@@ -225,7 +234,7 @@ def _check_missing(
     if not given:
         raise frame.error(
             int(absent.argmax()), name, "given in at least one training row",
-            f"leave the column out with data.exclude=[{name}]",
+            f"leave the column out with {list_of('data.exclude', name)}",
         )  # fmt: skip
 
 
@@ -245,12 +254,13 @@ def _categories(
     if len(known) > MOST_CATEGORIES:
         raise DataError(
             f"column {name!r} of {frame.name} must have at most {MOST_CATEGORIES:,} categories, "
-            f"got {len(known):,}; leave it out with data.exclude=[{name}]"
+            f"got {len(known):,}; leave it out with {list_of('data.exclude', name)}"
         )
     if not listed and len(known) > max(FEW_CATEGORIES, len(train) // 2):
         log.warning(
             "column %r of %s has %d categories, such as %r, in %d rows for training, so that most "
-            "rows have one of their own; data.exclude=[%s] leaves it out, a number such as the day "
-            "of a date is one feature", name, frame.name, len(known), known[0], len(train), name,
+            "rows have one of their own; %s leaves it out, a number such as the day "
+            "of a date is one feature", name, frame.name, len(known), known[0], len(train),
+            list_of("data.exclude", name),
         )  # fmt: skip
     return CategoryColumn(name, known, usual, bool(listed))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.command_words import is_key, list_of
 from fl_app.data.checks import DataError
 
 NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$", re.IGNORECASE)
@@ -95,9 +96,7 @@ class Frame:
             if cell is None:
                 continue
             if not is_number(cell):
-                remedy = (
-                    f"correct it, or give +data.categories.{name}=null if the column has categories"
-                )
+                remedy = f"correct it, or give {of_categories(name)} if the column has categories"
                 raise self.error(row, name, "a number like the others of its column", remedy)
             values[row] = float(cell)
         return values
@@ -163,3 +162,8 @@ def shortened(names: Sequence[Any], most: int = 8) -> str:
     """Return the first names for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
+
+
+def of_categories(name: str) -> str:
+    """Return the override by which a column has categories."""
+    return f"+data.categories.{name}=null" if is_key(name) else list_of("data.categories", name)

@@ -58,11 +58,10 @@ def image_folder(
 
 
 def _classes(root: Path, split: str) -> list[str]:
-    """Return the names of the folders in `root`/`split`."""
+    """Return the names of the folders in `root`/`split` that are not hidden."""
     folder = root / split
-    found = (
-        sorted(each.name for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
-    )
+    inside = folder.iterdir() if folder.is_dir() else ()
+    found = sorted(e.name for e in inside if e.is_dir() and not e.name.startswith("."))
     if not found:
         raise DataError(
             f"no image folder at {root}: expected {root}/{split}/<class>/<image>; put the images "
@@ -72,10 +71,11 @@ def _classes(root: Path, split: str) -> list[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the images in the folder of a class and in the folders below it."""
+    """Return the images in the folder of a class and below it, without hidden ones."""
     places = sorted(os.walk(folder, followlinks=True))
     files = [Path(place) / name for place, _, names in places for name in sorted(names)]
-    found = [path for path in files if path.suffix.lower() in ENDINGS]
+    shown = [p for p in files if not any(e.startswith(".") for e in p.relative_to(folder).parts)]
+    found = [path for path in shown if path.suffix.lower() in ENDINGS]
     if not found:
         others = f"{len(files)} other files" if files else "no file"
         raise DataError(

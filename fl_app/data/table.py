@@ -75,9 +75,14 @@ def client_files(
     """Load a folder with one table per client, named by the file; settings as for `table`.
 
     `test_share` of each client's rows are for test. `population=by_column` makes them clients.
+    Hidden files, such as those that systems and editors leave, are none.
     """
     folder = Path(root)
-    paths = sorted(path for path in folder.glob("*") if path.suffix.lower() in ENDINGS)
+    paths = sorted(
+        path
+        for path in folder.glob("*")
+        if path.suffix.lower() in ENDINGS and not path.name.startswith(".")
+    )
     if not paths:
         raise DataError(
             f"no tables at {folder}: expected one file per client, ending in "

@@ -33,6 +33,14 @@ def test_folders_are_classes_and_keep_their_names(root: Path) -> None:
     assert data.train_labels.tolist() == [0, 1]
 
 
+def test_hidden_files_and_folders_are_left_out(root: Path) -> None:
+    (root / "train" / ".ipynb_checkpoints").mkdir()
+    (root / "train" / "cat" / "._0.png").write_bytes(b"left by macOS")
+    _picture(root / "train" / "cat" / ".ipynb_checkpoints" / "0.png")
+    data = image_folder(root=str(root), standardise=False)
+    assert (data.class_names, data.train_labels.tolist()) == (("cat", "dog"), [0, 1])
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_images_are_converted_to_the_channels_asked_for(root: Path, channels: int) -> None:
     _picture(root / "train" / "cat" / "1.png", mode="L")

@@ -146,14 +146,16 @@ def test_versions_and_dates_are_categories(tmp_path: Path) -> None:
 def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
     for name in ("A.CSV", "b.csv"):
         _write(tmp_path, "x,y\n1,0\n2,1\n3,1\n", name)
+    _write(tmp_path, "not a table", "._b.csv")  # as macOS leaves beside b.csv
     owners = client_files(root=str(tmp_path), label="y").owners
     assert owners.names == ("A", "b")
 
 
 def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> None:
     _write(tmp_path, "code,y\n01,0\n1,1\n01,0\n")
-    data = table(root=str(tmp_path), label="y", test_share=0, categories={"code": None})
-    assert data.train_images.tolist() == [[1, 0], [0, 1], [1, 0]]
+    for named in ({"code": None}, ["code"]):
+        data = table(root=str(tmp_path), label="y", test_share=0, categories=named)
+        assert data.train_images.tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
 def test_cells_of_a_data_frame_mean_what_those_of_the_csv_file_mean(tmp_path: Path) -> None:
@@ -226,6 +228,7 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("", {}, "points.csv must have at least a line of names, got an empty file"),
         ("a,b\n1,2\n3,x\n", {}, r"line 3, column 'b' of .*points.csv must be a number .*got 'x'"),
         ("a,b\nx,2\n3,4\n", {}, r"line 2, column 'a' .*got 'x'; .*data.categories.a=null"),
+        ("ä,b\nx,2\n3,4\n", {}, "got 'x'; .*give \"data.categories=.'ä'.\" if the column"),
         ("a,b\n1,\n", {}, r"line 2, column 'b' .*must be given, got nothing; .*data.missing="),
         ("a,b\n1,2\n\n3,NA\n", {}, r"line 4, column 'b' of .* must be given"),
         ("a,b\n1,inf\n", {}, r"line 2, column 'b' .*finite float32, got 'inf'"),
@@ -235,6 +238,7 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("a,a\n1,2\n", {}, r"names in line 1 of .* must differ, got 'a' 2 times"),
         ("a,b\n1,2\n", {"label": "c"}, r"data.label must name a column .*one of a, b, got 'c'"),
         ("a,b\n1,2\n", {"exclude": ["c"]}, r"data.exclude must name a column .*got 'c'"),
+        ("a,b\n1,2\n", {"categories": ["c"]}, r"data.categories must name .*got 'c'"),
         ("a,b\n1,2\n", {"categories": {"c": None}}, r"data.categories must name .*got 'c'"),
         ("a,b\n1,\n2,1\n", {"label": "b"}, r"line 2, column 'b' .*the class of its row, got noth"),
         ("a,b\n1,0.5\n2,1\n", {"label": "b"}, r"line 2, .*whole number .*'0.5'; .*=regression"),
