@@ -7,7 +7,6 @@ from typing import Any
 
 from hydra._internal import defaults_list
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigSource
 
@@ -43,7 +42,7 @@ def _read_once(load: Any) -> Any:
 
 def _state(source: ConfigSource, config_path: str) -> tuple[int, ...]:
     """Return what changes with the file; what Hydra itself brings does not change."""
-    if not isinstance(source, FileConfigSource):
+    if source.scheme() != "file":  # Hydra imports its sources anew: their class is not ours
         return ()
     found = Path(source.path, source._normalize_file_name(config_path)).stat()
     return found.st_mtime_ns, found.st_size
