@@ -71,6 +71,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
+    moving += _complaint(_check_drift, values, whole) if values["dynamics"] and not split else []
     return list(dict.fromkeys(recipe + fitting + split + built + against + hidden + moving))
 
 
@@ -264,6 +265,21 @@ def _check_schedule(values: Mapping[str, Any], data: Dataset) -> None:
         data.check_images("population.dynamics.drift=rotation")
     if schedule.dynamics.drifters and schedule.dynamics.drift == "labels":
         data.check_classes("population.dynamics.drift=labels")
+
+
+def _check_drift(values: Mapping[str, Any], data: Dataset) -> None:
+    """Raise ValueError for clients that drift to another group where there is none."""
+    how, people = values["dynamics"], values["population"]
+    if not how.drifters or how.drift != "group":
+        return
+    groups = people.resolve()(data, seed=values["seed"], **people.options).groups
+    if len(set(groups.tolist())) < 2:
+        found = "no groups that are known" if min(groups) < 0 else "only one"
+        raise ValueError(
+            "population.dynamics.drift=group moves clients to the next planted group, and "
+            f"population={people.path.rpartition('.')[2]} has {found}; use "
+            "population.dynamics.drift=labels or rotation, or a population with several groups"
+        )
 
 
 def _parts_of(values: Mapping[str, Any]) -> tuple[Dynamics, int, int, int]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from fl_app.data.datasets import Dataset
 from fl_app.data.schedule import Drift
 from fl_app.data.shift import rotate
+from fl_app.rng import generator
 from fl_app.types import Labels
 
 Transform = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
@@ -45,8 +46,9 @@ def to_device(inputs: Tensor, device: torch.device) -> Tensor:
 class Population:
     """The samples of each client; its tensors are created on request.
 
-    `groups` (n,) is the planted group of each client, used only for metrics. `names` (n,) are the
-    clients' own names, if the data have some.
+    `groups` (n,) is the planted group of each client, used for metrics and for clients that drift to
+    another group; -1 if there are none. `names` (n,) are the clients' own names, if the data have
+    some. `seed` is that of the draws for clients that drift.
     """
 
     dataset: Dataset
@@ -55,6 +57,7 @@ class Population:
     groups: Labels
     transform: Transform | None = None
     names: Sequence[str] = ()
+    seed: int = 0
 
     @property
     def clients(self) -> int:
@@ -70,14 +73,17 @@ class Population:
         """Return the data of one client; raises ValueError for an id outside 0..n-1.
 
         Each of `drifts` drifts moves the client to the next planted group, rotates its images by
-        90 degrees, or increases its labels by one (modulo the classes), as `drift` says.
+        90 degrees, or increases its labels by one (modulo the classes), as `drift` says. Groups
+        differ by their `transform`. Without one, they differ in their samples, and the client gets
+        as many of those that the clients of its new group had at the start.
         """
         self._check(client_id)
-        train = self.dataset.train(self.train[client_id])
-        test = self.dataset.test(self.test[client_id])
+        group = int(self.groups[client_id])
+        if drifts and drift == "group" and self.count:
+            group = (group + drifts) % self.count
+        train = self.dataset.train(self._samples_in(group, client_id, self.train, "train split"))
+        test = self.dataset.test(self._samples_in(group, client_id, self.test, "test split"))
         if self.transform is not None:
-            moved = drifts if drift == "group" else 0
-            group = (int(self.groups[client_id]) + moved) % self.count
             train, test = self.transform(*train, group), self.transform(*test, group)
         if drifts and drift != "group":
             train, test = (self._drifted(*each, drifts, drift) for each in (train, test))
@@ -124,6 +130,17 @@ class Population:
                 f"`transform` must return a label for each input, got {len(first.train_labels)} "
                 f"labels for {len(first.train_images)} inputs"
             )
+
+    def _samples_in(
+        self, group: int, client_id: int, parts: Sequence[np.ndarray], purpose: str
+    ) -> np.ndarray:
+        """Return the samples (s,) that a client has as a member of a group."""
+        own = parts[client_id]
+        if self.transform is not None or group == self.groups[client_id]:
+            return own
+        theirs = np.concatenate([parts[other] for other in np.flatnonzero(self.groups == group)])
+        draw = generator(self.seed, purpose=f"{purpose} of group {group}", client=client_id)
+        return draw.permutation(theirs)[: len(own)]
 
     def _drifted(
         self, images: Tensor, labels: Tensor, drifts: int, drift: Drift

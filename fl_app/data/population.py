@@ -162,7 +162,7 @@ def dirichlet(
             (dataset.test_labels, test_samples, "test split"),
         )
     ]
-    return Population(dataset, parts[0], parts[1], member)
+    return Population(dataset, parts[0], parts[1], member, seed=seed)
 
 
 def majority_class(
@@ -202,7 +202,7 @@ def majority_class(
     train = parts(dataset.train_labels, train_samples, "train split")
     test = parts(dataset.test_labels, test_samples, "test split")
     groups = np.array([member.get(c, c) for c in own.tolist()])
-    return Population(dataset, train, test, groups)
+    return Population(dataset, train, test, groups, seed=seed)
 
 
 def _majority(own: Labels, classes: int, share: float, each: int) -> np.ndarray:

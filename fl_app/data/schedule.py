@@ -128,11 +128,14 @@ class Schedule:
         )
 
     def regrouped(self, planted: Mapping[int, int], server_round: int) -> dict[int, int]:
-        """Return the group of each client after its drifts."""
-        if self.dynamics.drift != "group":
+        """Return the group of each client after its drifts; -1 (unknown) stays."""
+        count = max(planted.values(), default=-1) + 1
+        if self.dynamics.drift != "group" or not count:
             return dict(planted)
-        count = max(planted.values()) + 1
-        return {c: (group + self.stage(c, server_round)) % count for c, group in planted.items()}
+        return {
+            client: (group + self.stage(client, server_round)) % count if group >= 0 else group
+            for client, group in planted.items()
+        }
 
     def _rounds_of(self, what: Literal["join", "leave", "drift"]) -> list[int]:
         named: list[int] = getattr(self.dynamics, f"{what}_rounds")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fl_app.config import choices
+from fl_app.compatibility import problems
+from fl_app.config import ConfigError, choices, load
 from fl_app.data import partition, population, shift
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.rng import generator
@@ -50,6 +51,51 @@ def test_client_i_belongs_to_group_i_modulo_groups_and_has_samples(name: str) ->
     np.testing.assert_array_equal(people.groups, np.arange(12) % people.count)
     for part in (people.train, people.test):
         assert min(map(len, part)) >= 1
+
+
+@pytest.mark.parametrize("name", choices("population"))
+def test_a_client_of_another_group_has_other_data_or_the_drift_is_refused(name: str) -> None:
+    drift = ["population.dynamics.drifters=2", "population.dynamics.drift_rounds=[2]"]
+    words = [f"population={name}", "population.clients=12", *drift]
+    words += [f"population.{key}={value}" for key, value in SETTINGS.get(name, {}).items()]
+    people = None if name == "by_column" else _build(name)
+    if people is None or len(set(people.groups.tolist())) == 1:
+        with pytest.raises(ConfigError, match="moves clients to the next planted group|name the"):
+            load(words, also=problems)
+        return
+    load(words, also=problems)
+    count = people.count
+    start, moved, again, back = (people.client(3, drifts=n) for n in (0, 1, 1, count))
+    assert not _same(start, moved)
+    assert _same(moved, again)
+    assert _same(start, back)
+
+
+def _same(one: population.ClientData, other: population.ClientData) -> bool:
+    return all(
+        torch.equal(a, b) for a, b in zip(vars(one).values(), vars(other).values(), strict=True)
+    )
+
+
+def test_without_a_transform_a_drift_draws_from_the_samples_of_the_new_group() -> None:
+    people = _build("dirichlet", alpha=0.05, groups=3)
+    for parts, take in ((people.train, digits(seed=0).train), (people.test, digits(seed=0).test)):
+        theirs = np.concatenate([parts[other] for other in (1, 4, 7, 10)])
+        found = people._samples_in(1, 3, parts, "train split")
+        assert len(found) == len(set(found.tolist())) == len(parts[3])
+        assert set(found.tolist()) <= set(theirs.tolist())
+        wanted = np.bincount(take(theirs)[1], minlength=10) / len(theirs)
+        drawn = np.bincount(take(found)[1], minlength=10) / len(found)
+        assert np.abs(wanted - drawn).max() < 0.15
+    assert people._samples_in(1, 3, people.train, "") != pytest.approx(
+        people._samples_in(1, 6, people.train, "")
+    )
+    few = population.Population(
+        people.dataset, [np.arange(5), np.array([7])], [np.array([0]), np.array([1])], np.arange(2)
+    )
+    assert few.client(0, drifts=1).train_labels.tolist() == [people.dataset.train_labels[7]]
+    unknown = population.Population(people.dataset, people.train, people.test, np.full(12, -1))
+    assert _same(unknown.client(0, drifts=1), unknown.client(0))
 
 
 def _tiny() -> Dataset:

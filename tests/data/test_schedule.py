@@ -58,6 +58,8 @@ def test_drift_moves_a_client_to_the_next_group() -> None:
     after = schedule.regrouped(planted, 5)
     assert after[client] == (planted[client] + 1) % 3
     assert {c for c in planted if after[c] != planted[c]} == set(change.clients)
+    assert schedule.regrouped(dict.fromkeys(range(12), -1), 5) == dict.fromkeys(range(12), -1)
+    assert schedule.regrouped({}, 5) == {}
 
 
 def test_availability_is_the_share_of_rounds_that_a_client_is_there() -> None:
