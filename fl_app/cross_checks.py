@@ -79,6 +79,8 @@ def _without_effect(
     use = getattr(method, "graph_use", None)
     if strategy is None or method is None or graph is None or use is None:
         return []
+    if use.only is not None and not method.__module__.startswith("fl_app."):
+        return []  # a user's method may add a graph to one of ours that has none
     name = getattr(method, "name", None) or method.__name__.lower()
     found: list[str] = use.problems(
         name, strategy.options, asdict(graph), defaults["graph"], defaults["strategy"]

@@ -174,7 +174,8 @@ def graph_uses() -> str:
     for file in sorted((CONF / "strategy").glob("*.yaml"), key=lambda path: len(path.stem)):
         values, _ = _read("strategy", file.stem)
         method = get_object(values["_target_"])
-        if method.graph_use is not None and method not in (m for m, *_ in uses.values()):
+        uses_some = method.graph_use is not None and method.graph_use.only != ()
+        if uses_some and method not in (m for m, *_ in uses.values()):
             uses[file.stem] = (method, method.graph_use, values)
     names = sorted(uses)
     lines = [["setting", *(f"`{name}`" for name in names)], ["---"] * (len(names) + 1)]

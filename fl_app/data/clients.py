@@ -46,9 +46,9 @@ def to_device(inputs: Tensor, device: torch.device) -> Tensor:
 class Population:
     """The samples of each client; its tensors are created on request.
 
-    `groups` (n,) is the planted group of each client, used for metrics and for clients that drift to
-    another group; -1 if there are none. `names` (n,) are the clients' own names, if the data have
-    some. `seed` is that of the draws for clients that drift.
+    `groups` (n,) is the planted group of each client, used for metrics and for clients that drift
+    to another group; -1 if there are none. `names` (n,) are the clients' own names, if the data
+    have some. `seed` is that of the draws for clients that drift.
     """
 
     dataset: Dataset
@@ -138,7 +138,8 @@ class Population:
         own = parts[client_id]
         if self.transform is not None or group == self.groups[client_id]:
             return own
-        theirs = np.concatenate([parts[other] for other in np.flatnonzero(self.groups == group)])
+        others = np.flatnonzero(self.groups == group).tolist()
+        theirs = np.concatenate([parts[other] for other in others])
         draw = generator(self.seed, purpose=f"{purpose} of group {group}", client=client_id)
         return draw.permutation(theirs)[: len(own)]
 

@@ -18,6 +18,7 @@ from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.graph_use import GraphUse
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
@@ -44,6 +45,7 @@ class FedEm(CommunityStrategy):
 
     model_kind = "mixture"
     state: FedEmState
+    graph_use = GraphUse(only=("sparse_above",))
     asks = {WEIGHTS: Report(length=1, low=0, high=1)}  # noqa: RUF012
 
     def __init__(

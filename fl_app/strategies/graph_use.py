@@ -30,6 +30,8 @@ MOST_WHOLE = 5000
 
 MODULARITY = ("backend", "resolution", "neighbours")
 VECTORS = ("sketch_dim",)
+LOYALTY = ("benign", "root_samples")
+"""Settings that say which communities are assumed loyal, whatever the method is."""
 SKETCHABLE = get_args(UpdateDistance)
 """Distances that sketches approximate well."""
 
@@ -44,6 +46,8 @@ class GraphUse:
     rounds before the clustering, the records can contain the communities that would be found.
     `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
     this holds only without contrast and if the value of that option is not one of SKETCHABLE.
+    `only`: the method keeps no vectors of clients, and only these settings and LOYALTY have an
+    effect; None: it has a graph.
     """
 
     modularity: bool = False
@@ -54,11 +58,15 @@ class GraphUse:
     ahead: bool = False
     vectors: str | None = None
     option: str | None = None
+    only: tuple[str, ...] | None = None
 
     def why_not(
         self, setting: str, options: Mapping[str, Any], *, contrast: bool = False
     ) -> str | None:
         """Return why a setting has no effect with these options; None: it has an effect."""
+        if self.only is not None:
+            known = setting in (*self.only, *LOYALTY)
+            return None if known else "which keeps no vectors of clients in a graph"
         if setting in self.contrasted:
             return None if contrast else "which uses it only with graph.contrast=true"
         if setting in MODULARITY and not self.modularity:
@@ -108,13 +116,16 @@ class GraphUse:
                     f"graph.{name} must stay {defaults[name]} with strategy {method}, {why}, "
                     f"got {value}; remove it"
                 )
-        why = self.why_no_sketch(options, contrast=contrast)
+        why = self.why_no_sketch(options, contrast=contrast) if self.only is None else None
         if why and given["store"] == "sketch":
             found.append(
                 f"graph.store must be auto, exact or disk with strategy {method}, {why}, "
                 "got sketch; use auto, which uses the disk beyond graph.memory_gb"
             )
         return found
+
+
+NO_GRAPH = GraphUse(only=())
 
 
 def distance_named(name: str) -> Distance:

@@ -68,11 +68,10 @@ class SecureFlic(FromSums):
     """
 
     state: SecureFlicState
+    name = "secure_flic"
     needs_masks = True
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]] = {"weighting": ("samples", "uniform")}
-    graph_use = GraphUse(
-        modularity=True, dense=True, vectors="whose server has no vectors of models"
-    )
+    graph_use = GraphUse(only=("backend", "resolution", "sparse_above"))
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ def test_a_client_of_another_group_has_other_data_or_the_drift_is_refused(name: 
     words += [f"population.{key}={value}" for key, value in SETTINGS.get(name, {}).items()]
     people = None if name == "by_column" else _build(name)
     if people is None or len(set(people.groups.tolist())) == 1:
-        with pytest.raises(ConfigError, match="moves clients to the next planted group|name the"):
+        with pytest.raises(ConfigError, match=r"moves clients to the next planted group|name the"):
             load(words, also=problems)
         return
     load(words, also=problems)

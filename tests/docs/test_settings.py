@@ -64,22 +64,25 @@ def test_an_option_shows_its_own_default_over_the_one_it_builds_on() -> None:
 
 def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
     head, _, *lines = docs.graph_uses().splitlines()
-    assert head.split(" | ")[1:-1] == [
+    assert head.strip("| ").split(" | ")[1:] == [
         "`cfl`",
         "`communities`",
         "`dcfl`",
+        "`fedem`",
+        "`fedrc`",
         "`flic`",
         "`flux`",
         "`hierarchical`",
         "`late`",
         "`pacfl`",
+        "`secure_flic`",
     ]
     cells = {line.split(" | ")[0]: line for line in lines}
     assert cells["| `graph.store`"].endswith(
-        "| yes | not `sketch` | yes | not `sketch` | not `sketch` | not `sketch` |"
+        "| no | no | yes | not `sketch` | yes | not `sketch` | not `sketch` | no |"
     )
     assert cells["| `graph.resolution`"].endswith(
-        "| with contrast | yes | no | yes | no | with contrast | yes | no | yes |"
+        "| no | no | yes | no | with contrast | yes | no | yes |"
     )
 
 

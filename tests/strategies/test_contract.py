@@ -25,5 +25,5 @@ class TestEveryMethod(MethodContract):
         strategy = build(context())
         play(strategy, roster(12), range(1, 9))
         others = isinstance(strategy, Ifca | FedDrift | FedEm | FedGwc)
-        groups_clients = strategy.graph_use is not None or others
+        groups_clients = strategy.graph_use.only is None or others
         assert (strategy.view(8) is not None) == groups_clients

@@ -20,15 +20,17 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.testing.toy import DETECTION, context, honest, play, roster
 
 
-def _with_a_graph() -> list[str]:
-    """Return the methods that have a graph of replies, each class once; masks hide these."""
-    every = {name: option(f"strategy={name}") for name in choices("strategy")}
-    targets = {n: t for n, t in every.items() if not getattr(t.resolve(), "needs_masks", False)}
-    first = {target.path: name for name, target in reversed(targets.items())}
-    return sorted(name for name in first.values() if targets[name].resolve().graph_use is not None)
+def _by_graph() -> tuple[list[str], list[str]]:
+    """Return the methods with a graph of replies, and those without, each class once."""
+    targets = {name: option(f"strategy={name}") for name in choices("strategy")}
+    first = sorted({target.path: name for name, target in reversed(targets.items())}.values())
+    uses = {name: targets[name].resolve().graph_use for name in first}
+    return [n for n in first if uses[n].only is None], [
+        n for n in first if uses[n].only is not None
+    ]
 
 
-METHODS = _with_a_graph()
+METHODS, WITHOUT = _by_graph()
 SPARSE = replace(DETECTION, sparse_above=5, neighbours=3)
 SETTINGS = list(GraphConfig.__dataclass_fields__)
 OTHER = {
@@ -72,6 +74,31 @@ def test_the_table_of_the_docs_is_what_a_configuration_accepts(method: str) -> N
     if cells["contrast"] == "yes":
         assert _problems(f"strategy={method}", "graph.contrast=true", *also) == []
     assert cells["contrast"] == "yes" or not also
+
+
+@pytest.mark.parametrize("method", WITHOUT)
+def test_a_method_without_a_graph_refuses_what_it_does_not_use(method: str) -> None:
+    use = option(f"strategy={method}").resolve().graph_use
+    words = {name: f"graph.{name}={OTHER[name]}" for name in SETTINGS}
+    used = {name for name in SETTINGS if use.why_not(name, {}) is None}
+    assert {"benign", "root_samples"} <= used <= {*use.only, "benign", "root_samples"}
+    needs = (
+        ["masking=secagg"]
+        if getattr(option(f"strategy={method}").resolve(), "needs_masks", 0)
+        else []
+    )
+    found = _problems(f"strategy={method}", *needs, *words.values())
+    told = [problem for problem in found if "which keeps no vectors of clients" in problem]
+    assert len(told) == len(SETTINGS) - len(used)
+    assert all(
+        any(f"graph.{name} must stay" in each for each in told) for name in set(SETTINGS) - used
+    )
+
+
+def test_a_users_method_may_add_a_graph_to_one_of_ours_without() -> None:
+    words = ["strategy=fedavg", "graph.resolution=1.5"]
+    assert len(_problems(*words)) == 1
+    assert _problems(*words, "strategy._target_=user_methods.Asking") == []
 
 
 def test_with_contrast_settings_without_effect_are_refused() -> None:
