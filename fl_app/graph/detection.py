@@ -73,12 +73,13 @@ class ByModularity:
 class BySignificance:
     """Communities of a partition in cosines, without splits that noise would give: `significant`.
 
-    Clients that differ only by degrees are not split either: see `gap`.
+    `partition` returns the one for a number of clients. Clients that differ only by degrees are not
+    split either: see `gap`.
     `repeated`: clients are tested after every round, and the threshold grows with the rounds. Else
     it grows with the number of tests `before` this one.
     """
 
-    partition: Partition
+    partition: Callable[[int], Partition]
     repeated: bool = False
     before: Callable[[], int] = int
 
@@ -89,7 +90,7 @@ class BySignificance:
         size = max(1, graph.vectors.length)
         return significant(
             self._cosines(graph, among),
-            self.partition,
+            self.partition(len(among)),
             look=look,
             parameters=size,
             lengths=graph.vectors.mean_norms(among),

@@ -1,5 +1,6 @@
 """Partitions of a similarity (n, n) in [0, 1], of which `significant` keeps the splits."""
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -11,14 +12,19 @@ from fl_app.graph.communities import (
     canonical,
     louvain,
 )
+from fl_app.graph.significant import Partition
 from fl_app.types import Backend, Labels, Matrix
 
 
-def by_modularity(similarity: Matrix, *, how: CommunityDetection) -> Labels:
-    """Return the communities (n,) of `louvain`; of many clients by a fast backend."""
+def by_modularity(clients: int, *, how: CommunityDetection) -> Partition:
+    """Return `louvain` for the communities of so many clients, for many by a fast backend.
+
+    Their communities are looked into with the same backend, although they are smaller: there are
+    many of them.
+    """
     quick: Backend = "leiden" if how.backend == "leiden" else "fast"
-    backend = how.backend if len(similarity) <= how.sparse_above else quick
-    return louvain(similarity, backend=backend, resolution=how.resolution, seed=how.seed)
+    backend = how.backend if clients <= how.sparse_above else quick
+    return partial(louvain, backend=backend, resolution=how.resolution, seed=how.seed)
 
 
 def by_exemplars(

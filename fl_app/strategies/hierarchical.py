@@ -88,7 +88,7 @@ class Hierarchical(TwoPhase):
         if context.contrast:
             gamma = context.detection.resolution
             tree = partial(by_merging, linkage=linkage, resolution=gamma)
-            found = BySignificance(tree, before=lambda: self.state.searches)
+            found = BySignificance(lambda _: tree, before=lambda: self.state.searches)
             graph = graph_of_sums(context, found)
         else:
             how = ByMerging(threshold=threshold, linkage=linkage)

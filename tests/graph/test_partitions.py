@@ -17,7 +17,7 @@ from fl_app.testing.toy import DETECTION
 from fl_app.types import Labels, Matrix
 
 PARTITIONS: dict[str, Callable[[Matrix], Labels]] = {
-    "by_modularity": partial(by_modularity, how=DETECTION),
+    "by_modularity": by_modularity(0, how=DETECTION),
     "by_exemplars": partial(by_exemplars, damping=0.5, preference=None, seed=0),
     "average": partial(by_merging, linkage="average", resolution=1.0),
     "complete": partial(by_merging, linkage="complete", resolution=1.0),

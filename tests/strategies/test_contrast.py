@@ -288,7 +288,7 @@ def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
         return np.zeros(len(cosine), int)
 
     monkeypatch.setattr("fl_app.graph.detection.significant", watched)
-    found = BySignificance(lambda s: np.zeros(len(s), int), repeated=repeated)
+    found = BySignificance(lambda _: lambda s: np.zeros(len(s), int), repeated=repeated)
     graph = graph_of_sums(context(contrast=True), found)
     for client in range(3):
         graph.put(client, np.eye(MANY, dtype=np.float32)[client], 5 + client)
