@@ -52,6 +52,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"got {records.snapshot_rounds}; remove the later ones"
         )
     found += _unused_short_names(values["client"], defaults["client"])
+    found += _idle(values["graph"], defaults["graph"])
     return found + _without_effect(strategy, values["graph"], defaults)
 
 
@@ -66,6 +67,23 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
         f"{getattr(client, name)}; give client.optimizer.{argument} alone"
         for name, argument in SHORT_NAMES.items()
         if getattr(client, name) not in (options.get(argument), defaults[name])
+    ]
+
+
+def _idle(graph: GraphConfig | None, defaults: Mapping[str, Any]) -> list[str]:
+    """Return a problem for each given setting of the graph that another one makes idle."""
+    if graph is None:
+        return []
+    used_with = {
+        "memory_gb": ("store", ("auto",)),
+        "sketch_dim": ("store", ("auto", "sketch")),
+        "root_samples": ("benign", ("root",)),
+    }
+    return [
+        f"graph.{name} must stay {defaults[name]} with graph.{other}={getattr(graph, other)}, got "
+        f"{getattr(graph, name)}; remove it, or choose graph.{other}={values[-1]}"
+        for name, (other, values) in used_with.items()
+        if getattr(graph, other) not in values and getattr(graph, name) != defaults[name]
     ]
 
 

@@ -68,8 +68,11 @@ def test_the_table_of_the_docs_is_what_a_configuration_accepts(method: str) -> N
         assert f"strategy {method}" in problem
         assert f"{name} must" in problem
         assert value in problem
-    taken = [given[name] for name in SETTINGS if cells[name] == "yes" and name != "contrast"]
-    assert _problems(f"strategy={method}", *taken) == []
+    taken = [name for name in SETTINGS if cells[name] == "yes" and name != "contrast"]
+    idle = {"memory_gb"} if "store" in taken else set()  # with a store other than auto
+    words = [given[name] for name in taken if name not in idle]
+    assert _problems(f"strategy={method}", *words) == []
+    assert _problems(f"strategy={method}", "graph.memory_gb=2.0") == []
     also = [given[name] for name in SETTINGS if cells[name] == "with contrast"]
     if cells["contrast"] == "yes":
         assert _problems(f"strategy={method}", "graph.contrast=true", *also) == []
@@ -116,6 +119,25 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
         "graph.resolution must stay 1.0 with strategy cfl, which uses it only with "
         "graph.contrast=true, got 2.0; remove it"
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("store=exact", "memory_gb=2"), "graph.memory_gb must stay 4 with graph.store=exact"),
+        (("store=sketch", "memory_gb=2"), "got 2.0; remove it, or choose graph.store=auto"),
+        (("store=disk", "sketch_dim=9"), "graph.sketch_dim must stay 16384 with graph.store=disk"),
+        (
+            ("root_samples=3",),
+            "with graph.benign=largest, got 3; remove it, or choose graph.benign=root",
+        ),
+    ],
+)
+def test_what_another_setting_makes_idle_is_refused(words: tuple[str, ...], told: str) -> None:
+    (found,) = _problems("strategy=flic", *(f"graph.{word}" for word in words))
+    assert told in found
+    used = ("graph.store=sketch", "graph.sketch_dim=9", "graph.benign=root", "graph.root_samples=3")
+    assert _problems("strategy=flic", *used) == []
 
 
 def test_all_are_told_at_once_with_value_and_remedy() -> None:
