@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from fl_app.config import CONF, NO_OPTION
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, NESTED, PARTS, TARGETS, TOP
-from fl_app.strategies.graph_use import GraphUse
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.types import LARGEST
 
 OVER_ALL = ("defaults", "hydra")

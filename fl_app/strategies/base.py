@@ -19,6 +19,7 @@ from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import LOSSES, Fallback
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, ModelEvaluation
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.rejections import Rejections
@@ -47,8 +48,8 @@ class CommunityStrategy(Strategy, ABC):
     """Whether the method clusters data points instead of clients; figures then show points."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name, set as attributes unless the constructor has them."""
-    graph_use: ClassVar[Any] = None
-    """Which settings of the graph have an effect: a `GraphUse`; None: unknown."""
+    graph_use: ClassVar[GraphUse | None] = None
+    """Which settings of the graph have an effect: None: unknown."""
     clips_updates = True
     """Whether `engine.clip_update` applies; False if a far model is a community by itself."""
     asks: Mapping[str, Report] = MappingProxyType({})

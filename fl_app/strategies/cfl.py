@@ -35,7 +35,8 @@ from fl_app.strategies.fallback import (
     of_communities,
     offered,
 )
-from fl_app.strategies.graph_use import GraphUse, add_updates, graph_of, graph_of_sums, view_of
+from fl_app.strategies.graph_settings import GraphUse
+from fl_app.strategies.graph_use import add_updates, graph_of, graph_of_sums, view_of
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster

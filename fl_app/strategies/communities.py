@@ -22,9 +22,9 @@ from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import Fallback, learn
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
-    GraphUse,
     Scale,
     Similarity,
     by_similarity,

@@ -18,7 +18,7 @@ from fl_app.params import Layout
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.graph_use import GraphUse
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext

@@ -14,7 +14,8 @@ from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.fallback import Fallback
-from fl_app.strategies.graph_use import GraphUse, graph_of_updates, view_of
+from fl_app.strategies.graph_settings import GraphUse
+from fl_app.strategies.graph_use import graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext

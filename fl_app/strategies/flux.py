@@ -25,7 +25,8 @@ from fl_app.records.serving import Descriptors
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.graph_use import GraphUse, graph_of, view_of
+from fl_app.strategies.graph_settings import GraphUse
+from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster

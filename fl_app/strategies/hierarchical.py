@@ -19,14 +19,8 @@ from fl_app.graph.detection import ByMerging, BySignificance
 from fl_app.graph.partitions import by_merging
 from fl_app.graph.similarity import UpdateDistance
 from fl_app.strategies.fallback import Fallback
-from fl_app.strategies.graph_use import (
-    DottedPath,
-    GraphUse,
-    graph_of_models,
-    graph_of_sums,
-    needed,
-    view_of,
-)
+from fl_app.strategies.graph_settings import GraphUse
+from fl_app.strategies.graph_use import DottedPath, graph_of_models, graph_of_sums, needed, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.fallback import Fallback
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
-    GraphUse,
     Scale,
     Similarity,
     by_similarity,

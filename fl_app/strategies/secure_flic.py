@@ -28,7 +28,7 @@ from fl_app.graph.noisy_sketches import (
 from fl_app.masking.stages import FEWEST
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.from_sums import FromSums
-from fl_app.strategies.graph_use import GraphUse
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import roster
