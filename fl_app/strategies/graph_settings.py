@@ -92,7 +92,7 @@ class GraphUse:
             if why and value != defaults[name] and not off:
                 found.append(
                     f"graph.{name} must stay {defaults[name]} with strategy {method}, {why}, "
-                    f"got {value}; remove it"
+                    f"got {value}; remove it, or give graph.{name}={defaults[name]}"
                 )
         why = self.why_no_sketch(options, contrast=contrast) if self.only is None else None
         if why and given["store"] == "sketch":

@@ -33,15 +33,20 @@ SMALL = (
 def small(overrides: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a small run with a part that these words select (cached).
 
-    The method is FedAvg, without those settings of an experiment's own method that it lacks. The
-    number of clients stays that of the words if they cannot do with fewer, as with late newcomers.
+    The method is FedAvg, without those settings of an experiment's own method that it lacks, or of
+    its graph. The number of clients stays that of the words if they cannot do with fewer, as with
+    late newcomers.
     """
     words = [*SMALL, *overrides]
     known = option("strategy=fedavg")
-    method = compose(words).strategy
+    tree, usual = compose(words), compose(SMALL).graph
+    method = tree.strategy
     if method.get("_target_") == known.path:
         words += [
             f"~strategy.{name}" for name in method if name not in ("_target_", *known.options)
+        ]
+        words += [
+            f"graph.{name}={usual[name]}" for name in usual if tree.graph[name] != usual[name]
         ]
     try:
         load(words, also=problems)

@@ -107,7 +107,7 @@ def test_a_users_method_may_add_a_graph_to_one_of_ours_without() -> None:
 def test_with_contrast_settings_without_effect_are_refused() -> None:
     assert _problems("strategy=flic", "graph.contrast=true", "graph.neighbours=9") == [
         "graph.neighbours must stay 32 with strategy flic, whose graph has all edges with "
-        "graph.contrast=true, got 9; remove it"
+        "graph.contrast=true, got 9; remove it, or give graph.neighbours=32"
     ]
     age = ("strategy=cfl_clusters", "strategy.max_age=2")
     assert _problems(*age) == []
@@ -117,7 +117,7 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
     ]
     assert _problems("strategy=cfl", "graph.resolution=2.0") == [
         "graph.resolution must stay 1.0 with strategy cfl, which uses it only with "
-        "graph.contrast=true, got 2.0; remove it"
+        "graph.contrast=true, got 2.0; remove it, or give graph.resolution=1.0"
     ]
 
 
@@ -144,7 +144,7 @@ def test_all_are_told_at_once_with_value_and_remedy() -> None:
     found = _problems("strategy=dcfl", "graph.resolution=2.0", "graph.store=sketch")
     assert found == [
         "graph.resolution must stay 1.0 with strategy dcfl, which does not find communities "
-        "by modularity, got 2.0; remove it",
+        "by modularity, got 2.0; remove it, or give graph.resolution=1.0",
         "graph.store must be auto, exact or disk with strategy dcfl, whose models are means of "
         "the clients' last models, got sketch; use auto, which uses the disk beyond "
         "graph.memory_gb",
