@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.attacks import Attack
-from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.learner import Learner, TrainingResult
 from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import TRIED, tried
 from fl_app.client.training import Score, scores
 from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
+from fl_app.hidden_state import StateTrial
 from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.rng import generator, global_torch_seed
 from fl_app.schema import ClientConfig, Target
@@ -38,12 +39,14 @@ def try_training(
     images, labels = _batch(data, client)
     if not len(images):
         return
-    flat = FlatModule(build())
+    trial = StateTrial(_made(learner, FlatModule(build()), client, recipe, data), images, labels)
     try:
-        _made(learner, flat, client, recipe, data).train(_job(flat, images, labels))
+        wrong = _step_fault(trial, client, recipe) or trial.fault(build)
     except Exception as error:  # a user's class can raise anything
         wrong = _answers_fault(build(), images) or _failure(client, recipe, error)
         raise ValueError(wrong) from error
+    if wrong is not None:
+        raise ValueError(wrong)
 
 
 def try_learner(
@@ -58,10 +61,12 @@ def try_learner(
         return
     flat = FlatModule(build())
     made, start = _made(learner, flat, client, recipe, data), flat.vector()
+    trial = StateTrial(made, images, labels)
     metrics = () if recipe.task is None else recipe.task.metrics
     versions = images._version, labels._version
     try:
-        wrong = _result_fault(made.train(_job(flat, images, labels)), flat.layout)
+        wrong = _result_fault(trial.train(), flat.layout)
+        hidden = None if wrong else trial.fault(build)
         wrong = wrong or _score_fault(made.score(start, images, labels), metrics)
         if wrong is None and versions != (images._version, labels._version):
             wrong = "writes into a client's samples, which would stay so: change a copy"
@@ -71,6 +76,8 @@ def try_learner(
         raise ValueError(_told(learner, f"{type(error).__name__}: {error}")) from error
     if wrong is not None:
         raise ValueError(_told(learner, wrong))
+    if hidden is not None:
+        raise ValueError(hidden)
 
 
 def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -> None:
@@ -160,12 +167,6 @@ def _made(
     return made
 
 
-def _job(flat: FlatModule, images: Tensor, labels: Tensor) -> TrainingJob:
-    drawn, start = torch.Generator().manual_seed(0), flat.vector()
-    start.flags.writeable = False  # as the model of a message is
-    return TrainingJob(start, images, labels, drawn, epochs=1)
-
-
 def _answers_fault(module: nn.Module, images: Tensor) -> str | None:
     """Return how answers in training mode differ from those of evaluation, which can be trained."""
     wanted = _answers(module.eval(), images)
@@ -234,10 +235,26 @@ def _told(learner: type[Learner], wrong: str) -> str:
     )
 
 
+def _step_fault(trial: StateTrial, client: ClientConfig, recipe: Recipe) -> str | None:
+    """Return why a step has not led to a finite model; None if it has."""
+    loss = trial.train().loss
+    if _finite(loss) and is_finite(trial.flat.view()):
+        return None
+    found = "a model that is not" if _finite(loss) else f"loss {loss}"
+    return (
+        f"task.loss must be finite, and the model after a step too, got {found} with "
+        f"{_parts(client, recipe)}; change the loss or the network, or lower the learning rate"
+    )
+
+
 def _failure(client: ClientConfig, recipe: Recipe, error: Exception) -> str:
-    loss = "cross-entropy" if recipe.task is None else recipe.task.loss.get("_target_")
     told = f"{type(error).__name__}: {error}".splitlines()[0]
     return (
-        f"network must train on some samples, got {told} with client.optimizer="
-        f"{client.optimizer.path} and task.loss={loss}; change the network, or another of them"
+        f"network must train on some samples, got {told} with {_parts(client, recipe)}; change the "
+        "network, or another of them"
     )
+
+
+def _parts(client: ClientConfig, recipe: Recipe) -> str:
+    loss = "cross-entropy" if recipe.task is None else recipe.task.loss.get("_target_")
+    return f"client.optimizer={client.optimizer.path} and task.loss={loss}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # where user_parts is
+sys.path.insert(0, str(Path(__file__).parent))  # where user_parts and state_networks are
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
@@ -40,6 +40,20 @@ def test_a_wrong_learner_is_named(learner: str, said: str) -> None:
 
 def test_a_learner_that_needs_what_its_method_sends_is_not_tried() -> None:
     load([*SMALL, "client.learner=user_parts.Asking"], also=problems)
+
+
+@pytest.mark.parametrize("learner", [None, "user_parts.Scalars"])
+def test_a_network_with_hidden_state_is_refused_with_any_learner(learner: str | None) -> None:
+    given = ["network._target_=state_networks.counting", "~network.hidden"]
+    with pytest.raises(ConfigError, match="got the attribute steps of layer '2', which") as found:
+        load([*SMALL, *given, f"client.learner={learner or 'null'}"], also=problems)
+    assert len(found.value.problems) == 1
+
+
+def test_a_loss_that_is_not_finite_is_refused() -> None:
+    given = ["task.loss._target_=user_parts.Undefined"]
+    with pytest.raises(ConfigError, match=r"task.loss must be finite, .*got loss nan with .*parts"):
+        load([*SMALL, *given], also=problems)
 
 
 def test_numbers_of_numpy_and_torch_are_sent_as_numbers(tmp_path: Path) -> None:
