@@ -12,7 +12,7 @@ from fl_app.client.learner import Learner, learner_of
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
-from fl_app.params import FlatModule
+from fl_app.params import FlatModule, is_finite
 from fl_app.personal_checks import check_own
 from fl_app.records.models import StateForm
 from fl_app.report_checks import check_reports
@@ -28,7 +28,9 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
     )
     module = built_network(values, data)
     local = check_own(values, module)
-    _check_constants(FlatModule(module, local=local), lambda: fresh_network(values, data))
+    flat = FlatModule(module, local=local)
+    _check_finite(flat)
+    _check_constants(flat, lambda: fresh_network(values, data))
     learner = learner_of(module, None if client is None else client.learner)
     wanted = getattr(method.resolve(), "model_kind", None) if method else None
     if method and wanted and learner.model_kind != wanted:
@@ -140,6 +142,21 @@ def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
             f"network must leave its inputs as they are, got {net.path}, which writes into them "
             "and so would change a client's samples; remove inplace=True from its first layer, or "
             "let it change a copy"
+        )
+
+
+def _check_finite(flat: FlatModule) -> None:
+    """Raise ValueError for a first model with values that are not finite, as every reply would be.
+
+    Buffers with such values are constants.
+    """
+    ends = np.cumsum(flat.layout.sizes)[:-1]
+    parts = zip(flat.layout.names, np.split(flat.vector(), ends), strict=True)
+    bad = next((name for name, part in parts if not is_finite(part)), None)
+    if bad is not None:
+        raise ValueError(
+            f"network must start from finite float32 numbers, got others in {bad}; initialise it "
+            "with smaller ones, or load other weights"
         )
 
 

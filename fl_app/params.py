@@ -3,8 +3,9 @@
 The vector contains first the trainable parameters, then the float buffers (batch-norm
 statistics). The buffers are averaged like the rest, but similarities use only the trainable part.
 Everything else is constant during a run: frozen parameters, buffers of integers and booleans, and
-float buffers with infinite values (masks), which have no mean. Tensors that stay with a client,
-such as local batch normalisation, are not sent either, but each client has its own values.
+float buffers whose first values are no float32 numbers below HUGE (masks, times in float64), of
+which a mean would be wrong. Tensors that stay with a client, such as local batch normalisation, are
+not sent either, but each client has its own values.
 """
 
 import io
@@ -22,6 +23,8 @@ from fl_app.types import Vector
 
 FROZEN_STATISTICS = "frozen_statistics"
 """Attribute of a module whose buffers are constant, because it never trains."""
+HUGE = 1e15
+"""Size from which a value is a mask, such as the smallest float; norms with it would overflow."""
 COMMUNITY = "community_"
 """Prefix of the names of the communities' models in a file; the row of the community follows."""
 
@@ -217,10 +220,17 @@ def _divided(
         (pieces if travels else constants)[name] = parameter
     for name, buffer in module.named_buffers():
         owner = module.get_submodule(name.rpartition(".")[0])
-        travels = buffer.is_floating_point() and bool(buffer.isfinite().all())
-        travels = travels and not getattr(owner, FROZEN_STATISTICS, False)
+        travels = _is_averaged(buffer) and not getattr(owner, FROZEN_STATISTICS, False)
         (pieces if travels and name not in local else constants)[name] = buffer
     return pieces, constants
+
+
+def _is_averaged(buffer: torch.Tensor) -> bool:
+    """Whether all values of a buffer are float32 numbers of which a mean has a meaning."""
+    if not buffer.is_floating_point():
+        return False
+    sent = buffer.float()
+    return bool((sent.abs() < HUGE).all()) and torch.equal(sent.to(buffer.dtype), buffer)
 
 
 def _check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:

@@ -202,6 +202,13 @@ def counting(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+def endless(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with a weight that is no float32 number."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes)).double()
+    nn.init.constant_(module[1].bias, 1e300)
+    return module
+
+
 def dense(layer: Callable[[nn.Module], nn.Module]) -> nn.Module:
     """Return dense layers, the first of which `layer` changes."""
     first = layer(nn.Linear(SIZE, 8))

@@ -112,6 +112,29 @@ def test_an_infinite_buffer_is_a_constant_and_other_precisions_keep_theirs() -> 
     assert flat.vector().tolist() == [1, 2, 3, 1.25]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.tensor([0.0, torch.finfo(torch.float32).min]),
+        torch.tensor([torch.finfo(torch.bfloat16).min], dtype=torch.bfloat16),
+        torch.tensor([torch.finfo(torch.float64).min], dtype=torch.float64),
+        torch.tensor([1_700_000_000.25], dtype=torch.float64),
+        torch.tensor([1 / 3], dtype=torch.float64),
+        torch.tensor([torch.nan]),
+    ],
+)
+def test_a_buffer_whose_mean_would_be_wrong_is_a_constant_as_it_was_made(
+    value: torch.Tensor,
+) -> None:
+    module = nn.Linear(2, 1)
+    module.register_buffer("held", value.clone())
+    flat = FlatModule(module)
+    assert flat.layout.names == ("weight", "bias")
+    flat.load(flat.vector())
+    assert torch.equal(module.held.nan_to_num(), value.nan_to_num())
+    assert module.held.dtype == value.dtype
+
+
 def test_tied_weights_are_one_piece_with_two_names_in_the_state() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.BatchNorm1d(2))
     module[1].weight = module[0].weight

@@ -50,6 +50,12 @@ def test_a_network_with_hidden_state_is_refused_with_any_learner(learner: str | 
     assert len(found.value.problems) == 1
 
 
+def test_a_network_that_does_not_start_finite_is_refused() -> None:
+    given = ["network._target_=state_networks.endless", "~network.hidden"]
+    with pytest.raises(ConfigError, match=r"start from finite float32 numbers, .* in 1.bias; init"):
+        load([*SMALL, *given], also=problems)
+
+
 def test_a_loss_that_is_not_finite_is_refused() -> None:
     given = ["task.loss._target_=user_parts.Undefined"]
     with pytest.raises(ConfigError, match=r"task.loss must be finite, .*got loss nan with .*parts"):

@@ -131,5 +131,5 @@ def test_local_privacy_refuses_a_buffer_that_noise_may_break() -> None:
 def test_a_network_with_nothing_to_train_or_other_constants_each_time_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="at least one trainable parameter, got none"):
         _config("nothing_trainable")
-    with pytest.raises(ConfigError, match=r"must be equal each time .* got 2\.noise"):
+    with pytest.raises(ConfigError, match=r"must be equal each time .* got 2\.offsets"):
         _config("drawn_by_numpy")
