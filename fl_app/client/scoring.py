@@ -21,6 +21,8 @@ log = getLogger(__name__)
 BATCH = 500
 TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
+ROUNDING = 1e-3
+"""How far the sum of probabilities of a sample may be from 1."""
 NUMBER = ("num_classes", "num_labels")
 """Arguments of metrics that are filled in with the number of classes of the data."""
 OF_ALL_CLASSES = ("AUROC", "AveragePrecision", "EER", "LogAUC")
@@ -154,7 +156,7 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
             "into them, so that they would be measured otherwise; let it change a copy"
         )
-    _check_scale(task)
+    _check_scale(task, answers)
     _check_gradients(loss, lambda scores: build()(scores, labels), answers)
     _warn_of_sums(loss, build(), answers, labels)
     for name, given in task.metrics.items():
@@ -210,13 +212,19 @@ def _check_answers(answers: object, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _check_scale(task: Task) -> None:
-    """Raise ValueError for a loss of probabilities in a task whose accuracy is one of scores."""
-    if task.has_accuracy and isinstance(task.criterion(), nn.BCELoss):
+def _check_scale(task: Task, answers: Tensor) -> None:
+    """Raise ValueError for a loss whose scale the answers (s, ..., c) do not have."""
+    criterion = task.criterion() if task.has_accuracy else None
+    if isinstance(criterion, nn.BCELoss):
         raise ValueError(
             f"task.loss must take scores with task={task.kind}, got {dict(task.loss)}, which takes "
             "probabilities; give torch.nn.BCEWithLogitsLoss and a network without sigmoid at its "
             "end"
+        )
+    if isinstance(criterion, nn.NLLLoss) and (answers.logsumexp(-1).abs() > ROUNDING).any():
+        raise ValueError(
+            f"task.loss must have a smallest value, got {dict(task.loss)}, which falls for ever on "
+            "scores; give torch.nn.CrossEntropyLoss, or end the network with torch.nn.LogSoftmax"
         )
 
 

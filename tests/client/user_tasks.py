@@ -107,6 +107,11 @@ def pair(shape: tuple[int, ...], classes: int) -> nn.Module:
     return Pair(dense(shape, classes))
 
 
+def log_likely(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with the logarithms of probabilities."""
+    return nn.Sequential(dense(shape, classes), nn.LogSoftmax(1))
+
+
 class Words(nn.Module):
     """Scores (s, t, c) of the next word."""
 
