@@ -126,11 +126,12 @@ def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
         return
     learner = learner_of(built_network(values, data), client.learner)
     given = partial(fresh_network, values, data), learner, client, _recipe(values), data
+    ours = learner.__module__.split(".")[0] == "fl_app"
     plain = learner.train is SgdLearner.train
-    if plain:
+    if plain or (ours and issubclass(learner, SgdLearner)):
         try_training(*given)
     changed = not plain or learner.score is not SgdLearner.score
-    if changed and learner.__module__.split(".")[0] != "fl_app" and not _sends(method):
+    if changed and not ours and not _sends(method):
         try_learner(*given)
 
 

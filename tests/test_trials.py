@@ -50,6 +50,15 @@ def test_a_network_with_hidden_state_is_refused_with_any_learner(learner: str | 
     assert len(found.value.problems) == 1
 
 
+def test_a_component_of_a_mixture_with_hidden_state_is_refused() -> None:
+    given = ["strategy=fedem", "network=mixture", "network.of=state_networks.counting",
+             "~network.settings.hidden", "network.components=2"]  # fmt: skip
+    said = r"got the attribute steps of layer 'components.0.2', the attribute steps of layer 'comp"
+    with pytest.raises(ConfigError, match=said):
+        load([*(each for each in SMALL if each[:7] not in ("strateg", "network")), *given],
+             also=problems)  # fmt: skip
+
+
 def test_a_network_that_does_not_start_finite_is_refused() -> None:
     given = ["network._target_=state_networks.endless", "~network.hidden"]
     with pytest.raises(ConfigError, match=r"start from finite float32 numbers, .* in 1.bias; init"):
