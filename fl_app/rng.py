@@ -4,6 +4,7 @@ The same key gives the same stream on every engine, in every process and after a
 does not depend on earlier draws.
 """
 
+import random
 import threading
 import zlib
 from collections.abc import Iterator
@@ -60,19 +61,22 @@ def global_torch_seed(seed: int) -> Iterator[None]:
 
 @contextmanager
 def global_seeds(seed: int) -> Iterator["GlobalStates"]:
-    """Seed the global generators of torch and NumPy, for the layers of a network.
+    """Seed the global generators of torch, NumPy and Python, for the layers of a network.
 
     Yields their states at the start. The previous states are restored at the end, except on CUDA.
-    Only one thread at a time can be in this block or that of `global_torch_seed`. Python's
-    `random` is not included, because threads of libraries use it at any time.
+    Only one thread at a time can be in this block or that of `global_torch_seed`. A library's
+    thread that draws from Python's `random` meanwhile, as Flower's heartbeat does, shifts its
+    draws, and can make a network count as one that draws, which only costs time.
     """
     with global_torch_seed(seed):
-        before = np.random.get_state()
+        before, of_python = np.random.get_state(), random.getstate()
         np.random.seed(seed % 2**32)
+        random.seed(seed)
         try:
             yield GlobalStates()
         finally:
             np.random.set_state(before)
+            random.setstate(of_python)
 
 
 class GlobalStates:
@@ -91,7 +95,7 @@ def _states() -> tuple[object, ...]:
     tensors = [torch.random.get_rng_state(), *on_devices]
     name, keys, *rest = np.random.get_state(legacy=True)
     numbers = (name, np.asarray(keys).tobytes(), *rest)
-    return (*(each.numpy().tobytes() for each in tensors), numbers)
+    return (*(each.numpy().tobytes() for each in tensors), numbers, random.getstate())
 
 
 def cohort_size(participation: float, clients: int) -> int:

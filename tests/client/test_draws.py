@@ -1,5 +1,6 @@
 """What the layers of a network draw has a key of its own for each client and round."""
 
+import random
 import sys
 from pathlib import Path
 
@@ -78,17 +79,20 @@ def test_a_network_that_does_not_draw_needs_no_turn() -> None:
 
 def test_the_global_generators_are_as_they_were() -> None:
     flat = FlatModule(user.dropout((1, 2, 2), 2))
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
     with keyed_layers(flat, 3):
-        torch.rand(2), np.random.rand()
+        torch.rand(2), np.random.rand(), random.random()
     assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == np.random.get_state()[1].tolist()
+    assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
     assert flat.draws is True
 
 
-@pytest.mark.parametrize("use", [torch.rand, np.random.rand])
-def test_a_use_of_any_global_generator_is_seen(use) -> None:
-    with global_seeds(1) as states:
-        assert not states.moved()
-        use(1)
-        assert states.moved()
+@pytest.mark.parametrize("use", [torch.rand, np.random.rand, random.randbytes])
+def test_a_use_of_any_global_generator_is_seen_and_repeated(use) -> None:
+    drawn = []
+    for _ in range(2):
+        with global_seeds(1) as states:
+            assert not states.moved()
+            drawn.append(use(1))
+            assert states.moved()
+    assert drawn[0] == drawn[1]
