@@ -197,8 +197,22 @@ class Attending(nn.Module):
 
 def counting(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network that counts its batches, as a configuration names it."""
+    return _among(Counter(), shape, classes)
+
+
+def averaging(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with a moving average in a plain attribute."""
+    return _among(Average(), shape, classes)
+
+
+def flagged(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network with a flag that training sets."""
+    return _among(Flagged(), shape, classes)
+
+
+def _among(layer: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(
-        nn.Flatten(), nn.Linear(prod(shape), SIZE), Counter(), nn.Linear(4, classes)
+        nn.Flatten(), nn.Linear(prod(shape), SIZE), layer, nn.Linear(CLASSES, classes)
     )
 
 

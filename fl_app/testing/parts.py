@@ -18,6 +18,7 @@ from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, compose, load, option
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import ClientData, Population
+from fl_app.hidden_state import answers, rebuilt
 from fl_app.one_run import run
 from fl_app.params import FlatModule
 from fl_app.types import Vector
@@ -96,6 +97,18 @@ class NetworkContract(Contract):
         flat = FlatModule(wiring.network(config, wiring.shared_population(config).dataset))
         flat.load(flat.vector())
         built.load_state_dict(flat.module.state_dict(), strict=True)
+
+    def test_a_model_rebuilt_from_what_is_saved_answers_as_the_trained_one(
+        self, config: Config
+    ) -> None:
+        client = client_wiring.client(config, _largest(config))
+        data, flat = client.load(1), client.learner.flat
+        model = client.fit(wiring.initial_model(config)[1], server_round=1).model.copy()
+        trained = answers(flat.module, inputs := data.train_images[:5])
+        dataset = wiring.shared_population(config).dataset
+        fresh = rebuilt(flat, model, lambda: wiring.network(config, dataset))
+        again = answers(fresh.to(inputs.device), inputs)
+        torch.testing.assert_close(again, trained, rtol=1e-3, atol=1e-4)
 
     def test_it_answers_each_sample_with_finite_numbers(
         self, config: Config, built: nn.Module

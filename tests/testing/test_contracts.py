@@ -1,7 +1,9 @@
 """The contracts that users import: parts of the app keep them, broken parts do not."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where state_networks is
 from fl_app import wiring
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_wiring import client
@@ -64,6 +67,14 @@ def test_a_network_with_draws_of_its_own_or_that_mixes_samples_fails(config: Con
     contract, built = NetworkContract(), Mixing()
     _fails(contract.test_it_is_the_same_whenever_it_is_built, config, built)
     _fails(contract.test_one_sample_does_not_depend_on_the_others, config, built)
+
+
+@pytest.mark.parametrize("network", ["averaging", "flagged"])
+def test_a_network_with_state_that_is_not_saved_fails(network: str) -> None:
+    config = load([*SMALL, "network=mcmahan_cnn", f"network._target_=state_networks.{network}"])
+    _fails(
+        NetworkContract().test_a_model_rebuilt_from_what_is_saved_answers_as_the_trained_one, config
+    )
 
 
 class Careless(SgdLearner):
