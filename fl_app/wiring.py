@@ -195,9 +195,18 @@ def client_recipe(client: ClientConfig) -> Recipe:
     """Return the recipe in the group `client`."""
     planned = Optimisation(client.optimizer.resolve(), client.optimizer.options)
     if not _is_constant(client.scheduler):
-        schedule = partial(client.scheduler.resolve(), **client.scheduler.options)
+        schedule = partial(_scheduler, client.scheduler)
         planned = Optimisation(planned.build, planned.options, schedule)
     return Recipe(planned, clip_norm=client.clip_norm, transform=_transform(client.transform))
+
+
+def _scheduler(given: Target, optimiser: torch.optim.Optimizer) -> Any:
+    """Return a scheduler; an argument with a `_target_` is built first, such as a function."""
+    arguments = {
+        name: instantiate(value, _convert_="all") if isinstance(value, Mapping) else value
+        for name, value in given.options.items()
+    }
+    return given.resolve()(optimiser, **arguments)
 
 
 def _is_constant(scheduler: Target) -> bool:

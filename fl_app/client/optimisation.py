@@ -81,7 +81,8 @@ def check(optimisation: Optimisation, rounds: int) -> None:
         first.step()
         optimisation.at(max(2, rounds))  # some schedulers end after a number of steps
     except Exception as error:  # a user's class can raise anything
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(told) from error
 
 
 def _check_short(options: Mapping[str, Any]) -> None:
@@ -92,6 +93,7 @@ def _check_short(options: Mapping[str, Any]) -> None:
 
 
 def _parameter() -> nn.Parameter:
-    made = nn.Parameter(torch.zeros(1))
-    made.grad = torch.zeros(1)
+    """Return a matrix, because some optimisers, such as Muon, take nothing else."""
+    made = nn.Parameter(torch.zeros(1, 1))
+    made.grad = torch.zeros(1, 1)
     return made

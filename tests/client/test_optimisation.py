@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
+sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
 from fl_app import client_wiring, wiring
-from fl_app.client.optimisation import Optimisation
+from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.training import PlainSgd
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, choices, load
@@ -143,6 +143,29 @@ def test_a_schedule_may_move_momentum_too() -> None:
     chosen = Optimisation(torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}, cycle)
     assert chosen.at(1)["momentum"] > chosen.at(3)["momentum"]
     assert chosen.at(1)["lr"] < chosen.at(3)["lr"]
+
+
+@pytest.mark.parametrize(
+    ("target", "given", "expected"),
+    [
+        ("torch.optim.lr_scheduler.LambdaLR",
+         "lr_lambda={_target_: hydra.utils.get_method, path: user_tasks.warm}",
+         [0.1, 0.2, 0.3, 0.3, 0.3]),
+        ("user_tasks.warm_then_halved", "rounds=2", [0.15, 0.15, 0.3, 0.15, 0.075]),
+    ],
+)  # fmt: skip
+def test_a_schedule_is_made_by_functions_of_a_user(
+    target: str, given: str, expected: list[float]
+) -> None:
+    constant = ["~client.scheduler.factor", "~client.scheduler.total_iters"]
+    chosen = [f"client.scheduler._target_={target}", f"+client.scheduler.{given}"]
+    config = load([*SMALL, *constant, *chosen, "client.learning_rate=0.3"], also=problems)
+    rates = [wiring.recipe(config).settings(config.client, r).learning_rate for r in range(1, 6)]
+    assert rates == pytest.approx(expected)
+
+
+def test_an_optimiser_of_matrices_alone_is_accepted() -> None:
+    check(Optimisation(torch.optim.Muon, {"lr": 0.1}), 3)
 
 
 def test_a_later_round_trains_with_its_rate() -> None:

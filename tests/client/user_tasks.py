@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer, lr_scheduler
 
 from fl_app.data.checks import LabelKind
 from fl_app.data.datasets import Dataset
@@ -235,6 +236,20 @@ def sparse_words(shape: tuple[int, ...], classes: int) -> nn.Module:
     built = Words(classes)
     built.table.sparse = True
     return built
+
+
+def warm(rounds: int) -> float:
+    """Return a share of the learning rate: thirds, then all."""
+    return min(1.0, (rounds + 1) / 3)
+
+
+def warm_then_halved(optimiser: Optimizer, *, rounds: int) -> lr_scheduler.SequentialLR:
+    """Return a schedule of two: half the rate for some rounds, then a half less in each."""
+    parts = [
+        lr_scheduler.ConstantLR(optimiser, factor=0.5, total_iters=rounds),
+        lr_scheduler.ExponentialLR(optimiser, gamma=0.5),
+    ]
+    return lr_scheduler.SequentialLR(optimiser, parts, milestones=[rounds])
 
 
 class Found:
