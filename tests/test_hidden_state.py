@@ -43,11 +43,14 @@ def _fault(network: Callable[[], nn.Module]) -> str | None:
 @pytest.mark.parametrize(
     ("network", "said"),
     [
-        (user.Counter, "the attribute steps of Counter, .* neither sent nor saved; register it"),
-        (user.Average, "the attribute average of Average, .* neither sent nor saved; register it"),
-        (user.Listed, "the attribute means of Listed, .* neither sent nor saved; register it"),
-        (user.Once, "the attribute shifted of Once, .* neither sent nor saved; register it"),
-        (user.Hidden, "something else, .* a saved model does not have; register it"),
+        (user.Counter, "the attribute steps of Counter, .* neither sent nor saved; remove it, or"),
+        (
+            user.Average,
+            "the attribute average of Average, .* neither sent nor saved; remove it, or",
+        ),
+        (user.Listed, "the attribute means of Listed, .* neither sent nor saved; remove it, or"),
+        (user.Once, "the attribute shifted of Once, .* neither sent nor saved; remove it, or"),
+        (user.Hidden, "something else, .* a saved model does not have; remove it, or"),
         (user.Flagged, r"the buffer initialized of torch.uint8, .* is a constant .*; make it a fl"),
         (user.Smallest, r"the buffer smallest of torch.float32, .* is a constant .*finite initial"),
         (user.Teacher, r"the frozen parameter followed of torch.float32, .* is a constant"),
