@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, is_number, shortened
+from fl_app.data.frame import Frame, is_number, plain, shortened
 from fl_app.types import Count, Text
 
 TableTarget = Literal["classification", "regression"]
@@ -51,7 +51,7 @@ def numbers_of(frame: Frame, column: str) -> np.ndarray:
 
 
 def _words(frame: Frame, column: str) -> list[str]:
-    """Return the label of each row as text; whole numbers such as 1.0 become 1."""
+    """Return the label of each row as text; whole numbers such as 1.0 become 1, but not 01."""
     found = []
     for row, word in enumerate(frame.words(column)):
         if word is None:
@@ -67,14 +67,18 @@ def _words(frame: Frame, column: str) -> list[str]:
 
 
 def _whole(word: str) -> str:
-    """Return a whole number such as 1.0 or 01 in its usual form; long ones stay exact."""
-    return str(int(word) if re.fullmatch(r"[+-]?\d+", word) else int(float(word)))
+    """Return a whole number such as 1.0 in its usual form; long ones stay exact.
+
+    Leading zeros stay, as in the names of clients and categories: 01 and 1 can be two codes.
+    """
+    word = plain(word).removeprefix("+")
+    return word if re.fullmatch(r"-?\d+", word) else str(int(float(word)))
 
 
 def _found(frame: Frame, column: str, words: Sequence[str]) -> list[str]:
     """Return the classes that the rows have, numbers before words."""
     numbers = {word for word in words if is_number(word)}
-    names = sorted(numbers, key=int) + sorted(set(words) - numbers)
+    names = sorted(numbers, key=lambda word: (int(word), word)) + sorted(set(words) - numbers)
     if len(names) > MOST_CLASSES:
         raise DataError(
             f"column {column!r} of {frame.name} must have at most {MOST_CLASSES:,} classes, got "
