@@ -30,7 +30,8 @@ class Source:
 class Frame:
     """Columns (N,) by name: float64 with NaN for a missing number, or objects with None.
 
-    Objects are texts, or lists where a file can hold them. Rows come from the sources in order.
+    Objects are texts, also of whole numbers that float64 would change, or lists where a file can
+    hold them. Rows come from the sources in order.
     """
 
     columns: Mapping[str, np.ndarray]

@@ -13,7 +13,7 @@ from fl_app.data.frame import Frame, Source, shortened
 from fl_app.data.images import Channels, Size, pixels, stacked
 from fl_app.data.split import TestShare
 from fl_app.data.table import Form, Rows, build, shared_rows, two_tables
-from fl_app.data.table_files import as_column
+from fl_app.data.table_files import as_column, without_index
 from fl_app.data.targets import Classes, TableTarget, classes_of
 from fl_app.data.text import TextForm
 from fl_app.data.text import build as build_text
@@ -60,7 +60,7 @@ def table(
 ) -> Dataset:  # fmt: skip
     """Load a table by name; its splits are as for `images`, its columns as for `table.table`."""
     parts = _loaded(name, subset, split, test_split, samples, seed, [])
-    frames = [_frame(part, part.column_names, name) for part in parts]
+    frames = [_frame(part, without_index(part.column_names), name) for part in parts]
     rows = _rows(frames, test_share, client, seed)
     if label is not None and target == "classification" and classes is None:
         classes = _class_names(parts[0], label)

@@ -1,6 +1,7 @@
 """Reads tables: CSV, NumPy arrays and Parquet."""
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -15,6 +16,10 @@ MISSING = {"", "na", "n/a", "nan", "null", "?"}
 """Cells of a CSV file that stand for a missing value, in lower case."""
 ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
 DELIMITERS = ",;\t"
+EXACT = 2**53
+"""Whole numbers beyond it are texts in a frame, because float64 would make some of them equal."""
+INDEX = re.compile(r"__index_level_\d+__")
+"""A column in which pandas writes an index without a name."""
 
 
 def read_table(path: Path) -> Frame:
@@ -127,7 +132,12 @@ def _array(path: Path) -> Frame:
             f"{path} must contain numbers in rows and columns, got {values.dtype} of shape "
             f"{values.shape}; save an array (rows, columns), or use data=arrays"
         )
-    columns = {str(i): values[:, i].astype(np.float64) for i in range(values.shape[1])}
+    numbers = values.astype(np.float64)
+    large = (np.abs(numbers) >= EXACT).any(axis=0) & (values.dtype.kind in "iu")
+    columns = {
+        str(i): as_column(values[:, i].tolist()) if large[i] else numbers[:, i]
+        for i in range(values.shape[1])
+    }
     return Frame(columns, (Source(str(path), "row", np.arange(len(values))),))
 
 
@@ -142,7 +152,7 @@ def _parquet(path: Path) -> Frame:
     table = parquet.read_table(path)
     columns = {
         name: as_column(table[name].to_pylist(), f"column {name!r} of {path}")
-        for name in table.column_names
+        for name in without_index(table.column_names)
     }
     return Frame(columns, (Source(str(path), "row", np.arange(table.num_rows)),))
 
@@ -150,10 +160,12 @@ def _parquet(path: Path) -> Frame:
 def as_column(cells: Sequence[Any], told: str = "a column") -> np.ndarray:
     """Return cells of any type as a column, `told` in an error: numbers, or texts and lists.
 
-    None, NaN, and the NA and NaT of pandas are missing.
+    None, NaN, and the NA and NaT of pandas are missing. Numbers are texts if one is beyond `EXACT`.
     """
     cells = [None if _absent(cell) else cell for cell in cells]
     if all(cell is None or isinstance(cell, int | float | np.number) for cell in cells):
+        if any(isinstance(cell, int | np.integer) and abs(int(cell)) > EXACT for cell in cells):
+            return objects([None if cell is None else str(cell) for cell in cells])
         return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
     kinds = {type(cell).__name__ for cell in cells if not isinstance(cell, str | list | None)}
     texts = [cell if isinstance(cell, str | list | None) else str(cell) for cell in cells]
@@ -163,6 +175,11 @@ def as_column(cells: Sequence[Any], told: str = "a column") -> np.ndarray:
             "write the table without it"
         )
     return objects(texts)
+
+
+def without_index(names: Sequence[str]) -> list[str]:
+    """Return the names of columns without the index that pandas writes among them."""
+    return [name for name in names if not INDEX.fullmatch(name)]
 
 
 def _absent(cell: Any) -> bool:

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from fl_app.data.datasets import DataError
-from fl_app.data.table_files import as_column
+from fl_app.data.frame import joined
+from fl_app.data.rows import frame_of
+from fl_app.data.table_files import as_column, read_table, without_index
+from fl_app.data.targets import classes_of
 from fl_app.wiring import made
 
 table = partial(made, "data=table", seed=0)
@@ -308,6 +311,39 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
         DataError, match=r"row 0, column 'a' .*must be a number or a word, got \[1.5"
     ):
         table(root=str(tmp_path), file="lists.parquet", label="b")
+
+
+LARGE = [2**53 + step for step in range(4)]
+"""Whole numbers of which float64 has only every second."""
+
+
+@pytest.mark.parametrize("form", ["csv", "npy", "parquet", "frame"])
+def test_large_whole_numbers_stay_different(tmp_path: Path, form: str) -> None:
+    rows = [{"0": 1 + i, "1": LARGE[i % 4], "2": LARGE[i % 2]} for i in range(8)]
+    if form == "csv":
+        _write(tmp_path, "\n".join(",".join(map(str, row.values())) for row in rows))
+    elif form == "npy":
+        np.save(tmp_path / "points.npy", np.array([list(row.values()) for row in rows]))
+    elif form == "parquet":
+        pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "points.parquet")
+    frame = frame_of(rows) if form == "frame" else read_table(tmp_path / f"points.{form}")
+    assert frame.words("1") == [str(LARGE[i % 4]) for i in range(8)]
+    assert classes_of(frame, "2", None)[1] == [str(each) for each in LARGE[:2]]
+    assert frame.numbers("1")[0] == 2**53
+
+
+def test_large_whole_numbers_of_one_file_meet_small_ones_of_another(tmp_path: Path) -> None:
+    for name, number in (("a", 7), ("b", LARGE[1])):
+        np.save(tmp_path / f"{name}.npy", np.array([[1, number]]))
+    whole = joined([read_table(tmp_path / f"{name}.npy") for name in "ab"])
+    assert whole.words("1") == ["7", str(LARGE[1])]
+
+
+def test_the_index_of_pandas_is_no_feature() -> None:
+    assert without_index(["age", "__index_level_0__", "index"]) == ["age", "index"]
 
 
 def test_without_pyarrow_the_extra_is_named(
