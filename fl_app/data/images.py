@@ -12,6 +12,7 @@ from pydantic import Field
 
 from fl_app.data.checks import DataError
 from fl_app.data.datasets import Dataset, moments
+from fl_app.data.unread import tell_of_unread
 from fl_app.types import Text
 
 log = getLogger(__name__)
@@ -44,11 +45,15 @@ def image_folder(
             "both the same folders"
         )
     parts: list[np.ndarray] = []
+    shown: list[Path] = []
     for split in ("train", "test"):
-        files = [_files(Path(root) / split / name) for name in classes]
+        inside = {folder: _shown(folder) for folder in (Path(root) / split / n for n in classes)}
+        shown += [path for found in inside.values() for path in found]
+        files = [_images(*each) for each in inside.items()]
         labels = [label for label, each in enumerate(files) for _ in each]
         paths = [path for each in files for path in each]
         parts += [stacked([(str(p), read(p, size, channels)) for p in paths]), np.array(labels)]
+    tell_of_unread(Path(root), shown, ENDINGS)
     train, train_labels, test, test_labels = parts
     found = moments(train) if standardise else None
     return Dataset(
@@ -70,12 +75,16 @@ def _classes(root: Path, split: str) -> list[str]:
     return found
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the images in the folder of a class and below it, without hidden ones."""
+def _shown(folder: Path) -> list[Path]:
+    """Return the files in a folder and below it that are not hidden."""
     places = sorted(os.walk(folder, followlinks=True))
     files = [Path(place) / name for place, _, names in places for name in sorted(names)]
-    shown = [p for p in files if not any(e.startswith(".") for e in p.relative_to(folder).parts)]
-    found = [path for path in shown if path.suffix.lower() in ENDINGS]
+    return [p for p in files if not any(e.startswith(".") for e in p.relative_to(folder).parts)]
+
+
+def _images(folder: Path, files: list[Path]) -> list[Path]:
+    """Return the images among the files of a class; raises DataError without one."""
+    found = [path for path in files if path.suffix.lower() in ENDINGS]
     if not found:
         others = f"{len(files)} other files" if files else "no file"
         raise DataError(

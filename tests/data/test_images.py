@@ -104,6 +104,14 @@ def test_frames_beyond_the_first_are_told(root: Path, caplog: pytest.LogCaptureF
     assert caplog.messages == ["images (TIFF) have several frames, of which only the first is read"]
 
 
+def test_files_of_other_endings_are_counted(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("1.gif", "2.gif", "3.avif", ".4.gif"):
+        (root / "train" / "cat" / name).write_bytes(b"")
+    image_folder(root=str(root), standardise=False)
+    (told,) = caplog.messages
+    assert f"{root} has files that are not read: 2 .gif, 1 .avif; convert those" in told
+
+
 def _empty_class(root: Path) -> None:
     (root / "train" / "cat" / "0.png").unlink()
 
