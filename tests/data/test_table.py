@@ -405,6 +405,29 @@ def test_a_folder_with_one_file_per_client(tmp_path: Path) -> None:
     assert [len(each.test_labels) for each in held] == [1, 1]
 
 
+@pytest.mark.parametrize("other", ["berlin.tsv", "Berlin.csv", "berlin .csv"])
+def test_two_files_of_one_client_are_refused(tmp_path: Path, other: str) -> None:
+    # otherwise rows of one file would be for training and for test
+    for name in ("berlin.csv", other, "lyon.csv"):
+        _write(tmp_path, "x,y\n1,0\n2,1\n", name)
+    with pytest.raises(DataError, match=rf"must have different names.* {other}.*; rename"):
+        client_files(root=str(tmp_path), label="y")
+
+
+def test_files_that_give_no_client_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("berlin.csv", "lyon.csv"):
+        _write(tmp_path, "x,y\n1,0\n2,1\n", name)
+    _write(tmp_path, "x,y\n", "oslo.csv")
+    for name in ("rome.xlsx", "README", ".hidden"):
+        _write(tmp_path, "not a table", name)
+    assert client_files(root=str(tmp_path), label="y").owners.names == ("berlin", "lyon")
+    unread, empty = caplog.messages
+    assert "has files that are not read: 1 no ending, 1 .xlsx; convert those" in unread
+    assert empty.endswith("no rows, and so no client, in oslo.csv")
+
+
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
