@@ -1,11 +1,11 @@
 """Rules between a network and what it is trained with, found by building it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fl_app.client.latents import LATENTS, latent_layer
 from fl_app.client.learner import Learner, learner_of
@@ -120,29 +120,56 @@ def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Da
 
 
 def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
-    """Raise ValueError for a network that fails on two samples, or that writes into them."""
-    inputs, _ = data.train(np.arange(min(2, len(data.train_labels))))
-    remedy = "use another network or other data"
-    if not inputs.is_floating_point():
-        inputs[0] = int(data.train_images.max())  # the largest token must have an embedding
-        remedy = f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
-        if inputs.dim() > 2:
-            remedy = "integers are tokens; convert pixels to uint8, other numbers to float32"
-    version = inputs._version
-    try:
-        with torch.no_grad(), global_torch_seed(0):
-            module.eval()(inputs)
-    except Exception as error:  # a user's layer can raise anything
-        raise ValueError(
-            f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} up to "
-            f"{inputs.max():g}, got {net.path} with {type(error).__name__}: {error}; {remedy}"
-        ) from error
-    if inputs._version != version:
-        raise ValueError(
-            f"network must leave its inputs as they are, got {net.path}, which writes into them "
-            "and so would change a client's samples; remove inplace=True from its first layer, or "
-            "let it change a copy"
-        )
+    """Raise ValueError for a network that fails on some samples, or that writes into them."""
+    for inputs, sample in _tried(data):
+        version = inputs._version
+        try:
+            with torch.no_grad(), global_torch_seed(0):
+                module.eval()(inputs)
+        except Exception as error:  # a user's layer can raise anything
+            raise ValueError(
+                f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} in "
+                f"{inputs.min():g}..{inputs.max():g}, as {sample} of {data.name}, got {net.path} "
+                f"with {type(error).__name__}: {error}; {_remedy(module, inputs, data)}"
+            ) from error
+        if inputs._version != version:
+            raise ValueError(
+                f"network must leave its inputs as they are, got {net.path}, which writes into "
+                "them and so would change a client's samples; remove inplace=True from its first "
+                "layer, or let it change a copy"
+            )
+
+
+def _tried(data: Dataset) -> Iterator[tuple[Tensor, str]]:
+    """Yield the inputs of samples, and which these are: any, or those with extreme tokens.
+
+    One token without an embedding lets its client fail in every round.
+    """
+    if not data.tokens:
+        yield data.train(np.arange(min(2, len(data.train_labels))))[0], "the first samples"
+        return
+    for kind, images, of in (
+        ("training", data.train_images, data.train), ("test", data.test_images, data.test)
+    ):  # fmt: skip
+        if not len(images):
+            continue
+        flat = images.reshape(len(images), -1)
+        for sample in map(int, (flat.min(axis=1).argmin(), flat.max(axis=1).argmax())):
+            yield of(np.array([sample, sample]))[0], f"sample {sample} of the {kind} data"
+
+
+def _remedy(module: nn.Module, inputs: Tensor, data: Dataset) -> str:
+    """Return what to do about inputs that a network does not take."""
+    embeds = any(isinstance(each, nn.Embedding | nn.EmbeddingBag) for each in module.modules())
+    if not data.tokens and embeds and data.train_images.dtype == np.uint8:
+        return "bytes are pixels; save tokens as int64"
+    if not data.tokens:
+        return "use another network or other data"
+    if not embeds:
+        return "integers are tokens; convert pixels to uint8, other numbers to float32"
+    if inputs.min() < 0:
+        return "number the tokens from 0"
+    return f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
 
 
 def _check_finite(flat: FlatModule) -> None:
