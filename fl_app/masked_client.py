@@ -239,6 +239,8 @@ class MaskedClient:
             found = self.ask(compat.evaluateins_to_recorddict(one, keep_input=True))
             replies.append(compat.recorddict_to_evaluateres(found))
         best = min(replies, key=_choice_loss)
+        if not best.num_examples:
+            raise ValueError("a client must have samples for test with masks, got none; add some")
         return slots.scored(float(best.metrics["accuracy"]), given[CLIENTS])
 
 

@@ -15,7 +15,7 @@ from fl_app.client.draws import Draws, keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.privacy import Budgeted, Privacy
 from fl_app.client.private_entries import PrivateEntries
-from fl_app.client.training import Score
+from fl_app.client.training import UNSCORED, Score
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
 from fl_app.learner_reports import HELD_OUT, LARGEST, Told
@@ -253,6 +253,7 @@ class LocalClient:
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data.
 
+        A client without test data is `UNSCORED`; raises ValueError without training data.
         A model of the client's own replaces it only on the test data: the loss on the training
         data compares shared models.
         """
@@ -260,10 +261,12 @@ class LocalClient:
         trains = train_data or self.learner.scores_training_data
         images = data.train_images if trains else data.test_images
         labels = data.train_labels if trains else data.test_labels
+        if not len(labels) and not trains:
+            return UNSCORED
         if not len(labels):
             raise ValueError(
-                f"client {self.client_id} must have samples for {'training' if trains else 'test'}"
-                ", got none; add some, or leave this client out"
+                f"client {self.client_id} must have samples for training, got none; add some, or "
+                "leave this client out"
             )
         return self._score(model, images, labels, server_round, shared=train_data)
 

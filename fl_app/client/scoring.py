@@ -13,7 +13,7 @@ from hydra.utils import get_object
 from torch import Tensor, nn
 
 from fl_app.client.task import Loss, Task
-from fl_app.client.training import Precision, Score, autocast, scores
+from fl_app.client.training import UNSCORED, Precision, Score, autocast, scores
 from fl_app.data.datasets import Dataset
 from fl_app.rng import generator
 
@@ -45,8 +45,11 @@ def evaluate_task(
 ) -> Score:  # fmt: skip
     """Return the score of `module` on `images` (s, ...) and `labels` (s, ...), s >= 1.
 
-    A metric that is undefined on these samples, such as R2 of one sample, has no value.
+    A metric that is undefined on these samples, such as R2 of one sample, has no value. If no label
+    counts, as for tokens that are all padding, the score is `UNSCORED`.
     """
+    if not task.count(labels):
+        return UNSCORED
     module.eval()
     loss_of = task.loss_of(None, classes)
     measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
@@ -69,8 +72,7 @@ def evaluate_task(
     accuracy = right / max(count, 1) if task.has_accuracy else None
     found = {name: value(each, torch.cat(seen)) for name, each in measures.items()}
     known = {name: number for name, number in found.items() if number is not None}
-    loss = total / losses if losses else nan
-    return Score(loss, accuracy, len(labels), metrics=known)
+    return Score(total / losses, accuracy, len(labels), metrics=known)
 
 
 def build_metric(given: Mapping[str, Any], classes: int) -> Any:

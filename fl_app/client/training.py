@@ -58,9 +58,9 @@ def as_number(value: Any) -> Any:
 class Score:
     """Mean loss and accuracy in [0, 1] over `samples` samples; `metrics` by name.
 
-    The accuracy is None for a task in which an answer is not right or wrong. For centroids: mean
-    squared distance, accuracy, and `table` (k, c), the number of points of each class nearest to
-    each centroid.
+    The accuracy is None for a task in which an answer is not right or wrong, and for no samples.
+    For centroids: mean squared distance, accuracy, and `table` (k, c), the number of points of each
+    class nearest to each centroid.
     """
 
     loss: float
@@ -74,6 +74,10 @@ class Score:
         object.__setattr__(self, "accuracy", as_number(self.accuracy))
         named = {name: as_number(each) for name, each in self.metrics.items()}
         object.__setattr__(self, "metrics", named)
+
+
+UNSCORED = Score(0.0, None, 0)
+"""The score on samples none of which has a label that counts."""
 
 
 def train(

@@ -36,12 +36,12 @@ METRIC = "metric."
 class EvaluationAnswer:
     """A validated score; client and community are those of the question.
 
-    `accuracy` in [0, 1], None for a task without it; `metrics` of the task by name, without those
-    that are undefined on the client's samples; `choice_loss` is the loss for the choice of a model,
-    that on test data where none is told;
-    `attack_success` in [0, 1], if an attack is tested; `samples` is the number of evaluated
-    samples and `introduced` that of training samples, both as the client reports them; `table` is
-    the packed contingency table of a client with points.
+    `accuracy` in [0, 1], None for a task without it or without test samples; `metrics` of the
+    task by name, without those that are undefined on the client's samples; `choice_loss` is the
+    loss for the choice of a model, that on test data where none is told; `attack_success` in
+    [0, 1], if an attack is tested; `samples` is the number of evaluated samples and
+    `introduced` that of training samples, both as the client reports them; `table` is the
+    packed contingency table of a client with points.
     """
 
     client_id: int
@@ -64,15 +64,16 @@ def read_evaluation(reply: EvaluateRes, question: EvaluationQuestion) -> Evaluat
         raise RejectionError("metrics", "fields by name", shown(metrics))
     given: Mapping[str, Any] = {"num_examples": reply.num_examples, "loss": reply.loss}
     table, loss = metrics.get("table"), number(given, "loss")
+    samples = integer(given, "num_examples", 0, MOST_SAMPLES)
     if table is not None and type(table) is not bytes:
         raise RejectionError("table", "bytes", shown(table))
     return EvaluationAnswer(
         client_id=question.client_id,
         community=question.community,
-        accuracy=number(metrics, "accuracy", 0, 1) if question.has_accuracy else None,
+        accuracy=number(metrics, "accuracy", 0, 1) if question.has_accuracy and samples else None,
         choice_loss=number(metrics, "choice_loss") if question.tells_choice_loss else loss,
         loss=loss,
-        samples=integer(given, "num_examples", 0, MOST_SAMPLES),
+        samples=samples,
         introduced=question.samples,
         attack_success=number(metrics, ATTACK_SUCCESS, 0, 1) if ATTACK_SUCCESS in metrics else None,
         table=table,

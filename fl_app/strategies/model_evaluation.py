@@ -190,7 +190,11 @@ class ModelEvaluation:
                 if each.attack_success is not None
             },
             measured=self._measured(best),
-            assigned={c: best[c].community for c in best if c in self._choosing},
+            assigned={
+                c: each.community
+                for c, each in best.items()
+                if c in self._choosing and (each.samples or not self._private)
+            },
             answers=answers,
         )
 
@@ -201,7 +205,7 @@ class ModelEvaluation:
             for name in self._metrics
         }
         if not self._has_accuracy and not any(found.values()):
-            found[TEST_LOSS] = {client: each.loss for client, each in best.items()}
+            found[TEST_LOSS] = {c: each.loss for c, each in best.items() if each.samples}
         return found
 
 

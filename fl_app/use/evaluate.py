@@ -96,7 +96,10 @@ def _of_clients(scorer: Scorer, clients: Sequence[int], config: Config) -> Evalu
 
 
 def _scored(scores: Mapping[int, Score], config: Config) -> Evaluation:
-    """Return the scores of clients; a centroid has the majority class of all its points."""
+    """Return the scores of clients; a centroid has the majority class of all its points.
+
+    A client without test samples has none.
+    """
     tables = [
         Scored(client, score.table, score.loss, score.samples)
         for client, score in scores.items()
@@ -105,6 +108,7 @@ def _scored(scores: Mapping[int, Score], config: Config) -> Evaluation:
     if tables:
         both, accuracy = pooled(tables, cap=config.engine.sample_cap, far=FAR)
         return Evaluation(accuracy, pooled=both)
+    scores = {client: score for client, score in scores.items() if score.samples}
     names = dict.fromkeys(name for score in scores.values() for name in score.metrics)
     return Evaluation(
         {c: score.accuracy for c, score in scores.items() if score.accuracy is not None},

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fl_app.client.learner import Learner
-from fl_app.client.training import Score
+from fl_app.client.training import UNSCORED, Score
 from fl_app.own import PROJECT
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm, write_models
@@ -77,7 +77,8 @@ def fine_tune(
 
 
 def _scored(learner: Learner, model: np.ndarray, inputs: Tensor, labels: Tensor) -> Score | None:
-    return learner.score(model, inputs, labels) if len(labels) else None
+    score = learner.score(model, inputs, labels) if len(labels) else UNSCORED
+    return score if score.samples else None
 
 
 def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

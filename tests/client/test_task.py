@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.common import EvaluateIns, Parameters
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
+from fl_app import client_wiring, wiring
 from fl_app.client.scoring import build_metric, evaluate_task, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
+from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, choices, load
+from fl_app.ingress.evaluations import EvaluationQuestion, read_evaluation
 from fl_app.one_run import run
+from fl_app.params import to_bytes
 from fl_app.report.compare.page import compare
+from fl_app.strategies.model_evaluation import ModelEvaluation
+from fl_app.strategies.rejections import Rejections
 from fl_app.wiring import made
 
 F1 = "+task.metrics.f1={_target_: torchmetrics.classification.MulticlassF1Score, average: macro}"
@@ -153,8 +160,6 @@ def test_what_does_not_fit_is_a_configuration_error(
 
 
 def test_a_client_checks_its_labels_too() -> None:
-    from fl_app import wiring
-
     with pytest.raises(ValueError, match="task must be regression with data"):
         wiring.shared_population(load(_given("numbers")))
 
@@ -237,6 +242,28 @@ def test_a_batch_of_padding_alone_teaches_nothing(tmp_path: Path) -> None:
                          "network._target_=user_tasks.next_word", "rounds=2")  # fmt: skip
     assert summary["clients"]["rejected"] == 0
     assert np.isfinite(last["train_loss"])
+
+
+@pytest.mark.parametrize(("client_id", "samples"), [(0, 0), (1, 20)])
+def test_a_client_of_padding_alone_is_unscored_and_no_liar(client_id: int, samples: int) -> None:
+    words = ["population=by_column", "task=tokens", "network._target_=user_tasks.next_word"]
+    config = load(_given("one_padded", *words))
+    client = FederatedClient(client_wiring.client(config, client_id))
+    model = Parameters([to_bytes(wiring.initial_model(config)[1])], "numpy.ndarray")
+    reply = client.evaluate(EvaluateIns(model, {"round": 1, "choose": True}))
+    answer = read_evaluation(reply, EvaluationQuestion(client_id, 0, 60))
+    assert (answer.samples, answer.accuracy is None) == (samples, samples == 0)
+    used = ModelEvaluation(Rejections(), has_accuracy=False)._measured({client_id: answer})
+    assert (client_id in used["test_loss"]) == (samples > 0)
+
+
+def test_labels_that_do_not_count_have_no_score() -> None:
+    labels = torch.full((3, 2), -100)
+    task: Tokens = made("task=tokens", metrics={"f1": {"_target_": "no.metric_is_built"}})
+    score = evaluate_task(
+        torch.nn.Identity(), torch.zeros(3, 2, 2), labels, task, classes=2, precision="fp32"
+    )
+    assert (score.samples, score.accuracy, score.metrics) == (0, None, {})
 
 
 def test_a_loss_of_tokens_is_a_mean_over_all_tokens_not_over_batches() -> None:

@@ -1,5 +1,6 @@
 """Data and networks of a user's own tasks, each by `_target_`."""
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from fl_app.data.checks import LabelKind
 from fl_app.data.datasets import Dataset
+from fl_app.data.split import Owners
 from fl_app.rng import generator
 
 SAMPLES, FEATURES, WORDS, LENGTH = 240, 6, 12, 5
@@ -142,6 +144,19 @@ def all_padding(*, seed: int) -> Dataset:
     wanted = np.where(np.arange(len(whole.train_labels))[:, None] % 8, -100, whole.train_labels)
     return Dataset("all padding", WORDS, whole.train_images, wanted, whole.test_images,
                    whole.test_labels, target="tokens")  # fmt: skip
+
+
+def one_padded(*, seed: int) -> Dataset:
+    """Return sequences of three clients, of which the first has padding as labels alone."""
+    whole = words(seed=seed)
+    parts = {part: getattr(whole, f"{part}_labels").copy() for part in ("train", "test")}
+    member = {part: np.arange(len(labels)) % 3 for part, labels in parts.items()}
+    for part, labels in parts.items():
+        labels[member[part] == 0] = -100
+    return replace(
+        whole, train_labels=parts["train"], test_labels=parts["test"],
+        owners=Owners(("a", "b", "c"), member["train"], member["test"], "who"),
+    )  # fmt: skip
 
 
 def with_sigmoid(shape: tuple[int, ...], classes: int) -> nn.Module:

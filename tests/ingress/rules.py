@@ -115,7 +115,7 @@ def is_score(reply: object, metrics_of_task: Sequence[str] = ()) -> bool:
         return (
             isinstance(metrics, Mapping)
             and reply.status.code is Code.OK
-            and real(metrics["accuracy"], 0, 1)
+            and (whole(reply.num_examples, 0, 0) or real(metrics["accuracy"], 0, 1))
             and real(metrics["choice_loss"])
             and real(reply.loss)
             and whole(reply.num_examples, 0, MOST)

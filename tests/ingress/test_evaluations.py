@@ -39,7 +39,7 @@ def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random) -> None:
     assert (answer is not None) == valid
     if not valid:
         return
-    assert 0 <= answer.accuracy <= 1
+    assert answer.samples == 0 or 0 <= answer.accuracy <= 1
 
 
 @pytest.mark.parametrize("claimed", [99, -5, 2**40, float("inf"), "2", None])
@@ -67,6 +67,12 @@ def test_a_metric_that_nobody_asked_for_is_named() -> None:
 
 def test_a_metric_without_value_is_absent() -> None:
     assert read_evaluation(_honest(), QUESTION).metrics == {"f1": 0.25}
+
+
+def test_a_client_without_test_samples_has_no_accuracy() -> None:
+    reply = EvaluateRes(Status(Code.OK, ""), 0.0, 0, {"choice_loss": 1.0})
+    answer = read_evaluation(reply, QUESTION)
+    assert (answer.accuracy, answer.samples, answer.choice_loss) == (None, 0, 1.0)
 
 
 def test_a_task_without_accuracy_has_none() -> None:
