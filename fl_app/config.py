@@ -153,9 +153,14 @@ def check(
         values[key] = _typed(key, tree.get(key), found)
     values["dynamics"] = _part("population.dynamics", tree, found)
     values["pretrained"] = _part("network", tree, found)
+    absent: dict[str, list[str]] = {}
     for key in TARGETS:
         built = not (on_client and key in SERVER_TARGETS)
-        values[key] = _target(key, tree.get(key), found, built=built)
+        values[key] = _target(key, tree.get(key), found, absent, built=built)
+    found += [
+        f"{' and '.join(named)} must name what can be imported: {why}"
+        for why, named in absent.items()
+    ]
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
     if not on_client:
@@ -254,8 +259,13 @@ def _part(key: str, tree: Mapping[Any, Any], problems: list[str]) -> Any:
     return _typed(key, node.get(inside) if inside else {n: node.get(n) for n in names}, problems)
 
 
-def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target | None:
-    """Return a group with a target; its options are checked if this process builds it."""
+def _target(
+    key: str, node: Any, problems: list[str], absent: dict[str, list[str]], *, built: bool
+) -> Target | None:
+    """Return a group with a target; its options are checked if this process builds it.
+
+    `absent` maps what is wrong with a module that is not found to the targets in it.
+    """
     if not isinstance(node, dict) or not isinstance(node.get("_target_"), str):
         problems.append(f"{key} must name a _target_, got {node!r}; use one of conf/{key}")
         return None
@@ -266,10 +276,12 @@ def _target(key: str, node: Any, problems: list[str], *, built: bool) -> Target 
         target = get_object(node["_target_"])
         inspect.signature(target)
     except (ImportError, ValueError, TypeError) as error:
-        why = own.unfound(node["_target_"]) or " ".join(str(error).split())
+        if why := own.unfound(node["_target_"]):
+            absent.setdefault(why, []).append(f"{key}._target_={node['_target_']}")
+            return None
         problems.append(
-            f"{key}._target_ must name a class or function, got {node['_target_']!r}: {why}; "
-            f"use one of conf/{key}"
+            f"{key}._target_ must name a class or function, got {node['_target_']!r}: "
+            f"{' '.join(str(error).split())}; use one of conf/{key}"
         )
         return None
     takes = inspect.signature(target).parameters.keys() | getattr(target, "shared", {}).keys()

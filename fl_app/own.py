@@ -146,11 +146,22 @@ def modules(tree: Any) -> dict[str, Path]:
 
 
 def unfound(dotted: str) -> str | None:
-    """Return an error for a module that cannot be found; None if it can be found."""
-    name = dotted.partition(".")[0]
-    if not name.isidentifier() or PathFinder.find_spec(name) is not None:
+    """Return an error for a module that cannot be found; None if it can be found.
+
+    A folder of that name in the current one is no such module, as that of a project has its name.
+    """
+    name, _, inside = dotted.partition(".")
+    if not name.isidentifier():
         return None
-    return f"there is no module {name}; start fl-app in the folder of {name}.py or set PYTHONPATH"
+    spec, inner = PathFinder.find_spec(name), _first(inside)
+    places = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
+    if spec is not None and (spec.origin is not None or any(_has(p, inner) for p in places)):
+        return None
+    if projects := [each.parent for each in searched if _offers(each.parent, name, inner)]:
+        return f"there is no module {name}; start fl-app in {projects[0]} or set PYTHONPATH"
+    module = f"{name}.{inner}" if places else name
+    file = f"{module.replace('.', '/')}.py"
+    return f"there is no module {module}; start fl-app in the folder of {file} or set PYTHONPATH"
 
 
 def keep(tree: Any, folder: Path) -> None:
@@ -201,11 +212,21 @@ def _of_user(dotted: str) -> Path | None:
         return None
     places = list(spec.submodule_search_locations or ())
     path = Path(places[0] if places else spec.origin or "").resolve()
-    if spec.origin is None and not _has(path, inside.partition(".")[0]):
+    if spec.origin is None and not _has(path, _first(inside)):
         return None  # a folder of that name without the module
     installed = bool(_INSTALLED & set(path.parts))
     installed |= any(path.is_relative_to(folder) for folder in _LIBRARY)
     return None if installed or path.is_relative_to(_PACKAGE) or not path.exists() else path
+
+
+def _first(dotted: str) -> str:
+    return dotted.partition(".")[0]
+
+
+def _offers(folder: Path, name: str, inner: str) -> bool:
+    """Whether a folder has a module or a package, or else a folder of that name with `inner`."""
+    files = (folder / f"{name}.py", folder / name / "__init__.py")
+    return any(file.exists() for file in files) or _has(folder / name, inner)
 
 
 def _has(folder: Path, name: str) -> bool:

@@ -160,6 +160,28 @@ def test_a_missing_module_is_told_with_what_to_do(folder: Path) -> None:
     assert "there is no module nowhere_at_all; start fl-app in the folder of" in str(raised.value)
 
 
+def test_a_project_is_found_from_its_parent_folder_and_told_once(folder: Path) -> None:
+    package = folder / "own_wards" / "own_wards"  # as `fl-app new own_wards` writes it
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (folder / "own_wards" / "conf").mkdir()
+    own.search(folder / "own_wards" / "conf")
+    with pytest.raises(ConfigError) as raised:
+        load(["network._target_=own_wards.network.made", "data._target_=own_wards.data.read"])
+    (told,) = (line for line in str(raised.value).splitlines() if "own_wards" in line)
+    assert "data._target_=own_wards.data.read and network._target_=own_wards.network.made" in told
+    assert f"there is no module own_wards; start fl-app in {folder / 'own_wards'} or set" in told
+
+
+def test_a_folder_of_modules_without_the_one_named_is_no_module(folder: Path) -> None:
+    (folder / "own_loose").mkdir()
+    (folder / "own_loose" / "parts.py").write_text("")
+    assert own.unfound("own_loose.parts.made") is None
+    assert "no module own_loose.other; start fl-app in the folder of own_loose/other.py" in str(
+        own.unfound("own_loose.other.made")
+    )
+
+
 def test_an_option_must_not_hide_one_of_the_app_nor_a_folder_be_missing(folder: Path) -> None:
     (folder / "conf" / "network" / "small_cnn.yaml").write_text("_target_: own_network.made\n")
     own.search(folder / "conf")
