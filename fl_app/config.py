@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fl_app import own
 from fl_app.cross_checks import cross_checks
-from fl_app.option_schema import messages, misfit, options_model
+from fl_app.option_schema import messages, misfit, no_target, options_model
 from fl_app.override_errors import NOT_COMPOSED, first_line, judged
 from fl_app.schema import (
     FIXED,
@@ -279,10 +279,7 @@ def _target(
         if why := own.unfound(node["_target_"]):
             absent.setdefault(why, []).append(f"{key}._target_={node['_target_']}")
             return None
-        problems.append(
-            f"{key}._target_ must name a class or function, got {node['_target_']!r}: "
-            f"{' '.join(str(error).split())}; use one of conf/{key}"
-        )
+        problems.append(no_target(key, node["_target_"], error))
         return None
     takes = inspect.signature(target).parameters.keys() | getattr(target, "shared", {}).keys()
     options = {k: v for k, v in options.items() if v is not None or k in takes}  # null: not given

@@ -57,6 +57,15 @@ def misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> 
     return None
 
 
+def no_target(key: str, path: str, error: Exception) -> str:
+    """Return the error for a path that cannot be imported."""
+    why, remedy = error, f"use one of conf/{key}"
+    if isinstance(error.__cause__, OSError):  # of a file that the user's module reads
+        why, remedy = error.__cause__, "put the file there"
+    told = " ".join(str(why).split())
+    return f"{key}._target_ must name a class or function, got {path!r}: {told}; {remedy}"
+
+
 def messages(key: str, error: ValidationError) -> list[str]:
     """Return pydantic's errors as sentences with key, rule and value, one per setting."""
     rules: dict[str, list[str]] = {}

@@ -1,17 +1,18 @@
 """The user's own options and modules: where they are found, and the copy that stays with a run."""
 
-import ast
 import importlib.util
-import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import PathFinder
+from logging import getLogger
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from fl_app.own_sources import DOTTED, beside, imported, sources
 
 PROJECT = "project"
 """The folder with the copy, in the output folder of a run and in the bundle of the app."""
@@ -19,7 +20,9 @@ OPTIONS = "conf"
 """The folder with the options, inside of a project."""
 SUFFIXES = (".py", ".yaml", ".yml", ".json", ".jsonl", ".toml")
 """The kinds of files that are copied: those that Flower's bundles accept."""
-DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+SHOWN = 5
+"""Files that a warning names."""
+log = getLogger(__name__)
 _PACKAGE = Path(__file__).resolve().parent
 _LIBRARY = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib"))
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -141,7 +144,7 @@ def modules(tree: Any) -> dict[str, Path]:
         path = None if name in found else _of_user(dotted)
         if path is not None:
             found[name] = path
-            waiting += sorted({each for file in _sources(path) for each in _imported(file)})
+            waiting += sorted({each for file in sources(path) for each in imported(file)})
     return found
 
 
@@ -172,6 +175,7 @@ def keep(tree: Any, folder: Path) -> None:
     taken, folder = modules(tree), folder.resolve()
     if folder in (path.parent for path in [*taken.values(), *searched]):
         return  # a resumed run uses its own copy
+    _tell_of_unkept(taken.values())
     shutil.rmtree(folder, ignore_errors=True)
     if taken or searched:
         (folder / OPTIONS).mkdir(parents=True)
@@ -182,17 +186,39 @@ def keep(tree: Any, folder: Path) -> None:
 
 
 def _copy(path: Path, to: Path) -> None:
+    for file in _files(path):
+        if file.suffix in SUFFIXES:  # a compiled module must be installed wherever it is needed
+            target = to / file.relative_to(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return a file, or the files in a folder and below it that are not hidden."""
     if path.is_file():
-        if path.suffix in SUFFIXES:  # a compiled module must be installed wherever it is needed
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, to)
-        return
-    for file in sorted(path.rglob("*")):
-        inside = file.relative_to(path)
-        hidden = any(part.startswith((".", "__pycache__")) for part in inside.parts)
-        if file.is_file() and file.suffix in SUFFIXES and not hidden:
-            (to / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, to / inside)
+        return [path]
+    inside = ((file, file.relative_to(path).parts) for file in sorted(path.rglob("*")))
+    hidden = (".", "__pycache__")
+    return [
+        f for f, parts in inside if f.is_file() and not any(p.startswith(hidden) for p in parts)
+    ]
+
+
+def _tell_of_unkept(taken: Iterable[Path]) -> None:
+    """Log the files of packages, and those that modules name beside them, without a copy."""
+    found: set[Path] = set()
+    for path in taken:
+        inside = set(_files(path))
+        found |= {file for file in inside if file.suffix not in SUFFIXES}
+        found |= {each for file in sources(path) for each in beside(file)} - inside
+    if found:
+        names = [str(file) for file in sorted(found)]
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        log.warning(
+            "the run keeps no copy of %s%s: resuming or evaluating it elsewhere, and the nodes of "
+            "a deployment, need the same files; a .json or .yaml file in a package is copied",
+            ", ".join(names[:SHOWN]), more,
+        )  # fmt: skip
 
 
 def _strings(tree: Any) -> Iterator[str]:
@@ -231,25 +257,3 @@ def _offers(folder: Path, name: str, inner: str) -> bool:
 
 def _has(folder: Path, name: str) -> bool:
     return bool(name) and ((folder / f"{name}.py").exists() or (folder / name).is_dir())
-
-
-def _sources(path: Path) -> list[Path]:
-    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
-    return [file for file in files if file.suffix == ".py"]
-
-
-def _imported(file: Path) -> set[str]:
-    """Return the dotted paths that a file imports or that its strings name."""
-    found: set[str] = set()
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # not Python, so nobody imports it
-        return found
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {node.value} if DOTTED.fullmatch(node.value) else set()
-    return found

@@ -132,6 +132,25 @@ def test_a_run_keeps_a_copy_that_is_enough_to_go_on(
     assert json.loads((folder / "run" / "summary.json").read_text())["rounds"] == 2
 
 
+def test_files_that_the_copy_lacks_are_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("words.txt", "weights.pt", "unnamed.txt"):
+        (folder / name).write_text("3")
+    with (folder / "own_named.py").open("a") as file:
+        file.write("from pathlib import Path\nWIDTH = Path(__file__).with_name('words.txt')\n")
+    own.keep({"x": ["own_network.made", "own_named.there"]}, folder / "kept")
+    (told,) = caplog.messages
+    named = f"{folder / 'own_package' / 'raw.bin'}, {folder / 'words.txt'}"
+    assert f"the run keeps no copy of {named}: resuming" in told
+
+
+def test_a_file_that_a_module_does_not_find_is_named(folder: Path) -> None:
+    (folder / "own_reads.py").write_text("WIDTH = int(open('absent.txt').read())\n")
+    with pytest.raises(
+        ConfigError, match=r"got 'own_reads.made': .*'absent.txt'; put the file there"
+    ):
+        load(["network._target_=own_reads.made"])
+
+
 def test_a_run_without_a_module_of_the_user_keeps_none(folder: Path) -> None:
     run(QUICK, folder / "run")
     assert not (folder / "run" / "project").exists()

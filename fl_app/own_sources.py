@@ -1,0 +1,49 @@
+"""What the sources of the user's modules import and name."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+LONGEST = 200
+"""Letters of the name of a file."""
+
+
+def sources(path: Path) -> list[Path]:
+    """Return the modules in a file or a folder."""
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    return [file for file in files if file.suffix == ".py"]
+
+
+def imported(file: Path) -> set[str]:
+    """Return the dotted paths that a file imports or that its strings name."""
+    found = {text for text in _constants(file) if DOTTED.fullmatch(text)}
+    for node in _nodes(file):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def _constants(file: Path) -> list[str]:
+    nodes = (node for node in _nodes(file) if isinstance(node, ast.Constant))
+    return [node.value for node in nodes if isinstance(node.value, str)]
+
+
+def _nodes(file: Path) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(file.read_bytes())))
+    except (SyntaxError, ValueError):  # not Python, so nobody imports it
+        return []
+
+
+def beside(file: Path) -> Iterator[Path]:
+    """Yield the files in the folder of a module that its strings name."""
+    for text in _constants(file):
+        # such as Path(__file__).with_name("words.txt")
+        named = file.parent / text
+        is_name = len(text) < LONGEST and Path(text).name == text
+        if is_name and named.suffix != ".py" and named.is_file():
+            yield named
