@@ -1,29 +1,48 @@
 """The command `fl-app new`: a project of the user's own that runs and passes its tests."""
 
+import re
 import shutil
 import sys
 from importlib.machinery import PathFinder
 from keyword import iskeyword
 from pathlib import Path
 
+from fl_app.command_words import as_value
+from fl_app.config import CONF
+from fl_app.own import OPTIONS, PROJECT
+
 TEMPLATE = Path(__file__).resolve().parent / "template"
 NAME = "my_project"
 """The name of the template's package, wherever it stands."""
+FORM = re.compile("[a-z]([a-z0-9_]*[a-z0-9])?")
+RESERVED = {OPTIONS, PROJECT, "tests", "outputs", "multirun"}
+"""Folders beside the package, of the template and of runs."""
 
 
 def problem(folder: Path) -> str | None:
     """Return why no project can be written into `folder`, None if one can."""
     name = package_of(folder)
-    if not name.isidentifier() or not name.isascii() or iskeyword(name):
+    if not FORM.fullmatch(name) or iskeyword(name) or as_value(name) != name:
         return (
-            f"the name of the folder must be a Python name (letters, digits, _, not first a "
-            f"digit, no keyword), got {folder.name}; choose another"
+            "the name of the folder must be a Python name (letters, digits, _, first a letter, last "
+            f"no _, no keyword, no value such as true), got {folder.name!r}; choose another"
         )
+    if name in RESERVED:
+        return f"the name must not be that of a folder of the project, got {name}; choose another"
+    if any((CONF / option).exists() for option in _options(name)):
+        return f"the name must not be that of an experiment of the app, got {name}; choose another"
     if name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None:
         return f"the name must not be that of an installed module, got {name}; choose another"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         return f"the folder must not exist or be empty, got {folder}; choose another"
     return None
+
+
+def _options(name: str) -> list[Path]:
+    """Return the files with options of a project, relative to their folder."""
+    conf = TEMPLATE / OPTIONS
+    files = (file.relative_to(conf).as_posix() for file in conf.rglob("*.yaml"))
+    return [Path(file.replace(NAME, name)) for file in files]
 
 
 def package_of(folder: Path) -> str:
