@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from fl_app import own
 from fl_app.cross_checks import cross_checks
 from fl_app.option_schema import messages, misfit, no_target, options_model
-from fl_app.override_errors import NOT_COMPOSED, first_line, judged
+from fl_app.override_errors import NOT_COMPOSED, first_line, judged, unresolved
 from fl_app.schema import (
     FIXED,
     PARTS,
@@ -143,10 +143,9 @@ def check(
 ) -> Config:
     """Return the typed configuration of a composed tree; raises ConfigError."""
     found = list(problems)
-    try:
-        tree = OmegaConf.to_container(composed, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError([*found, first_line(error)]) from error
+    if wrong := unresolved(composed):
+        raise ConfigError([*found, *wrong])
+    tree = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(tree, dict)
     values: dict[str, Any] = {}
     for key in (*TOP, *FIXED):

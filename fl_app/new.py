@@ -24,8 +24,8 @@ def problem(folder: Path) -> str | None:
     name = package_of(folder)
     if not FORM.fullmatch(name) or iskeyword(name) or as_value(name) != name:
         return (
-            "the name of the folder must be a Python name (letters, digits, _, first a letter, last "
-            f"no _, no keyword, no value such as true), got {folder.name!r}; choose another"
+            "the name of the folder must be a Python name (letters, digits, _; first a letter, "
+            f"last no _; no keyword, no value such as true), got {folder.name!r}; choose another"
         )
     if name in RESERVED:
         return f"the name must not be that of a folder of the project, got {name}; choose another"

@@ -17,6 +17,7 @@ Choices = Callable[[str], list[str]]
 """Maps a group such as `strategy` to the names of its options, none for another key."""
 _KEY = re.compile(r"[\w./@-]+", re.ASCII)
 _NAMED = "of letters, digits, _ and -, with dots between its parts"
+ABSENT = object()
 NOT_COMPOSED = (HydraException, OmegaConfBaseException)
 
 
@@ -63,6 +64,11 @@ def _reason(override: str, error: Exception, composed: DictConfig, choices: Choi
             several = "--multirun if these are several"
             return f"{override} must have one value; give {wanted} if it is one, or {several}"
         return f"{override} must have quotes for Hydra and the shell; give it as {wanted}"
+    if text.startswith("Could not delete") and _at(composed, key) is not ABSENT:
+        kept = _at(composed, key)
+        if kept is None:  # which Hydra takes for a setting that is not there
+            return f"{override} must name a setting that is not null, got {key}=null; remove it"
+        return f"{override} must give the value of {key}, {kept}, or none; give it as ~{key}"
     if text.startswith(("Could not override", "Could not delete")):
         if OmegaConf.is_dict(OmegaConf.select(composed, key)):
             added = in_shell(f"++{override}")
@@ -108,6 +114,34 @@ def _remedy(key: str, override: str, composed: DictConfig) -> str:
         return f"give it as +{override} if {target} takes it"
     settings = [each for each in names if re.fullmatch("[a-z]\\w*", each)]
     return f"remove it or use one of {', '.join(settings)}" if settings else "remove it"
+
+
+def unresolved(composed: DictConfig) -> list[str]:
+    """Return the settings whose interpolations cannot be resolved, the first one of each group."""
+    problems = []
+    for name in composed:
+        try:
+            value = composed[name]
+            if OmegaConf.is_config(value):
+                OmegaConf.to_container(value, resolve=True)
+        except OmegaConfBaseException as error:
+            key = str(error.full_key)
+            problems.append(
+                f"{key} must have a value that can be resolved, got {_at(composed, key)!r} "
+                f"({first_line(error)}); correct or remove it"
+            )
+    return problems
+
+
+def _at(composed: DictConfig, key: str) -> Any:
+    """Return the value of a key such as `data.exclude[0]` without resolving it, or ABSENT."""
+    found: Any = OmegaConf.to_container(composed, resolve=False)
+    for part in re.findall(r"[^.\[\]]+", key):
+        try:
+            found = found[int(part) if isinstance(found, list) else part]
+        except (LookupError, TypeError, ValueError):
+            return ABSENT
+    return found
 
 
 def _own_target(group: Any) -> str | None:

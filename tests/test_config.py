@@ -176,6 +176,21 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             ],
         ),
         (
+            ["~client.clip_norm", "~client.epochs=7", "~client.nope"],
+            [
+                "~client.clip_norm must name a setting that is not null, .*=null; remove it",
+                "~client.epochs=7 must give the value of client.epochs, .*, or none; give it as",
+                "client.nope is not a setting of this run; remove it or use one of epochs",
+            ],
+        ),
+        (
+            ["experiment_name='x${now:}'", "client.learning_rate='${nothing}'", "rounds=3"],
+            [
+                r"experiment_name must have a value that .*, got 'x\$\{now:\}' \(TypeError raised",
+                r"client.learning_rate must have a value that .*, got '\$\{nothing\}' \(Interpol",
+            ],
+        ),
+        (
             ["strategy._target_=tests.user_parts.Mean", "strategy.count=3", "rounds=x"],
             [
                 "strategy.count is not .*; give it as \\+strategy.count=3 if "
