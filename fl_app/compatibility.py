@@ -16,7 +16,7 @@ from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
-from fl_app.data.datasets import Dataset
+from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population, own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.masking_checks import masking_problems
@@ -92,6 +92,11 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
 
 def _check_population(people: Target, data: Dataset, seed: int) -> None:
     """Raise ValueError for a split that is impossible, or a user's that is no split."""
+    if not len(data.train_labels) and _is_ours(people) and people.resolve() is not own:
+        raise DataError(
+            f"data must have samples for training, got none in {data.name}; fill the file, or give "
+            "population=own in a deployment, whose nodes have them"
+        )
     try:
         made: object = people.resolve()(data, seed=seed, **people.options)
         if _is_ours(people):

@@ -129,12 +129,24 @@ def joined(frames: Sequence[Frame]) -> Frame:
     for other in frames[1:]:
         if list(other.columns) != list(first.columns):
             raise DataError(
-                f"{other.name} must have the columns of {first.name}, "
-                f"{shortened(list(first.columns))}, got {shortened(list(other.columns))}; use "
-                "tables of one form"
+                f"{other.name} must have the {len(first.columns)} columns of {first.name} in their "
+                f"order, got {_difference(list(first.columns), list(other.columns))}; use tables "
+                "of one form"
             )
     columns = {name: _together([frame.columns[name] for frame in frames]) for name in first.columns}
     return Frame(columns, tuple(source for frame in frames for source in frame.sources))
+
+
+def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
+    """Return how the columns of a table differ from those of another."""
+    absent = [name for name in wanted if name not in given]
+    more = [name for name in given if name not in wanted]
+    if not absent + more:
+        place = next(i for i, name in enumerate(given) if name != wanted[i])
+        return f"{given[place]!r} in the place of {wanted[place]!r}"
+    told = [f"no {shortened([repr(name) for name in absent])}"] if absent else []
+    told += [f"{shortened([repr(name) for name in more])} in addition"] if more else []
+    return ", and ".join(told)
 
 
 def _together(parts: list[np.ndarray]) -> np.ndarray:

@@ -18,6 +18,7 @@ ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
 DELIMITERS = ",;\t"
 EXACT = 2**53
 """Whole numbers beyond it are texts in a frame, because float64 would make some of them equal."""
+QUOTED = re.compile(r'"[^"]*"')
 INDEX = re.compile(r"__index_level_\d+__")
 """A column in which pandas writes an index without a name."""
 
@@ -41,7 +42,12 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
         raise DataError(
             f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
         )
-    if not path.is_file():
+    if path.is_dir() and path.suffix.lower() != ".parquet":  # which can be a folder of parts
+        raise DataError(
+            f"a table must be a file, got the folder {path}; point data.root and data.file at a "
+            "file, or give data=client_files if each file has the rows of a client"
+        )
+    if not path.exists():
         raise DataError(
             f"no table at {path}; put the file there, or point data.root and data.file at it"
         )
@@ -68,7 +74,7 @@ def _text(path: Path, rows: int | None) -> Iterator[Frame]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
         file.seek(0)
-        delimiter = max(DELIMITERS, key=first.count)
+        delimiter = max(DELIMITERS, key=QUOTED.sub("", first).count)
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         lines: Iterator[tuple[int, list[str]]] = (
             (reader.line_num, [cell.strip() for cell in row]) for row in reader if row
@@ -92,9 +98,12 @@ def _frame(
 ) -> Frame:
     for line, row in rows:
         if len(row) != len(names):
+            remedy = f"quote cells that contain {delimiter!r}"
+            if names[0].startswith("#") or len(names) == 1:
+                remedy = f"remove lines before that of the names, such as {names[0]!r}"
             raise DataError(
                 f"line {line} of {path} must have {len(names)} cells like the first line, got "
-                f"{len(row)}; quote cells that contain {delimiter!r}"
+                f"{len(row)}; {remedy}"
             )
     cells = [
         [None if len(cell) < 5 and cell.lower() in MISSING else cell for cell in row]
@@ -116,7 +125,13 @@ def _names(first: list[str], path: Path) -> list[str]:
             f"line 1 of {path} must be the names of the columns or a row of numbers, got "
             f"{word!r} beside {numbers[0]}; add a line of names that are no numbers"
         )
-    twice = [name for name in first if first.count(name) > 1 or name == ""]
+    if "" in first:
+        raise DataError(
+            f"line 1 of {path} must name every column, got no name for column "
+            f"{first.index('') + 1}; name it, write a table of pandas with index=False, or remove "
+            "a line before that of the names"
+        )
+    twice = [name for name in first if first.count(name) > 1]
     if twice:
         raise DataError(
             f"the names in line 1 of {path} must differ, got {twice[0]!r} {first.count(twice[0])} "

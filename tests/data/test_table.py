@@ -240,6 +240,10 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("a,b\n1,1e60\n", {}, r"line 2, column 'b' .*finite float32, got '1e60'"),
         ("a,b\n1,2\n1,2,3\n", {}, r"line 3 of .* must have 2 cells like the first line, got 3"),
         ("1,red\n2,blue\n", {}, r"line 1 of .* names of the columns .*'red' beside 1; add a line"),
+        ("# by R\na,b\n1,2\n", {}, r"line 2 .* 1 cells .*; remove lines before .* as '# by R'"),
+        ("# by R, X\na,b,c\n", {}, r"line 2 .* 2 cells .*; remove lines before .* as '# by R'"),
+        ("sep=;\na;b\n1;2\n", {}, r"must name every column, got no name for column 2; .*remove"),
+        (",a\n0,1\n", {}, r"must name every column, got no name for column 1; .*index=False"),
         ("a,a\n1,2\n", {}, r"names in line 1 of .* must differ, got 'a' 2 times"),
         ("a,b\n1,2\n", {"label": "c"}, r"data.label must name a column .*one of a, b, got 'c'"),
         ("a,b\n1,2\n", {"exclude": ["c"]}, r"data.exclude must name a column .*got 'c'"),
@@ -346,6 +350,30 @@ def test_the_index_of_pandas_is_no_feature() -> None:
     assert without_index(["age", "__index_level_0__", "index"]) == ["age", "index"]
 
 
+def test_a_folder_of_parquet_files_is_one_table(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
+    from pyarrow import parquet
+
+    (tmp_path / "points.parquet").mkdir()  # as Spark writes a table
+    (tmp_path / "points.parquet" / "_SUCCESS").touch()
+    for part in range(2):
+        rows = pyarrow.table({"a": [part, part + 10], "b": ["x", "y"]})
+        parquet.write_table(rows, tmp_path / "points.parquet" / f"part-{part}.parquet")
+    data = table(root=str(tmp_path), file="points.parquet", label="b", test_share=0)
+    assert data.train_images.ravel().tolist() == [0, 10, 1, 11]
+
+
+def test_a_folder_of_other_files_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "points.csv").mkdir()
+    with pytest.raises(DataError, match=r"must be a file, got the folder .*points.csv; point data"):
+        table(root=str(tmp_path))
+
+
+def test_delimiters_within_quotes_do_not_count(tmp_path: Path) -> None:
+    _write(tmp_path, '"a, in cm, x";"b";y\n1,5;2;0\n2,5;3;1\n')
+    assert list(read_table(tmp_path / "points.csv").columns) == ["a, in cm, x", "b", "y"]
+
+
 def test_without_pyarrow_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,7 +461,9 @@ def test_files_that_give_no_client_are_told(
     [
         ({}, r"no tables at .*expected one file per client, ending in .csv"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
-         r"b.csv must have the columns of .*a.csv, x, y, got x, z"),
+         r"b.csv must have the 2 columns of .*a.csv in .* got no 'y', and 'z' in addition; use"),
+        ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y,z\n1,0,0\n"}, r"got 'z' in addition; use tables"),
+        ({"a.csv": "x,y\n1,0\n", "b.csv": "y,x\n1,0\n"}, r"got 'y' in the place of 'x'; use"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y\n1,0\none,1\n"},
          r"line 3, column 'x' of .*b.csv must be a number"),
     ],

@@ -59,6 +59,13 @@ def test_no_rows_for_test_is_an_error_before_the_run(tmp_path: Path) -> None:
         load([*SMALL, *given, "data.label=null"], also=problems)
 
 
+def test_a_table_of_names_alone_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hollow.csv").write_text("age,sick\n")
+    given = ["data=table", f"data.root={tmp_path}", "data.file=hollow.csv", "data.label=sick"]
+    with pytest.raises(ConfigError, match=r"samples for training, got none in hollow; fill the"):
+        load([*SMALL, *given, "population=iid", "network=mlp"], also=problems)
+
+
 def _reviews(root: Path, *, draw: np.random.Generator) -> None:
     """Write reviews of four shops, one of whose words says whether they are good."""
     said = {"bad": ["awful", "poor", "Boring!"], "good": ["great", "Fine,", "lovely"]}
