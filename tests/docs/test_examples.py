@@ -82,9 +82,25 @@ def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found["accuracy"]["mean"] > 0.4  # of four classes
 
 
+def test_the_population_has_the_groups_that_it_plants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _results("population.md", tmp_path, monkeypatch)
+    assert found["communities"]["sizes"] == [4, 4]
+    assert found["communities"]["ari"] == 1.0
+
+
+def test_the_loss_trains_and_the_metric_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _results("task.md", tmp_path, monkeypatch)
+    assert found["accuracy"]["mean"] > 0.6
+    assert 0 < found["metrics"]["worst_recall"]["mean"] < found["accuracy"]["mean"]
+
+
 def test_every_page_shows_one_file_and_its_command() -> None:
     pages = sorted(PAGES.glob("*.md"))
-    assert len(pages) == 7
+    assert len(pages) == 9
     for page in pages:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()
