@@ -12,7 +12,7 @@ from flwr.common import FitIns, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
-from fl_app.aggregation import Weighting
+from fl_app.aggregation import Weighting, sample_weights
 from fl_app.client.mixture import CLASS_WEIGHTS, PRIORS
 from fl_app.learner_reports import Report
 from fl_app.strategies.fedem import FedEm, FedEmState, summing_to_one
@@ -29,7 +29,9 @@ class FedRcState(FedEmState):
     """The state of FedRC in a checkpoint."""
 
     class_weights: dict[int, list[float]] = field(default_factory=dict)
-    """Each client's share of each class in each component (k * c,), times its weight in a mean."""
+    """Each client's share of each class in each component (k * c,), which sum to 1."""
+    samples: dict[int, float] = field(default_factory=dict)
+    """The number of training samples of each of these clients."""
 
 
 class FedRc(FedEm):
@@ -68,16 +70,22 @@ class FedRc(FedEm):
         return super().instruct(server_round, cohort, client_manager, given)
 
     def priors(self) -> Between:
-        """Return the share of each class in each component (k, c); each row sums to 1."""
-        total = np.sum(list(self.state.class_weights.values()), axis=0)
+        """Return the share of each class in each component (k, c); each row sums to 1.
+
+        It is the mean over all clients that told theirs, weighted by `weighting` among all of them.
+        """
+        told, samples = self.state.class_weights, self.state.samples
+        counts = np.array([samples[client] for client in told])
+        weights = sample_weights(counts, how=self.weighting, cap=self.context.sample_cap)
+        total = weights / weights.max() @ np.array([*told.values()])
         shares = summing_to_one(total.reshape(self.count, -1))
         return summing_to_one(np.maximum(shares, RAREST))
 
     def remember(self, replies: Replies) -> None:
-        """Store the clients' shares of classes in components, and their weights."""
+        """Store the clients' shares of classes in components, and their numbers of samples."""
         told = summing_to_one(replies.reports[CLASS_WEIGHTS])
         weights = told.reshape(len(told), self.count, -1).sum(axis=2)
-        counted = told * (replies.weights / replies.weights.max())[:, None]
         for place, client in enumerate(replies.client_ids.tolist()):
             self.state.told[client] = weights[place].tolist()
-            self.state.class_weights[client] = counted[place].tolist()
+            self.state.class_weights[client] = told[place].tolist()
+            self.state.samples[client] = float(replies.samples[place])

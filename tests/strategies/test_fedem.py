@@ -12,7 +12,7 @@ from fl_app.strategies.fedem import FedEm, part_named, summing_to_one
 from fl_app.strategies.fedrc import FedRc
 from fl_app.strategies.serving import served
 from fl_app.testing.toy import LAYOUT, MIXTURE, builder, context, honest, play, roster
-from fl_app.types import Vector
+from fl_app.types import Between, Vector
 
 Client = Callable[[int, Vector, int], FitRes]
 
@@ -72,6 +72,36 @@ def test_shares_of_classes_by_hand() -> None:
     close = {"atol": 1e-7}
     np.testing.assert_allclose(method.priors(), [[0.5, 0.5, 0], [0.5, 0, 0.5]], **close)
     assert (method.priors() > 0).all()
+
+
+@pytest.mark.parametrize("weighting", ["samples", "capped", "uniform"])
+def test_shares_of_classes_do_not_depend_on_who_trained_together(weighting: str) -> None:
+    samples = [100, 100, 1000, 1000]
+    told = [[0.5, 0, 0, 0.5, 0, 0]] * 2 + [[0, 0.5, 0, 0, 0.5, 0]] * 2
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest(client_id, start, server_round)
+        answer.num_examples = samples[client_id]
+        answer.metrics["report.class_weights"] = np.array(told[client_id], "<f4").tobytes()
+        return answer
+
+    def priors(*cohorts: list[int]) -> Between:
+        made = builder("fedrc", participation=1.0, weighting=weighting)(context(sample_cap=3.0))
+        assert isinstance(made, FedRc)
+        for number, cohort in enumerate(cohorts, 1):
+            made.sampler.draw = lambda *_, now=cohort: list(now)  # type: ignore[method-assign]
+            known = roster(4)
+            known.samples = lambda client: samples[client]  # type: ignore[method-assign]
+            play(made, known, range(number, number + 1), client=client)
+        assert made.rejections.by_client == {}
+        return made.priors()
+
+    # the lower median of all is 100 samples, so that a cap of 3 counts 300 of 1,000
+    first = {"samples": 1 / 11, "capped": 1 / 4, "uniform": 1 / 2}[weighting]
+    together = priors([0, 1, 2, 3])
+    np.testing.assert_allclose(together, [[first, 1 - first, 0]] * 2, atol=1e-7)
+    np.testing.assert_allclose(priors([0, 1], [2, 3]), together)
+    np.testing.assert_allclose(priors([2], [0, 3], [1]), together)
 
 
 def test_shares_of_classes_are_sent_from_the_second_round_on() -> None:
