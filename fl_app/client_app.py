@@ -27,7 +27,7 @@ from fl_app import client_wiring
 from fl_app.client import local_state
 from fl_app.client.local import LocalClient, Memory
 from fl_app.client.private_losses import TOLD, answers
-from fl_app.client_mods import CLIENT, as_addressed, as_attached
+from fl_app.client_mods import CLIENT, as_addressed, as_attached, as_private
 from fl_app.config import Config, of_run
 from fl_app.ingress.evaluations import METRIC
 from fl_app.ingress.placements import LOSSES, PLACE
@@ -237,4 +237,4 @@ def as_masked(message: Message, context: Context, call_next: ClientAppCallable) 
     return answer(message, context, call_next, config, memory)
 
 
-app = ClientApp(client_fn, mods=[as_addressed, as_attached, as_masked])
+app = ClientApp(client_fn, mods=[as_addressed, as_attached, as_private, as_masked])

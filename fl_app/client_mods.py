@@ -1,4 +1,6 @@
-"""What a ClientApp does with a message before its client sees it."""
+"""What a ClientApp does with a message before its client sees it, and with its failures."""
+
+from logging import getLogger
 
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
@@ -8,10 +10,16 @@ from fl_app.data.population import own
 from fl_app.ingress.attached import attach_answers, detach
 from fl_app.ingress.carried import read_address
 from fl_app.ingress.rejection import shown
+from fl_app.wiring import masking, privacy
 
+log = getLogger(__name__)
 CLIENT = "partition-id"
 """The setting of a node that is the id of its client."""
 _NODES = "num-partitions"
+
+
+class WithheldError(RuntimeError):
+    """A failure of which the server is told the kind, and nothing that depends on data."""
 
 
 def as_addressed(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -73,3 +81,25 @@ def _answered(message: Message, context: Context, call_next: ClientAppCallable) 
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {shown(error)}"
     return reply.content if reply.has_content() else str(reply.error.reason)
+
+
+def as_private(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Answer; with masks or a privacy, tell the server only the kind of a failure.
+
+    The text of any exception, also one of a user's code, can have numbers of the client's data in
+    it, on which no noise is. It stays in the client's own log. Raises WithheldError in its place,
+    without a cause, since engines send the whole traceback.
+    """
+    config = of_run(context.run_config, on_client=True)
+    if privacy(config).kind == "none" and not masking(config.masking).masks:
+        return call_next(message, context)
+    try:
+        reply = call_next(message, context)
+        if not reply.has_error():
+            return reply
+        kind, text = "failure", str(reply.error.reason)
+    except (Exception, SystemExit) as error:
+        kind, text = type(error).__name__, str(error)
+        log.debug("client %s failed", context.node_config[CLIENT], exc_info=error)
+    log.warning("client %s failed: %s: %s", context.node_config[CLIENT], kind, text)
+    raise WithheldError(f"{kind}, whose text is in the client's log only")

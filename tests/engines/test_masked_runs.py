@@ -13,9 +13,10 @@ from flwr.compat.common import recorddict_compat as compat
 from safetensors.numpy import load_file
 
 from fl_app.client_app import app
+from fl_app.client_mods import WithheldError
 from fl_app.engines import masked_exchange
 from fl_app.engines.inprocess import InProcessGrid
-from fl_app.masking.participant import Participant, ProtocolError
+from fl_app.masking.participant import Participant
 from fl_app.masking.slots import SlotSums, slot_sums
 from fl_app.masking.stages import (
     BOXES,
@@ -217,7 +218,7 @@ def test_report_and_card_of_a_run_know_the_mean_alone(tmp_path: Path) -> None:
     assert f"**Accuracy**: {mean:.4f}, standard deviation" in card
 
 
-def test_an_update_is_kept_for_its_round_only(tmp_path: Path) -> None:
+def test_an_update_is_kept_for_its_round_only(caplog: pytest.LogCaptureFixture) -> None:
     """A server cannot ask for the update that a client kept in a round that came to no end."""
     context = Context(1, 1, {"partition-id": 0}, RecordDict(), {"overrides": " ".join(WORDS)})
     settings, state = Participant(0), context.state
@@ -228,11 +229,12 @@ def test_an_update_is_kept_for_its_round_only(tmp_path: Path) -> None:
     state["kept update"] = ConfigRecord({"round": "1", "content": b"", "choice": 0, "models": 2})
     asked = {STAGE: VECTOR, PART: KEPT, OPEN: [0], IDS: [1], BOXES: [b""], CLIENTS_IN_SUM: 3}
     message = Message(RecordDict({RECORD: ConfigRecord(asked)}), 1, TRAIN, group_id="2")
-    with pytest.raises(ProtocolError, match="of round 2 must have been kept, got one of round 1"):
+    with pytest.raises(WithheldError, match=r"^ProtocolError, "):
         app(message, context)
+    assert "of round 2 must have been kept, got one of round 1" in caplog.text
 
 
-def test_a_client_answers_no_message_without_masks() -> None:
+def test_a_client_answers_no_message_without_masks(caplog: pytest.LogCaptureFixture) -> None:
     words = " ".join(WORDS)
     grid = InProcessGrid(app, nodes=CLIENTS, run_config={"overrides": words}, workers=1)
     try:
@@ -240,6 +242,7 @@ def test_a_client_answers_no_message_without_masks() -> None:
         messages = [Message(plain, 1, TRAIN), Message(RecordDict(plain), 2, EVALUATE)]
         for reply in grid.send_and_receive(messages):
             assert reply.has_error()
-            assert "must be a stage of secure aggregation" in reply.error.reason
+            assert reply.error.reason.startswith("WithheldError: ProtocolError, ")
+        assert caplog.text.count("must be a stage of secure aggregation") == 2
     finally:
         grid.close()

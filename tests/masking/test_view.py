@@ -1,17 +1,29 @@
-"""What the server receives in a sum says nothing about one client's model or choice."""
+"""What the server receives says nothing about one client's model or choice, nor about its data."""
 
 import sys
 from pathlib import Path
+from traceback import format_exception
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict, UserConfig
+from flwr.common import EvaluateIns, FitIns, Parameters
+from flwr.compat.common import recorddict_compat as compat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_app.client.local import LocalClient, Trained
+from fl_app.client_app import app
+from fl_app.client_mods import WithheldError, as_private
+from fl_app.engines.inprocess import InProcessGrid
+from fl_app.ingress.attached import attach, read_attached
 from fl_app.masking import participant, unmasking
 from fl_app.masking.keys import mask_seed
 from fl_app.masking.participant import Participant
 from fl_app.masking.slots import Limits, placed, trained
+from fl_app.masking.stages import CLIENTS as IN_SUM
+from fl_app.masking.stages import PART, RECORD, STAGE, UPDATE, VECTOR
+from fl_app.params import to_bytes
 from fl_app.types import Integers
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -98,3 +110,81 @@ def test_two_sums_of_the_same_vector_have_nothing_in_common() -> None:
     sent = [Round(3).begin().vectors(plain) for _ in range(2)]
     seen = [vector.tobytes() for each in sent for vector in each.values()]
     assert len({*seen}) == 6
+
+
+SMALL = (
+    "population.clients=3 population.groups=1 population.train_samples=9 network=mlp data=digits"
+)
+PRIVATE = ["experiment=secure_ifca", "privacy=sample_dp", "privacy=local_dp"]
+ROUND = {"round": 1, "clip_bound": 1.0}
+
+
+def _reply(words: str, content: RecordDict) -> Message:
+    """Return what a client of a run sends for a message of training."""
+    run_config = {"overrides": f"{words} {SMALL}"}
+    grid = InProcessGrid(app, nodes=3, run_config=run_config, workers=1)
+    try:
+        (reply,) = grid.send_and_receive([Message(content, 1, MessageType.TRAIN, group_id="1")])
+    finally:
+        grid.close()
+    return reply
+
+
+def _asked() -> tuple[Parameters, RecordDict]:
+    models = Parameters([to_bytes(np.zeros(4, np.float32))], "numpy.ndarray")
+    return models, compat.fitins_to_recorddict(FitIns(models, ROUND), keep_input=True)
+
+
+class DivergedError(Exception):
+    """A failure in the code of a user."""
+
+
+@pytest.mark.parametrize("words", ["privacy=none", *PRIVATE])
+@pytest.mark.parametrize("kind", [DivergedError, SystemExit])
+def test_a_failure_says_its_kind_alone(
+    words: str,
+    kind: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fit(*_: object, **__: object) -> None:
+        raise kind("loss 0.123456")
+
+    monkeypatch.setattr(LocalClient, "fit", fit)
+    content = _asked()[1]
+    if "secure" in words:
+        content[RECORD] = ConfigRecord({STAGE: VECTOR, PART: UPDATE, IN_SUM: 3})
+    told = _reply(words, content).error.reason
+    if words == "privacy=none":
+        assert told == f"{kind.__name__}: loss 0.123456"
+        return
+    assert told == f"WithheldError: {kind.__name__}, whose text is in the client's log only"
+    assert f"client 0 failed: {kind.__name__}: loss 0.123456" in caplog.text
+
+
+@pytest.mark.parametrize("words", PRIVATE[1:])
+def test_so_does_that_of_an_attached_evaluation(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score(*_: object, **__: object) -> None:
+        raise DivergedError("loss 0.123456")
+
+    trained = Trained(np.zeros(4, np.float32), 0.0, 9, 0.0)
+    monkeypatch.setattr(LocalClient, "fit", lambda *_, **__: trained)
+    monkeypatch.setattr(LocalClient, "score", score)
+    models, content = _asked()
+    attach(content, [EvaluateIns(models, {**ROUND, "choose": False})])
+    told = read_attached(_reply(words, content).content, 0)
+    assert told == "WithheldError: DivergedError, whose text is in the client's log only"
+
+
+def test_no_engine_gets_the_text_in_a_traceback() -> None:
+    def fail(*_: object) -> Message:
+        raise DivergedError("loss 0.123456")
+
+    run_config: UserConfig = {"overrides": f"{PRIVATE[0]} {SMALL}"}
+    context = Context(1, 1, {"partition-id": 0}, RecordDict(), run_config)
+    message = Message(RecordDict(), 1, MessageType.TRAIN)
+    with pytest.raises(WithheldError) as caught:
+        as_private(message, context, fail)
+    assert "0.123456" not in "".join(format_exception(caught.value))
