@@ -42,6 +42,12 @@ PARTS = {
         "Inside and outside: two data sets whose updates are opposite, each as long as the clip "
         "bound or longer. The ledger is about any two data sets.",
     ),
+    "sketch": (
+        "One sketch of all data of a client: `strategy=secure_flic`",
+        "Inside and outside: two data sets whose updates are opposite, and so are the sketches "
+        "before the noise. Beside its sketch the client is in sums alone. The default budget is a "
+        "weak promise: the attack is nearly always right, as it may be.",
+    ),
     "losses": (
         "Losses on training data",
         "Epsilon 4 for a run of one round, of which nine tenths are for losses, and the ledger of "
@@ -173,7 +179,7 @@ def page(found: Found) -> list[str]:
 
 
 def _verdict(found: Found) -> list[str]:
-    promised = "sample", "client", "losses"
+    promised = "sample", "client", "sketch", "losses"
     held = [(e, found[e.case.name, e.part]) for e in rows() if e.part in promised]
     above = [each.case.name for each, values in held if _best(each, values) > values["ledger"]]
     planted = [(e, found[e.case.name, e.part]) for e in rows() if e.part == "fault"]

@@ -1,6 +1,6 @@
 """The rows of the audit: every setting of privacy, and the faults that it must find."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import audit_faults as faults
@@ -18,6 +18,7 @@ from audit_trials import (
     losses,
     mislabelled,
     scaled,
+    sketch,
     torn,
     update,
     with_samples,
@@ -35,6 +36,12 @@ JUST_LONG, JUST_SHORT = "client.learning_rate=0.0213", 0.98 * SIZE
 """With it the update from samples of SIZE is just longer than 1, from smaller ones just shorter."""
 MOST = "privacy.loss_share=0.9"
 """With it an answer costs most of the budget, so that an attack on it can prove the most."""
+MASKED = (
+    "strategy=secure_flic", "masking=secagg", *WHOLE, "strategy.cluster_round=2", "rounds=3",
+    "population.clients=6", "population.test_samples=10", "engine.largest_update=null",
+    "engine.clip_update=null", "engine.place_newcomers=false",
+)  # fmt: skip
+"""A run whose clients train once, release their sketches, and train in communities."""
 KMEANS = (
     "data=digits", "population=iid", "population.clients=4",
     f"population.train_samples={SAMPLES}", "population.test_samples=20", "strategy=kmeans",
@@ -98,6 +105,11 @@ def of_client(name: str, *words: str, rounds: int = 1, other: float = -SIZE) -> 
     )  # fmt: skip
 
 
+def of_sketch(name: str, *words: str) -> Case:
+    """Return a case of the one sketch of a client, all of whose data are of one kind or another."""
+    return replace(of_client(name, *MASKED, *words), seen=sketch)
+
+
 def of_point() -> Case:
     """Return a case of federated k-means whose canary is one far point."""
     return Case(
@@ -116,7 +128,7 @@ class Row:
     """
 
     case: Case
-    part: Literal["none", "sample", "client", "losses", "beside", "fault"]
+    part: Literal["none", "sample", "client", "sketch", "losses", "beside", "fault"]
     trials: int = MANY
     gaussian: bool = False
     fault: faults.Fault = faults.sound
@@ -124,7 +136,8 @@ class Row:
 
 def rows() -> list[Row]:
     """Return all rows in the order of the page."""
-    return [*_without(), *_of_samples(), *_of_clients(), *_of_losses(), *_beside(), *_faulty()]
+    promised = *_of_samples(), *_of_clients(), *_of_sketches(), *_of_losses()
+    return [*_without(), *promised, *_beside(), *_faulty()]
 
 
 def _without() -> list[Row]:
@@ -173,6 +186,15 @@ def _of_clients() -> list[Row]:
     return [Row(case=case, part="client", gaussian=True) for case in cases]
 
 
+def _of_sketches() -> list[Row]:
+    cases = [
+        of_sketch("the default budget"),
+        of_sketch("epsilon 10", "strategy.epsilon=10"),
+        of_sketch("epsilon 4", "strategy.epsilon=4"),
+    ]
+    return [Row(case=case, part="sketch", gaussian=True) for case in cases]
+
+
 def _of_losses() -> list[Row]:
     found = []
     for kind, copies in ((SAMPLE, 1), (LOCAL, SAMPLES)):
@@ -206,6 +228,8 @@ def _faulty() -> list[Row]:
         _fault(of_client("`local_dp`: a tenth of the noise", *local, ONE),
                faults.weak_update_noise),
         _fault(of_client("`local_dp`: updates not clipped", *local, ONE), faults.unclipped_update),
+        _fault(of_sketch("`secure_flic`: a tenth of the noise", "strategy.epsilon=1"),
+               faults.weak_sketch_noise),
         _fault(of_losses("`sample_dp`: a training loss without noise", *sample, FOUR, seen=loss),
                faults.exact_losses),
         _fault(of_losses("`sample_dp`: losses of samples not clipped", *sample, FOUR, seen=loss),

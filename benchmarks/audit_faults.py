@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fl_app.client import local_dp, private_losses, private_training
+from fl_app.client import local_dp, private_losses, private_training, sketch_release
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients
 
@@ -59,6 +59,16 @@ def weak_update_noise() -> AbstractContextManager[Any]:
 def unclipped_update() -> AbstractContextManager[Any]:
     """Let clients add noise to updates of any length."""
     return patch.object(local_dp, "clip", lambda update, *, bound: update)
+
+
+def weak_sketch_noise() -> AbstractContextManager[Any]:
+    """Let clients add a tenth of the noise to their sketches."""
+    sound = sketch_release.noisy_direction
+
+    def weak(vector: Any, *, deviation: float, draw: Any) -> Any:
+        return sound(vector, deviation=WEAK * deviation, draw=draw)
+
+    return patch.object(sketch_release, "noisy_direction", weak)
 
 
 def exact_losses() -> AbstractContextManager[Any]:

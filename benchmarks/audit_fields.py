@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from table import header, row
 
 CLEAR, NOISE, REFUSED, SUM, NOTHING = "exact", "with noise", "refused", "in a sum", "not sent"
+AS_TEXT, KIND = "as text", "only the kind of error"
 WANTED = "with noise if the method needs it, else not sent"
 
 
@@ -25,7 +26,12 @@ def _report(name: str, method: str) -> Field:
     return Field("training", f"report.{name}", method, CLEAR, REFUSED, REFUSED, REFUSED)
 
 
+def _masked(name: str, says: str, secagg: str) -> Field:
+    return Field(MASKED_SUM, name, says, NOTHING, NOTHING, NOTHING, secagg)
+
+
 INTRODUCTION, TRAINING, EVALUATION, PLACEMENT = "introduction", "training", "evaluation", "newcomer"
+MASKED_SUM, FAILURE = "secure sum", "failure"
 FIELDS = (
     Field(INTRODUCTION, "client_id", "its number", secagg=CLEAR),
     Field(INTRODUCTION, "group", "its planted group; in simulations", secagg="always -1"),
@@ -63,6 +69,15 @@ FIELDS = (
     Field(PLACEMENT, "loss", "least training loss among the models", CLEAR, NOISE, NOISE, REFUSED),
     Field(PLACEMENT, "num_examples", "its number of samples", secagg=REFUSED),
     Field(PLACEMENT, "losses", "training loss of each model", CLEAR, NOISE, NOISE, REFUSED),
+    _masked("mask_keys", "a public key, new for each sum", "random"),
+    _masked("cipher_keys", "another one", "random"),
+    _masked("ids", "the clients that it has shares for", "exact, as the server told it"),
+    _masked("boxes", "shares of its secrets for these clients", "encrypted"),
+    _masked("vector", "all that is summed: count, weight, loss, update, or accuracy", "masked"),
+    _masked("seeds", "its shares of the seeds of clients in the sum", "of others' secrets"),
+    _masked("keys", "its shares of the keys of clients that were lost", "of others' secrets"),
+    _masked("sketch", "direction of its cumulated updates, once; `secure_flic`", NOISE),
+    Field(FAILURE, "reason", "why it could not answer", AS_TEXT, KIND, KIND, KIND),
 )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ reply by its projection on the difference that the canary makes to replies witho
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, prod
 from typing import Any
@@ -19,8 +19,11 @@ from torch import Tensor, nn
 
 from fl_app import client_wiring, wiring
 from fl_app.client import accountant
+from fl_app.client.accountant import Release
+from fl_app.client.own_sketch import OwnSketch
 from fl_app.client.privacy import Budgeted
 from fl_app.client.private_losses import SHARED
+from fl_app.client.sketch_release import SketchRelease
 from fl_app.client_app import FederatedClient
 from fl_app.config import Config, load
 from fl_app.data.clients import ClientData
@@ -34,6 +37,8 @@ from fl_app.types import Vector
 DELTA, SAMPLES = 1e-5, 100
 DIRECTIONS = 16
 """Replies without noise of which the attacker takes the mean difference."""
+NUDGE = np.float32(1e-9)
+"""A movement of the model that is none, but tells a client that its round was not skipped."""
 SIZE = 50.0
 """The canary's one pixel, in deviations: its gradient exceeds the clip bound many times."""
 WORDS = (
@@ -105,35 +110,43 @@ class Case:
         """The configuration of the run."""
         return load([*self.base, f"rounds={self.rounds}", *self.words])
 
-    @cached_property
-    def noiseless(self) -> Config:
-        """The same without noise: the run itself if it has none."""
+    @property
+    def release(self) -> SketchRelease | None:
+        """The release of a sketch; None for a method without sketches."""
+        return SketchRelease.of(self.config.strategy.options)
+
+    @property
+    def noiseless(self) -> "Case":
+        """The same without noise: the case itself if it has none."""
+        if self.release is not None:
+            return replace(self, words=(*self.words, "strategy.epsilon=inf"))
         if wiring.privacy(self.config).kind == "none":
-            return self.config
+            return self
         quiet = ("privacy.epsilon=inf", "privacy.noise_multiplier=null")
-        return load([*self.base, f"rounds={self.rounds}", *self.words, *quiet])
+        return replace(self, words=(*self.words, *quiet))
 
     def ledger(self, distance: float = 1.0) -> float:
         """Return the epsilon that the server's ledger books for the rounds.
 
         At a `distance` other than 1 it is that of data which differ by so many clip bounds.
         """
-        people = wiring.shared_population(self.config, None)
-        shared = dict(self.task).get(SHARED, False)
-        plan = wiring.plan_of(self.config, people.samples(0), losses=shared)
-        guard = wiring.privacy(self.config)
-        told = self.of_losses and isinstance(guard, Budgeted)
-        release = guard.loss_release(plan) if told else guard.release(plan)
+        release = self.release.booked if self.release is not None else self._booked()
         if release is None:
             return inf
         noise = release.noise_multiplier / distance
         return accountant.spent([replace(release, noise_multiplier=noise)] * self.rounds, DELTA)
 
-    def observations(
-        self, config: Config, data: Data, seeds: Sequence[int]
-    ) -> Iterator[np.ndarray]:
+    def _booked(self) -> Release | None:
+        people = wiring.shared_population(self.config, None)
+        shared = dict(self.task).get(SHARED, False)
+        plan = wiring.plan_of(self.config, people.samples(0), losses=shared)
+        guard = wiring.privacy(self.config)
+        told = self.of_losses and isinstance(guard, Budgeted)
+        return guard.loss_release(plan) if told else guard.release(plan)
+
+    def observations(self, data: Data, seeds: Sequence[int]) -> Iterator[np.ndarray]:
         """Yield what is observed in each trial, summed over its rounds."""
-        client = client_wiring.client(config, 0)
+        client = client_wiring.client(self.config, 0)
         mine = data(client.load(1))
         for seed in seeds:
             one = FederatedClient(replace(client, load=lambda _: mine, seed=seed))
@@ -141,9 +154,9 @@ class Case:
 
     def direction(self) -> np.ndarray:
         """Return the difference that the canary makes to what is observed without noise."""
-        seeds = range(DIRECTIONS)
+        seeds, quiet = range(DIRECTIONS), self.noiseless
         found = [
-            np.mean([*self.observations(self.noiseless, data, seeds)], axis=0)
+            np.mean([*quiet.observations(data, seeds)], axis=0)
             for data in (self.inside, self.outside)
         ]
         difference: np.ndarray = found[0] - found[1]
@@ -155,7 +168,7 @@ class Case:
         found = []
         for kind, data in enumerate((self.inside, self.outside)):
             seeds = range(first + kind, first + kind + 2 * trials, 2)
-            each = self.observations(self.config, data, seeds)
+            each = self.observations(data, seeds)
             found.append(np.array([float(one @ along) for one in each]))
         return found[0], found[1]
 
@@ -195,6 +208,37 @@ def losses(case: Case, client: FederatedClient, now: int) -> np.ndarray:
     """Return the losses of two opposite models that a newcomer tells."""
     ins = EvaluateIns(_opposite(case, client), {"round": now, PLACE: True, **dict(case.task)})
     return np.frombuffer(client.evaluate(ins).metrics[LOSSES], "<f4").astype(float)
+
+
+@dataclass
+class Kept:
+    """What stays with a client between two messages, as `Memory`."""
+
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def read(self, until: int) -> Mapping[str, np.ndarray]:
+        """Return what was written last."""
+        return self.tensors
+
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
+        """Replace what is stored."""
+        self.tensors = tensors
+
+
+def sketch(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the sketch that the client releases after one training, as a masked client does.
+
+    In between the attacker moves the model by next to nothing, so that the client subtracts nothing
+    of its own update. All know the seed of the run, and so the projection; each trial is another
+    round, by which the noise is drawn.
+    """
+    assert case.release is not None
+    local, moved = client.local, update(case, client, now).astype(np.float32)
+    start = case.start(len(moved))
+    own = OwnSketch(case.release, Kept(), case.config.seed, local.client_id, local.seed + 1)
+    own.trained(start, moved)
+    after = replace(own, now=own.now + 1)
+    return after.released([start + NUDGE], lambda: slice(None)).astype(float)
 
 
 def _opposite(case: Case, client: FederatedClient) -> Parameters:

@@ -16,6 +16,7 @@ from audit_fields import (
     EVALUATION,
     FIELDS,
     INTRODUCTION,
+    MASKED_SUM,
     NOISE,
     NOTHING,
     PLACEMENT,
@@ -35,14 +36,16 @@ from fl_app.client.mixture import MixtureLearner
 from fl_app.client.private_losses import SHARED, TOLD
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_app import FederatedClient
+from fl_app.ingress import masked
 from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.fits import FitAnswer
 from fl_app.ingress.introductions import Identity
 from fl_app.ingress.placements import PLACE, PlacementAnswer
 from fl_app.learner_reports import HELD_OUT, OFFERED
+from fl_app.masking import stages
 from fl_app.params import to_bytes
 
-HONEST = [each for each in rows() if each.part in ("sample", "client", "losses")]
+HONEST = [each for each in rows() if each.part in ("sample", "client", "sketch", "losses")]
 FAULTY = [each for each in rows() if each.part == "fault"]
 TRIALS, TWICE = 60, 1000
 
@@ -122,10 +125,10 @@ def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
         found[each.case.name, each.part] = {"ledger": 1.5, "doubled": None, **audit}
     text = "\n".join(page.page(found))
     gaussian = [each.case.name for each in HONEST if each.gaussian]
-    assert f"bounds above the ledger: {', '.join(gaussian)}; 12 of 12 planted faults" in text
+    assert f"bounds above the ledger: {', '.join(gaussian)}; 13 of 13 planted faults" in text
     for key in found:
         found[key]["gaussian"] = 1.2
-    assert "no bound above its ledger; 0 of 12 planted faults" in "\n".join(page.page(found))
+    assert "no bound above its ledger; 0 of 13 planted faults" in "\n".join(page.page(found))
 
 
 READ: dict[type, dict[str, str | None]] = {
@@ -164,6 +167,11 @@ def test_each_report_that_a_learner_tells_is_on_the_page_and_refused_with_privac
     reports = [each for each in FIELDS if each.name.startswith("report.")]
     assert {each.name for each in reports} == {f"report.{name}" for name in told}
     assert all(each.sample_dp == each.local_dp == REFUSED for each in reports)
+
+
+def test_each_field_of_a_secure_sum_that_the_server_reads_is_on_the_page() -> None:
+    read = {name for name in vars(masked).keys() & vars(stages).keys() if name.isupper()}
+    assert _fields(MASKED_SUM) == {getattr(stages, name) for name in read - {"RECORD"}}
 
 
 ASKED = {"round": 1, "clip_bound": 1.0, SHARED: True, TOLD: True}
