@@ -87,6 +87,8 @@ class Method:
 
     words: Words
     tried: tuple[Words, ...]
+    origin: str
+    """Which of them are those of the paper or of its authors' code, and which ours."""
     mixture: bool = False
     places: bool = True
     """Whether a client that was never there can get a model."""
@@ -96,33 +98,48 @@ def _tried(setting: str, *values: object) -> tuple[Words, ...]:
     return tuple((f"{setting}={value}",) for value in values)
 
 
+OURS = "ours"
 RATES = _tried("client.learning_rate", 0.1, 0.05, 0.2)
 CLUSTERED = _tried("strategy.cluster_round", "{rounds_3}", "{rounds_6}", "{rounds_2}")
 """After a third, a sixth and half of the rounds."""
+STANDARD = "1.0 standard modularity, as in the paper's library; 0.9 and 1.1 ours"
 RESOLUTIONS = _tried("graph.resolution", 1.0, 0.9, 1.1)
 METHODS = {
-    "fedavg": Method(("strategy=fedavg",), RATES),
+    "fedavg": Method(("strategy=fedavg",), RATES, OURS),
     "local": Method(
-        ("strategy=fedavg", "personal=ditto", "personal.proximal=0.0"), RATES, places=False
+        ("strategy=fedavg", "personal=ditto", "personal.proximal=0.0"), RATES, OURS, places=False
     ),
     "ditto": Method(
-        ("strategy=fedavg", "personal=ditto"), _tried("personal.proximal", 1.0, 0.1, 0.5)
+        ("strategy=fedavg", "personal=ditto"), _tried("personal.proximal", 1.0, 0.1, 0.5),
+        "1.0 and 0.1 the paper's, 0.5 ours",
     ),
-    "flic": Method(("strategy=flic",), CLUSTERED),
-    "flic_contrast": Method(("strategy=flic", "graph.contrast=true"), CLUSTERED),
-    "late": Method(("strategy=late",), CLUSTERED),
+    "flic": Method(
+        ("strategy=flic",), CLUSTERED, "ours; the paper clusters once the graph is stable"
+    ),
+    "flic_contrast": Method(("strategy=flic", "graph.contrast=true"), CLUSTERED, OURS),
+    "late": Method(("strategy=late",), CLUSTERED, OURS),
     "hierarchical": Method(
         ("strategy=hierarchical", "strategy.cluster_round={rounds_3}"),
         _tried("strategy.threshold", 0.9, 0.7, 1.0),
+        OURS,
     ),
-    "communities": Method(("strategy=communities",), RESOLUTIONS),
-    "communities_1nn": Method(("strategy=communities_1nn",), RESOLUTIONS),
+    "communities": Method(("strategy=communities",), RESOLUTIONS, STANDARD),
+    "communities_1nn": Method(("strategy=communities_1nn",), RESOLUTIONS, STANDARD),
     "communities_wnn": Method(
-        ("strategy=communities_wnn",), _tried("strategy.beta", 1.0, 0.1, 10.0)
+        ("strategy=communities_wnn",), _tried("strategy.beta", 1.0, 0.1, 10.0), OURS
     ),
-    "ifca": Method(("strategy=ifca",), _tried("strategy.communities", 4, 2, 6)),
-    "fedem": Method(("strategy=fedem",), _tried("network.components", 3, 2, 4), mixture=True),
-    "fedrc": Method(("strategy=fedrc",), _tried("network.components", 3, 2, 4), mixture=True),
+    "ifca": Method(
+        ("strategy=ifca",), _tried("strategy.communities", 4, 2, 6),
+        "4 the number of groups, which the paper gives it too; 2 and 6 ours",
+    ),
+    "fedem": Method(
+        ("strategy=fedem",), _tried("network.components", 3, 2, 4),
+        "3 and 4 the authors' code, 2 ours", mixture=True,
+    ),
+    "fedrc": Method(
+        ("strategy=fedrc",), _tried("network.components", 3, 2, 4),
+        "3 the authors' code, 2 and 4 ours", mixture=True,
+    ),
     "pacfl": Method(
         ("strategy=pacfl",),
         (
@@ -130,12 +147,17 @@ METHODS = {
             ("strategy.signature=classes", "strategy.threshold=15"),
             ("strategy.signature=classes", "strategy.threshold=25"),
         ),
+        "vectors of classes the authors' code; thresholds ours, since they depend on the data",
     ),
     "flux": Method(
         ("strategy=flux", "strategy.cluster_round={rounds_6}"),
         _tried("strategy.radius_scale", 1.25, 1.0, 1.5),
+        "1.0 the authors' code, 1.25 and 1.5 ours",
     ),
-    "fedgwc": Method(("strategy=fedgwc",), _tried("strategy.split_below", 0.2, 0.5, 1.0)),
+    "fedgwc": Method(
+        ("strategy=fedgwc",), _tried("strategy.split_below", 0.2, 0.5, 1.0),
+        "1.0 the paper's, 0.2 and 0.5 ours",
+    ),
     "feddrift": Method(
         ("strategy=feddrift",),
         (
@@ -143,11 +165,12 @@ METHODS = {
             ("strategy.delta=0.5", "strategy.merge_below=0.5"),
             ("strategy.start=own",),
         ),
+        "one limit for both is the paper's; its values ours",
     ),
     "cfl_clusters": Method(
-        ("strategy=cfl_clusters",), _tried("strategy.alpha_threshold", 0.1, 0.02, 0.3)
+        ("strategy=cfl_clusters",), _tried("strategy.alpha_threshold", 0.1, 0.02, 0.3), OURS
     ),
-    "dcfl": Method(("strategy=dcfl",), _tried("strategy.damping", 0.5, 0.7, 0.9)),
+    "dcfl": Method(("strategy=dcfl",), _tried("strategy.damping", 0.5, 0.7, 0.9), OURS),
 }  # fmt: skip
 """All methods of the product that find communities of clients, and those to compare with."""
 

@@ -4,7 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from method_cells import CHANGES, DATA, METHODS, PARTICIPATION, SHIFTS, Cell, Scale, cell_named
+from method_cells import (
+    CHANGES,
+    DATA,
+    METHODS,
+    PARTICIPATION,
+    SHIFTS,
+    Cell,
+    Scale,
+    cell_named,
+    cells,
+)
 from method_runs import Found, final
 
 from fl_app.evaluation.ranks import (
@@ -70,6 +80,17 @@ def entries(found: Sequence[Found], scale: Scale, budget: int) -> dict[tuple[Cel
     return every
 
 
+def size(found: Sequence[Found], scale: Scale) -> str:
+    """Return how many runs of a scale were measured, with the tuning, and what they took."""
+    mine = [each for each in found if each["key"][0] == scale.name]
+    measured = {each["key"][1] for each in mine}
+    hours = sum(each.get("cpu_s", 0.0) for each in mine) / 3600
+    return (
+        f"{len(mine):,} runs in {len(measured)} of {len(cells())} cells, with the tuning, in "
+        f"{hours:.1f} hours of processor time."
+    )
+
+
 @dataclass(frozen=True)
 class Standing:
     """How the methods compare over some cells, those in which each has a value.
@@ -113,21 +134,21 @@ def standing(
     """
     with_value = {name for (_, name), entry in found.items() if entry.mean(measure) is not None}
     methods = [name for name in METHODS if name in with_value]
-    rows, cells = list[list[float]](), list[Cell]()
+    rows, complete = list[list[float]](), list[Cell]()
     for cell in sorted({cell for cell, _ in found if chosen(cell)}):
         mine = [found.get((cell, method), Entry()).mean(measure) for method in methods]
         values = [each for each in mine if each is not None]
         if methods and len(values) == len(methods):
             rows.append(values)
-            cells.append(cell)
-    if not cells:
+            complete.append(cell)
+    if not complete:
         return None
     scores = np.array(rows)
     mean_ranks = ranks(scores).mean(axis=0)
     several = len(methods) > 1
     return Standing(
-        cells, methods, scores, mean_ranks, friedman(scores),
-        critical_difference(len(cells), len(methods), alpha=ALPHA) if several else None,
+        complete, methods, scores, mean_ranks, friedman(scores),
+        critical_difference(len(complete), len(methods), alpha=ALPHA) if several else None,
         wilcoxon_holm(scores, int(mean_ranks.argmin())),
     )  # fmt: skip
 

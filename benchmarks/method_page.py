@@ -20,6 +20,7 @@ from method_guide import (
     Standing,
     advice,
     entries,
+    size,
     standing,
 )
 from method_runs import TUNING_SEED, Found
@@ -33,11 +34,14 @@ Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
 `<data>/<shift>/<participation>/<change>`. Each is a federation of {clients} clients with
 {train} training samples on average and {rounds} rounds. Seeds: {seeds}.
 
+- **Size**: {size}
 - **Shifts**: `label_skew` is Dirichlet(0.3) with {groups} distributions of labels, `label_swap`
   {groups} groups that exchange two labels, `rotation` {groups} groups of rotated images,
   `quantity_skew` Dirichlet(0.5) over the number of samples. The table is synthetic and has no
   rotations.
-- **Participation**: all clients in every round, or {partial:.0%} of them.
+- **Participation**: all clients in every round, or {partial:.0%} of them. So `fedgwc` has all of
+  them in the full cells, although it needs a sample (`docs/methods/fedgwc.md`): its rows of rewards
+  hardly differ there.
 - **Changes**: in `newcomers` four clients join half-way, in `drift` a fifth of the clients get
   other data half-way.
 - **Unseen clients**: {unseen} further clients that never train. With labels their model is that
@@ -58,20 +62,20 @@ The same results [sortable and with figures](benchmark_page.html), and [as CSV](
 
 def write_pages(found: Sequence[Found], scale: Scale, budget: int, folder: Path) -> list[Path]:
     """Write the page, the table and the sortable page into `folder`; return their paths."""
-    every = entries(found, scale, budget)
+    every, told = entries(found, scale, budget), size(found, scale)
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
-        f"{NAME}.md": "\n".join(markdown(every, scale, budget)) + "\n",
+        f"{NAME}.md": "\n".join(markdown(every, scale, budget, told)) + "\n",
         f"{NAME}.csv": table(every, scale),
-        SORTABLE: html(every, scale, budget),
+        SORTABLE: html(every, scale, budget, told),
     }
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return [folder / name for name in texts]
 
 
-def head(every: Entries, scale: Scale, budget: int) -> str:
-    """Return what was measured and how."""
+def head(every: Entries, scale: Scale, budget: int, told: str) -> str:
+    """Return what was measured and how; `told` is how large it is."""
     seeds = sorted({seed for each in every.values() for seed in each.seeds})
     tuning = (
         f"{budget} settings of each method, of which the one with the best accuracy with seed "
@@ -82,7 +86,7 @@ def head(every: Entries, scale: Scale, budget: int) -> str:
     )
     return HEAD.format(
         machine=machine(), clients=scale.clients, train=scale.train_samples, rounds=scale.rounds,
-        seeds=", ".join(map(str, seeds)) or "none", groups=GROUPS,
+        seeds=", ".join(map(str, seeds)) or "none", groups=GROUPS, size=told,
         partial=PARTICIPATION["partial"], unseen=UNSEEN, tuning=tuning,
     )  # fmt: skip
 
@@ -96,9 +100,9 @@ def shown(entry: Entry | None, measure: str) -> str:
     return f"{mean:.{digits}f}" + ("" if spread is None else f" ± {spread:.{digits}f}")
 
 
-def markdown(every: Entries, scale: Scale, budget: int) -> list[str]:
+def markdown(every: Entries, scale: Scale, budget: int, told: str) -> list[str]:
     """Return the lines of the page."""
-    lines = [head(every, scale, budget)]
+    lines = [head(every, scale, budget, told)]
     now = standing(every, lambda cell: True)
     lines += ["## Ranks", "", *_ranked(now), "", "## Which method for which situation", ""]
     lines += [*_guided(advice(every)), "", "## Means", ""]
@@ -194,11 +198,13 @@ def _accuracies(every: Entries) -> list[str]:
 
 def _tried(scale: Scale, budget: int) -> list[str]:
     """Return the settings of each method; the CSV has the one that was used in each cell."""
-    lines = header("method", "common", "tried")
+    lines = header("method", "common", "tried", "from")
     for name, method in METHODS.items():
         common = " ".join(sized(method.words, scale))
         tried = [" ".join(sized(each, scale)) for each in method.tried[:budget]]
-        lines.append(row(f"`{name}`", f"`{common}`", "; ".join(f"`{each}`" for each in tried)))
+        lines.append(
+            row(f"`{name}`", f"`{common}`", "; ".join(f"`{each}`" for each in tried), method.origin)
+        )
     return lines
 
 
@@ -241,7 +247,7 @@ def _setting(method: str, entry: Entry, scale: Scale) -> str:
     return " ".join(sized(tried, scale))
 
 
-def html(every: Entries, scale: Scale, budget: int) -> str:
+def html(every: Entries, scale: Scale, budget: int, told: str) -> str:
     """Return the page without external references: sortable, filterable, with figures."""
     folder = Path(__file__).parent
     environment = Environment(
@@ -249,7 +255,7 @@ def html(every: Entries, scale: Scale, budget: int) -> str:
     )
     now = standing(every, lambda cell: True)
     return environment.get_template("method_page.html").render(
-        head=_paragraphs(head(every, scale, budget)),
+        head=_paragraphs(head(every, scale, budget, told)),
         labels=[label for label, _ in MEASURES.values()],
         rows=[_record(cell, m, entry, scale) for (cell, m), entry in sorted(every.items())],
         parts={"data": _all(every, "data"), "shift": _all(every, "shift"),

@@ -252,6 +252,8 @@ def test_a_method_without_a_value_is_left_out_of_its_ranks_alone() -> None:
 
 def test_the_pages_have_every_result_and_name_what_is_missing(tmp_path: Path) -> None:
     found = _grid({"fedavg": [0.5, 0.6], "flux": [0.9, 0.8]}, count=2)
+    for each in found:
+        each["cpu_s"] = 600.0
     found[0] = {"key": found[0]["key"], "error": "ValueError: <b>bad</b>"}
     paths = page.write_pages(found, NIGHT, 3, tmp_path)
     assert [each.name for each in paths] == ["benchmark.md", "benchmark.csv", page.SORTABLE]
@@ -262,6 +264,8 @@ def test_the_pages_have_every_result_and_name_what_is_missing(tmp_path: Path) ->
     assert f"- `{second}`: local, ditto" in markdown
     assert "- `table/label_skew/full/static`\n" in markdown
     assert "3 settings of each method" in markdown
+    assert f"4 runs in 2 of {len(cells())} cells, with the tuning, in 0.5 hours" in markdown
+    assert "`strategy.split_below=1.0` | 1.0 the paper's, 0.2 and 0.5 ours |" in markdown
     assert "`strategy.radius_scale=1.25`; `strategy.radius_scale=1.0`; " in markdown
     rows = list(csv.DictReader(io.StringIO(table)))
     assert len(rows) == 4
@@ -274,7 +278,8 @@ def test_the_pages_have_every_result_and_name_what_is_missing(tmp_path: Path) ->
     }  # fmt: skip
     assert html.count("<tr>") == 4 + 1 + len(guide.advice({})) + 1
     assert "&lt;b&gt;bad" in html
-    assert "- Participation: all clients in every round, or 30% of them.\n- Changes: in" in html
+    assert "- Participation: all clients in every round, or 30% of them. So fedgwc has" in html
+    assert "hardly differ there.\n- Changes: in" in html
     assert "The same results" not in html
     assert not re.search(r"(?:src|href)=|https?://|@import|url\(", html)
 
