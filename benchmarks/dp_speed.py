@@ -9,6 +9,7 @@ machine too.
 """
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,7 @@ from table import REPO, header, machine, row
 
 from fl_app.client import private_training
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import is_known
+from fl_app.client.clipped_gradients import LAYERS, is_known
 from fl_app.client.learner import TrainingJob
 from fl_app.client.private_training import Bounded, PrivateLearner
 from fl_app.client.sgd import SgdLearner
@@ -45,6 +46,21 @@ time of {turns} turns (of {few} with Opacus), in milliseconds a step. All three 
 both kinds of DP-SGD add noise to all parameters. `linear` has 7,850 parameters, `small_cnn`
 105,866, `mcmahan_cnn`, the network of the paper, 1,663,370. DP-SGD on a GPU was not measured.
 """
+
+
+def verdict(rows: Sequence[str]) -> str:
+    """Return what the last two columns of the rows of the table say, and for which layers."""
+    ratios = [[float(cell) for cell in each.split("|")[-3:-1]] for each in rows]
+    (least, most), (fewest, largest) = (
+        (min(column), max(column)) for column in zip(*ratios, strict=True)
+    )
+    known = ", ".join(layer.__name__ for layer in LAYERS)
+    return (
+        f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here, but only "
+        f"for networks whose trainable layers are all of these: {known}. With one other layer, "
+        "such as LSTM, GRU or MultiheadAttention, Opacus clips the whole network, as in the last "
+        f"column: {fewest:.1f} to {largest:.1f} times for the networks here."
+    )
 
 
 def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
@@ -94,7 +110,7 @@ def main() -> None:
         ratios = [f"{found[kind] / found['plain']:.1f}" for kind in ("private", "opacus")]
         lines.append(row(name, batch, *cells, *ratios))
         print(lines[-1], flush=True)
-    PAGE.write_text("\n".join(lines) + "\n")
+    PAGE.write_text("\n".join([*lines, "", verdict(lines[3:])]) + "\n")
 
 
 if __name__ == "__main__":
