@@ -25,13 +25,14 @@ from fl_app.records.serving import Descriptors
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback, JudgedState, begin, beside, decide, learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
+from fl_app.strategies.state import Communities
 from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
 
 FIRST, LAST = 3, 0.8
@@ -42,7 +43,7 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(kw_only=True)
-class FluxState(MethodState):
+class FluxState(JudgedState):
     """The state of FLUX in a checkpoint."""
 
     graph: ClientGraph
@@ -69,7 +70,8 @@ class Flux(CommunityStrategy):
     time once, its descriptor joins the community with the nearest mean, and that model is not used.
     With `refresh`, all clients send descriptors again after that many rounds: communities are found
     anew, each continues the model of the nearest former one, and nothing else is learnt in that
-    round.
+    round. With `fallback`, each clustering is judged after some rounds: see
+    `fl_app.strategies.fallback`. Who sends a descriptor does not train the common model.
     """
 
     state: FluxState
@@ -90,9 +92,14 @@ class Flux(CommunityStrategy):
         refresh: PositiveInt | None,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.cluster_round, self.stable_below, self.refresh = cluster_round, stable_below, refresh
         self.directions = directions
@@ -138,7 +145,10 @@ class Flux(CommunityStrategy):
         last = len(now.models)
         own = {} if self._all_describe else now.members
         models = np.concatenate([now.models, self.state.reference[None, :]])
-        return models, [(own.get(client, last),) for client in client_ids], None
+        rows: list[Rows] = [(own.get(client, last),) for client in client_ids]
+        if self.state.common is None or self._all_describe:
+            return models, rows, None
+        return beside(self.state, models, rows)
 
     def aggregate_fit(
         self,
@@ -147,9 +157,11 @@ class Flux(CommunityStrategy):
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Find or join communities by new descriptors, then average the replies of each."""
-        replies = self.receive(server_round, results, failures)
+        replies, due = self.receive(server_round, results, failures), self._is_due(server_round)
         learns = replies.where(replies.starts < len(self.state.communities.models))
-        if self._is_due(server_round):
+        if not due and len(learns.client_ids):
+            learn(self.state, learns, self.aggregator.rule)
+        if due:
             first = not self.clustered
             self._cluster(server_round, replies)
             if first:  # all trained the model from which each community starts
@@ -159,6 +171,10 @@ class Flux(CommunityStrategy):
         else:
             self.state.losses.append(replies.usual_loss)
         self.aggregator.update(self.state.communities.models, learns)
+        if not due:
+            self.events += decide(self.state, server_round, self.context.rounds)
+        elif self.judges and len(self.state.communities.models) > 1:
+            begin(self.state, server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     @property

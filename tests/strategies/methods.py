@@ -23,6 +23,7 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "communities_wnn judged": builder("communities_wnn", fallback="auto"),
     "pacfl classes": builder("pacfl", signature="classes", angle="mean"),
     "flux refresh": builder("flux", cluster_round="auto", descriptor="data", refresh=2),
+    "flux judged": builder("flux", fallback="auto", refresh=3),
     "kmeans random": builder("kmeans", init="random"),
     "kmeans dynamic": builder("kmeans", init="random", weighting="dynamic"),
     "kmeans own": builder("kmeans", n_init=2),

@@ -17,9 +17,10 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
 from fl_app.records.history import read_rounds
+from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE
 from fl_app.strategies.flux import Flux
 from fl_app.strategies.roster import Identity, Roster
-from fl_app.testing.toy import Proxy, builder, context, honest, play, roster
+from fl_app.testing.toy import Proxy, builder, context, honest, play, reply, roster
 from fl_app.types import Vector
 from fl_app.use.assign import by_certainty, by_descriptor
 from fl_app.use.commands import assign
@@ -48,7 +49,7 @@ def _telling(strategy: Flux, means: dict[int, float]) -> Client:
     def client(client_id: int, start: Vector, server_round: int) -> FitRes:
         answer = honest(client_id, start, server_round)
         asked = next(q for q in strategy.cohort.asked.values() if q.client_id == client_id)
-        if asked.reports:
+        if LATENTS in asked.reports:
             told = np.array([means[client_id], 1.0], "<f4")
             answer.metrics[f"report.{LATENTS}"] = told.tobytes()
         return answer
@@ -63,7 +64,7 @@ def _newcomer(known: Roster, client: int) -> None:
 
 
 def _asked(strategy: Flux) -> set[int]:
-    return {each.client_id for each in strategy.cohort.asked.values() if each.reports}
+    return {each.client_id for each in strategy.cohort.asked.values() if LATENTS in each.reports}
 
 
 def test_all_clients_send_descriptors_once_after_the_rounds_of_one_model() -> None:
@@ -73,6 +74,61 @@ def test_all_clients_send_descriptors_once_after_the_rounds_of_one_model() -> No
         assert len(_asked(strategy)) == asked
         assert len(strategy.cohort.asked) == (8 if asked else 4)
     assert strategy.rejections.by_client == {}
+
+
+MEANS = {client: float(client % 2) for client in range(12)}
+"""Descriptors of two communities, whatever the clients' groups are."""
+
+
+def _alike(strategy: Flux) -> Client:
+    """Return clients of one group, with noise that tells them apart."""
+    telling = _telling(strategy, MEANS | {12: 0.0})
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = telling(client_id, start, server_round)
+        noise = np.random.default_rng(client_id + 100).normal(0, 1.0, len(start))
+        noisy = reply((0.5 * start + noise).astype(np.float32))
+        answer.parameters = noisy.parameters
+        return answer
+
+    return client
+
+
+def test_communities_that_do_not_serve_their_clients_are_undone() -> None:
+    strategy, known = _method(fallback="auto"), roster(12)
+    found = dict[int, list[str]]()
+    for now in range(1, 2 + LOOKS[0] + 1):
+        play(strategy, known, range(now, now + 1), client=_alike(strategy))
+        found[now] = [event.kind for event in strategy.events]
+    assert strategy.rejections.by_client == {}
+    assert {now: kinds for now, kinds in found.items() if kinds} == {
+        2: ["clustered"], 2 + LOOKS[0]: [UNDONE],
+    }  # fmt: skip
+    assert len(strategy.state.communities.models) == 1
+    _newcomer(known, 12)
+    play(strategy, known, range(8, 10), client=_alike(strategy))
+    assert strategy.state.communities.members == dict.fromkeys(range(13), 0)
+    assert strategy.descriptors() is not None
+
+
+def test_a_newcomer_during_the_trial_neither_trains_nor_judges_the_common_model() -> None:
+    strategy, known = _method(fallback="auto"), roster(12)
+    play(strategy, known, range(1, 4), client=_alike(strategy))
+    _newcomer(known, 12)
+    play(strategy, known, range(4, 5), client=_alike(strategy))
+    assert 12 in strategy.state.communities.members
+    assert 12 not in strategy.state.gains
+    assert strategy.state.looks == dict.fromkeys(range(12), 2)
+
+
+def test_groups_that_exist_are_kept_and_judged_again_after_a_refresh() -> None:
+    strategy, known = _method(fallback="auto", refresh=LOOKS[0] + 2), roster(12)
+    groups = {client: float(client % 3) for client in range(12)}
+    found = list[str]()
+    for now in range(1, 2 * LOOKS[0] + 6):
+        play(strategy, known, range(now, now + 1), client=_telling(strategy, groups))
+        found += [event.kind for event in strategy.events]
+    assert found == ["clustered", KEPT, "reclustered", KEPT]
 
 
 def test_communities_by_hand_and_a_newcomer_that_joins_the_nearest() -> None:
