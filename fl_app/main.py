@@ -36,16 +36,17 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
-from fl_app import oversight, own
+from fl_app import folder_check, oversight, own
 from fl_app.compatibility import problems
 from fl_app.config import CONF, ConfigError, load
 from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
+from fl_app.records import output_folder
+from fl_app.schema import USAGE_ERROR
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
 
 log = logging.getLogger(__name__)
-USAGE_ERROR = 2
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
 
@@ -75,7 +76,9 @@ def _main() -> None:
     if not any(argument.startswith("-") for argument in arguments):
         with _errors_printed():
             _refuse_words(arguments)
-            load(arguments, also=problems)  # all at once, before Hydra stops at the first
+            wrong = folder_check.named(arguments)
+            # all at once, before Hydra stops at the first
+            load(arguments, also=lambda values: [*problems(values), *wrong])
     sys.argv[1:] = [*own.overrides(), *arguments]
     _hydra_main()
     if _failed:
@@ -159,7 +162,7 @@ def _new(arguments: list[str]) -> None:
     if len(arguments) != 1:
         raise ConfigError(["new needs one folder, as in fl-app new <folder>"])
     folder = Path(arguments[0]).resolve()
-    if fault := new.problem(folder):
+    if fault := new.problem(folder) or output_folder.problem(folder):
         raise ConfigError([fault])
     for file in new.write(folder):
         print(Path(arguments[0]) / file)
@@ -169,7 +172,7 @@ def _new(arguments: list[str]) -> None:
 
 @contextmanager
 def _as_settings() -> Iterator[None]:
-    """Report folders and files that cannot be read as configuration errors."""
+    """Report folders and files that cannot be read or written as configuration errors."""
     try:
         yield
     except ConfigError:
@@ -177,7 +180,8 @@ def _as_settings() -> Iterator[None]:
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     except OSError as error:
-        raise ConfigError([f"{error.filename} must be a file to read: {error.strerror}"]) from error
+        fault = f"{error.filename} must be a file that can be read or written: {error.strerror}"
+        raise ConfigError([f"{fault}; correct its name or its permissions"]) from error
 
 
 def _call(command: Callable[[list[str]], None], arguments: list[str]) -> None:

@@ -22,7 +22,7 @@ from fl_app.config import Config, ConfigError, load
 from fl_app.engines import processes, signals, stop_request
 from fl_app.launch import launch
 from fl_app.progress import show_result
-from fl_app.records import checkpoint, run_state, structured_logs
+from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
@@ -46,7 +46,9 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
     with _not_begun(folder):  # a wrong configuration must not leave a folder
-        config = load([*overrides, *where], also=problems)
+        fault = output_folder.problem(folder)
+        wrong = [fault] if fault else []
+        config = load([*overrides, *where], also=lambda values: [*problems(values), *wrong])
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log", config.logging.format)

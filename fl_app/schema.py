@@ -249,6 +249,10 @@ class Config:
         return OmegaConf.to_yaml(OmegaConf.create(dict(self.resolved)))
 
 
+USAGE_ERROR = 2
+"""The exit status of a command with a configuration error."""
+
+
 class ConfigError(ValueError):
     """All problems of a configuration, one per line, in `problems`."""
 

@@ -43,3 +43,32 @@ def test_a_word_that_is_no_setting_and_no_command_is_named_with_the_remedy(
     shown = capsys.readouterr().err
     assert "see fl-app --help; got reprot outputs\n" in shown
     assert "override" not in shown
+
+
+COMMAND_LINES = {
+    "run": ["rounds=0", "hydra.run.dir={}/run"],
+    "run with flags": ["--config-name", "config", "hydra.run.dir={}/run"],
+    "sweep": ["--multirun", "seed=0,1", "hydra.sweep.dir={}"],
+    "table of a sweep": ["--multirun", "seed=0,1", "hydra.callbacks.table.page={}/a.md"],
+    "compare": ["compare", ".", "to={}/compared"],
+    "new": ["new", "{}/my_new_project"],
+}
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES.values(), ids=COMMAND_LINES)
+def test_a_folder_that_cannot_be_made_is_a_configuration_error(
+    line: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fl-app", *(a.format(tmp_path / "file") for a in line)])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    shown = capsys.readouterr().err
+    assert end.value.code == main.USAGE_ERROR, shown
+    assert f"files can be written, got {tmp_path / 'file'}" in shown
+    assert ("rounds must be" in shown) == ("rounds=0" in line)  # all errors at once
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

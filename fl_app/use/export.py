@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fl_app.client.normalisation import batch_norms
 from fl_app.params import COMMUNITY
+from fl_app.records.output_folder import require
 from fl_app.records.serving import FILE, GLOBAL_MODEL
 from fl_app.use.card import write_card
 from fl_app.use.run import FinishedRun
@@ -45,6 +46,7 @@ def export(
     stays with each client. Raises ValueError for a format that the network does not have, for a
     missing package, and for answers that differ by more than `LARGEST`.
     """
+    require(to)
     to.mkdir(parents=True, exist_ok=True)
     write, ending = FORMATS[form]
     done = []

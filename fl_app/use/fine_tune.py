@@ -13,6 +13,7 @@ from fl_app.client.training import UNSCORED, Score
 from fl_app.own import PROJECT
 from fl_app.params import FlatModule
 from fl_app.records.models import StateForm, write_models
+from fl_app.records.output_folder import require
 from fl_app.records.serving import Served, write_serving
 from fl_app.rng import generator
 from fl_app.use.assign import trained
@@ -56,6 +57,7 @@ def fine_tune(
     """
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"the folder must not exist or be empty, got {to}; choose another")
+    require(to)
     if data is None and client is None:
         raise ValueError("--data must be given with a model that is no client's, got none")
     name = run.name(client=client, community=community, name=model)

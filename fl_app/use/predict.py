@@ -16,6 +16,7 @@ from fl_app.data.preparation import Preparation
 from fl_app.data.rows import RowPreparation
 from fl_app.data.table_files import table_parts
 from fl_app.records.atomic import replacing
+from fl_app.records.output_folder import require
 from fl_app.use.run import FinishedRun
 
 Batch = tuple[list[str], Tensor]
@@ -34,6 +35,7 @@ def predict(
     `data` is what the run was trained on in raw form: a table, a `.npy` file, an image, or a
     folder of images. A wrong sample leaves no file. Raises DataError that names it.
     """
+    require(out.parent)
     done = 0
     with replacing(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)

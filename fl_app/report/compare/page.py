@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from fl_app.records.output_folder import require
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import Comparison, aggregate
 from fl_app.report.compare.jobs import read_jobs
@@ -45,6 +46,7 @@ def compare(arguments: Sequence[str]) -> None:
         raise ValueError(f"arguments must be existing folders, got {given}; usage: {USAGE}")
     alone = folders[0] if len(folders) == 1 else Path("comparison")
     target = Path(targets[-1]) if targets else alone
+    require(target)
     for path in write(folders, target):
         print(path)
 

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fl_app.records.atomic import replacing
 from fl_app.records.environment import git_commit, versions
 from fl_app.records.names import REPORT
+from fl_app.records.output_folder import require
 from fl_app.records.plain import dumps
 from fl_app.report.network import NEIGHBOURS
 from fl_app.report.page import answers, curves, gains, seconds
@@ -41,7 +42,9 @@ def write_page(folder: Path) -> Path:
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
-    text = render(read_records(folder))
+    records = read_records(folder)
+    require(folder)
+    text = render(records)
     with replacing(folder / REPORT) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return folder / REPORT
