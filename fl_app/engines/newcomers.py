@@ -91,15 +91,14 @@ class Newcomers:
                 continue  # no record has what it released; it is asked again
             if each.round == done:  # the models are still those that it chose from
                 self.now[client] = row
-            if private:
-                self.method.evaluation.choices[client] = row
+        self.method.chose(self.now)  # not in a checkpoint of that round, which is older
         self._known |= self.now.keys()
 
     def waiting(self) -> list[int]:
         """Return the newcomers that are to be asked."""
         settled = {*self.method.state.communities.members, *self.method.state.removed}
         if self.method.context.private:
-            settled |= self.method.evaluation.choices.keys()
+            settled |= self.method.state.evaluated.keys()
         present = [c for c in self.roster.proxies() if c not in settled]
         new = {c for c in present if c not in self._known} if self.places else set[int]()
         if self.unplaced and not self.method.compares:  # else they choose when they train
@@ -134,7 +133,7 @@ class Newcomers:
         if found:
             write_newcomers(self.folder, read_newcomers(self.folder) | found)
         placed = {c: int(each.model.removeprefix(COMMUNITY)) for c, each in found.items()}
-        self.method.evaluation.choices |= placed
+        self.method.chose(placed)
         self.now = {**self.now, **placed} if ended else {}
 
     def served(self, found: Served) -> Served:

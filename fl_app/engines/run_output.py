@@ -65,9 +65,9 @@ class RunOutput:
             serve=self._served,
         )
 
-    def _served(self, former: Mapping[int, tuple[str, ...]]) -> Served:
+    def _served(self) -> Served:
         """Return which model each client uses, also a client that is absent now."""
         known = {*self.roster.proxies(), *self.method.state.communities.members}
         rounds = self.recorder.history.rounds
         done = rounds[-1]["round"] if rounds else 0
-        return self.newcomers.served(served(self.method, sorted(known), done, former))
+        return self.newcomers.served(served(self.method, sorted(known), done))

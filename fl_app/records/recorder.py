@@ -20,7 +20,7 @@ from fl_app.records.models import StateForm, write_models
 from fl_app.records.names import CONFIG
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
-from fl_app.records.serving import Served, community_name, read_serving, write_serving
+from fl_app.records.serving import Served, community_name, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.structured_logs import FIELDS, words
@@ -31,7 +31,7 @@ log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
 OPEN_ROUND = "open_round"
 """In the state of a checkpoint: the last round, if it was not evaluated yet."""
-Serve = Callable[[Mapping[int, tuple[str, ...]]], Served]
+Serve = Callable[[], Served]
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
 """Names the checkpoint from which the run continues, for the process at the terminal."""
 
@@ -208,7 +208,7 @@ class Recorder:
     ) -> None:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
-        `serve` maps the models of clients in an earlier file to those that they use now.
+        `serve` returns the models that clients use now.
         """
         try:
             self._write_models(models, layout, serve)
@@ -250,8 +250,7 @@ class Recorder:
         if serve is None:
             return Served()
         try:
-            former = read_serving(self.folder)
-            return serve({} if former is None else former["clients"])
+            return serve()
         except Exception:  # a user's method can fail, and the models must still be written
             log.exception("the models of the clients are not known")
             return Served()

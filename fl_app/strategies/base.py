@@ -92,6 +92,7 @@ class CommunityStrategy(Strategy, ABC):
             metrics=context.metrics,
             has_accuracy=context.has_accuracy,
             private=context.private,
+            chose=self.chose,
         )
         self._viewed: tuple[int, View | None] | None = None
 
@@ -103,6 +104,10 @@ class CommunityStrategy(Strategy, ABC):
         """Return models (m, d), and the rows that each client receives."""
         now = self.state.communities
         return now.models, [now.rows_for(client) for client in client_ids]
+
+    def chose(self, rows: Mapping[int, int]) -> None:
+        """Store the row of the model that clients chose in an evaluation, or as newcomers."""
+        self.state.evaluated |= rows
 
     def outcome(self, server_round: int) -> Outcome:
         """Return the outcome of a round; a method adds its own values.
@@ -169,7 +174,7 @@ class CommunityStrategy(Strategy, ABC):
         if self.context.private:
             private[TOLD] = self.cohort.tells_loss = abilities.wants_loss(self)
             if not self.compares:
-                last = abilities.decided(self, cohort, rows, self.evaluation.choices)
+                last = abilities.decided(self, cohort, rows, self.state.evaluated)
                 rows = [row or every[:1] for row, every in zip(last, rows, strict=True)]
         offers = list(zip(cohort, rows, strict=True))
         config = {"round": server_round, **private, **(task or {})}
@@ -222,7 +227,7 @@ class CommunityStrategy(Strategy, ABC):
         models, rows = self.attribute(client_ids)
         choosing = {c for c, each in zip(client_ids, rows, strict=True) if len(each) > 1}
         if context.private:
-            rows = abilities.decided(self, client_ids, rows, self.evaluation.choices)
+            rows = abilities.decided(self, client_ids, rows, self.state.evaluated)
         offers = list(zip(client_ids, rows, strict=True))
         return self.evaluation.ask(
             server_round, models, offers, known, self.state.global_model, choosing=choosing

@@ -21,6 +21,8 @@ from fl_app.types import Vector, Vectors
 EvaluateReplies = list[tuple[ClientProxy, EvaluateRes]]
 EvaluateFailures = list[tuple[ClientProxy, EvaluateRes] | BaseException]
 Check = Callable[[EvaluationAnswer], None]
+Chose = Callable[[Mapping[int, int]], None]
+"""Takes the row of the model of each client."""
 Instructions = list[tuple[ClientProxy, EvaluateIns]]
 GLOBAL = -1
 """The `community` of the global model in evaluations."""
@@ -67,9 +69,9 @@ class Scores:
 class ModelEvaluation:
     """The evaluation of a round: its questions, and the scores of the clients.
 
-    `check` may raise ValueError for an answer that the method cannot use. `choices` has the row
-    that each client with a choice used in its last evaluation. If `private`, clients tell no loss
-    by which they choose.
+    `check` may raise ValueError for an answer that the method cannot use. `chose` is called
+    with the row that each client with a choice used. If `private`, clients tell no loss by which
+    they choose.
     """
 
     def __init__(
@@ -79,10 +81,11 @@ class ModelEvaluation:
         metrics: Collection[str] = (),
         has_accuracy: bool = True,
         private: bool = False,
+        chose: Chose,
     ) -> None:
         self._metrics, self._has_accuracy, self._private = metrics, has_accuracy, private
         self.scores = Scores()
-        self.choices: dict[int, int] = {}
+        self._chose = chose
         self.check: Check = lambda answer: None
         self._rejections = rejections
         self._asked: dict[tuple[str, int], EvaluationQuestion] = {}
@@ -138,18 +141,23 @@ class ModelEvaluation:
             metrics=self._metrics,
             has_accuracy=self._has_accuracy,
             private=self._private,
+            chose=self._chose,
         )
-        found.check, found.choices = self.check, self.choices
+        found.check = self.check
         found._asked, found._choosing = self._asked, self._choosing
         self.begin()
         return found
+
+    def receive_mean(self, mean: float, deviation: float) -> None:
+        """Set `scores` from the accuracy over all clients, of none of which it is known."""
+        self.scores.overall = mean, deviation
 
     def receive(self, results: EvaluateReplies, failures: EvaluateFailures) -> None:
         """Set `scores` from the valid replies."""
         self._rejections.add_failed(failures, EVALUATION)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
         self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
-        self.choices |= self.scores.assigned
+        self._chose(self.scores.assigned)
 
     def reject(self, client: int | str, error: RejectionError) -> None:
         """Record that an answer of a client is rejected."""

@@ -1,6 +1,6 @@
 """Names the models that a method's clients use, for the records."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -20,15 +20,13 @@ def served(
     method: CommunityStrategy,
     client_ids: Sequence[int],
     server_round: int,
-    former: Mapping[int, tuple[str, ...]],
 ) -> Served:
     """Return the models of clients after a round, as they evaluate them.
 
     Models that are none of the method's `communities`, its global model or its `mixtures` are
     stored whole, and only for the clients that evaluate, at most `records.evaluate_at_most`; other
     clients with such a model are missing.
-    A client that had a choice has the model of its last one, `former` if it is older than this
-    process.
+    A client that had a choice has the model of its last one.
     """
     scored = set(
         draw_at_most(
@@ -51,9 +49,8 @@ def served(
         found = names.all(stock, stores)
         for client, given in offers.items():
             named = tuple(name for row in given if (name := found[row]) is not None)
-            last = former.get(client, ())
             if len(named) == len(given):
-                clients[client] = last if len(last) == 1 and last[0] in named else named
+                clients[client] = named
     described = abilities.descriptors(method)
     if described is not None:
         names.models[REFERENCE] = described.reference
@@ -62,7 +59,7 @@ def served(
 
 def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
     """Return the row that a client chose in its last evaluation, else all that it may choose."""
-    choice = method.evaluation.choices.get(client)
+    choice = method.state.evaluated.get(client)
     return (choice,) if choice is not None and len(rows) > 1 and choice in rows else rows
 
 

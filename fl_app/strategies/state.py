@@ -73,6 +73,9 @@ class MethodState:
     """The model (d,) of all clients in addition to the community models; None: there is none."""
     removed: dict[int, int] = field(default_factory=dict)
     """The clients removed from training, each with the round of its removal."""
+    evaluated: dict[int, int] = field(default_factory=dict)
+    """The row of the model that each client with a choice used in its last evaluation, or chose as
+    a newcomer."""
 
 
 def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

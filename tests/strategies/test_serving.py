@@ -19,9 +19,10 @@ class _Method:
         self.rows = rows
         communities = SimpleNamespace(models=MODELS, members={})
         whole = np.array([5, 5], np.float32)
-        self.state = SimpleNamespace(communities=communities, global_model=whole)
+        self.state = SimpleNamespace(
+            communities=communities, global_model=whole, evaluated={3: 2, 5: 9}
+        )
         self.context = SimpleNamespace(evaluate_at_most=most, seed=0)
-        self.evaluation = SimpleNamespace(choices={3: 2})
         mixtures = np.array([[5, 5], [2, 3], [2, 3], [np.nan, 0]], np.float32)
         self.stock = np.concatenate([MODELS, mixtures])
 
@@ -35,8 +36,8 @@ class _Method:
         return self.stock, [self.rows[client] for client in client_ids]
 
 
-def _served(method: Any, former: dict[int, tuple[str, ...]] | None = None) -> Any:
-    return served(method, sorted(method.rows), 1, former or {})
+def _served(method: Any) -> Any:
+    return served(method, sorted(method.rows), 1)
 
 
 def test_equal_communities_keep_their_names_and_equal_mixtures_share_one() -> None:
@@ -48,11 +49,10 @@ def test_equal_communities_keep_their_names_and_equal_mixtures_share_one() -> No
     assert list(found.models) == ["global", "mixture_0", "mixture_1"]
 
 
-def test_a_choice_is_the_last_one_or_that_of_an_earlier_process() -> None:
-    method = _Method({3: (0, 2), 4: (0, 2), 5: (0, 2), 6: (0, 2)})
-    found = _served(method, {4: ("community_0",), 5: ("community_9",)})
+def test_a_client_with_a_choice_has_its_last_one_if_that_is_still_offered() -> None:
+    found = _served(_Method({3: (0, 2), 5: (0, 2), 6: (0, 2)}))
     both = ("community_0", "community_2")
-    assert found.clients == {3: ("community_2",), 4: ("community_0",), 5: both, 6: both}
+    assert found.clients == {3: ("community_2",), 5: both, 6: both}
 
 
 def test_mixtures_are_stored_only_for_clients_that_evaluate() -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from fl_app.graph.vectors import ClientVectors
+from fl_app.strategies.model_evaluation import GLOBAL
 from fl_app.strategies.state import Communities, MethodState, load, save
+from fl_app.testing.toy import SIZE, builder, context, roster
 
 
 @dataclass
@@ -78,6 +80,23 @@ def test_a_loaded_array_is_the_states_own() -> None:
     load(again, arrays, values)
     again.communities.models[0] = 1.0
     assert not state.communities.models.any()
+
+
+@pytest.mark.parametrize("name", ["ifca", "flic", "feddrift"])
+def test_what_a_client_chose_decides_what_it_scores_after_a_stop_too(name: str) -> None:
+    whole, known = builder(name)(context(private=True)), roster(3)
+    whole.state.communities = Communities(np.eye(2, SIZE, dtype=np.float32))
+    whole.chose({0: 1, 2: 0})
+    again = builder(name)(context(private=True))
+    load(again.state, *save(whole.state))
+    found = []
+    for method in (whole, again):
+        parameters = method.initialize_parameters(known)
+        asked = method.configure_evaluate(4, parameters, known)
+        rows = [(known.client_id(proxy), ins.config["community"]) for proxy, ins in asked]
+        found.append([(client, row) for client, row in rows if row != GLOBAL])
+    assert found == [[(0, 1), (2, 0)]] * 2
+    assert set(whole.state.evaluated) == {0, 2}
 
 
 def test_a_persistent_object_in_a_list_is_refused_and_named() -> None:

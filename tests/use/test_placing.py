@@ -141,7 +141,7 @@ def test_only_who_joined_is_asked_and_only_until_it_answers(tmp_path: Path) -> N
     assert asked.questions == 2
     told = [(event.kind, event.clients) for event in asked.newcomers.events]
     assert told == [("not placed", [3]), ("placed", [2])]
-    assert asked.newcomers.method.evaluation.choices == {2: 1}
+    assert asked.newcomers.method.state.evaluated == {2: 1}
     (placed,) = read_newcomers(tmp_path).values()
     assert (placed.model, placed.margin, placed.round) == ("community_1", 0.5, 4)
     assert placed.values == {"community_0": 3.0, "community_1": 1.5}
@@ -173,7 +173,7 @@ def test_nobody_is_asked_while_all_models_are_equal(tmp_path: Path) -> None:
     assert asked.questions == 0
     communities.models = trained
     asked.newcomers.place(6, asked.send)
-    assert asked.newcomers.method.evaluation.choices == {2: 1}
+    assert asked.newcomers.method.state.evaluated == {2: 1}
 
 
 def test_nobody_is_asked_while_there_is_one_model_or_it_is_switched_off(tmp_path: Path) -> None:
