@@ -20,7 +20,6 @@ from fl_app.masking.slots import HEAD, SlotSums, WrongSumError, slot_sums
 from fl_app.masking.stages import CLIENTS, PART, RECORD, SKETCH, STAGE, UPDATE
 from fl_app.strategies.cohort import FitFailures
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.outcome import Event
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.secure_flic import SecureFlic
 from fl_app.types import Sketch
@@ -111,7 +110,7 @@ class CommunityExchange(MaskedExchange):
     def learn(self, server_round: int, failures: FitFailures) -> Learned:
         """Pass sums and sketches to the method; raises TooFewRepliesError if there are none."""
         method = self.communities
-        method.rejections.add_failed(failures)
+        method.reject(failures)
         if not self._by_row and not self._sketches:
             why = "; ".join(self._why.values())
             raise TooFewRepliesError(why or f"round {server_round} has neither sums nor sketches")
@@ -119,7 +118,7 @@ class CommunityExchange(MaskedExchange):
             method.aggregate_sketches(server_round, self._sketches)
         for row, why in sorted(self._why.items()):
             log.warning("community %d stays as it is: %s", row, why)
-            method.events.append(Event("community skipped", f"community {row}: {why}"))
+            method.skip(row, why)
         if not self._by_row:
             return encode(method.state.communities.models[0]), {}
         rows = range(len(method.state.communities.models))

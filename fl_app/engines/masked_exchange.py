@@ -32,7 +32,6 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.sampling import draw_at_most
 from fl_app.types import Reals
 
 log = getLogger(__name__)
@@ -108,7 +107,7 @@ class MaskedExchange:
 
     def learn(self, server_round: int, failures: FitFailures) -> Learned:
         """Pass the sums to the method; raises TooFewRepliesError if there are none."""
-        self.method.rejections.add_failed(failures)
+        self.method.reject(failures)
         if not isinstance(self._sums, SlotSums):
             raise self._sums or TooFewRepliesError(f"round {server_round} has no sums")
         return self.method.aggregate_sums(server_round, self._sums)
@@ -117,25 +116,19 @@ class MaskedExchange:
         self, messenger: ClientMessenger, server_round: int, parameters: Parameters, known: Roster
     ) -> list[ClientFailure]:
         """Learn mean and deviation of the accuracy, each client with the model it would choose."""
-        context, present = self.method.context, list(known.proxies())
-        asked = draw_at_most(
-            context.evaluate_at_most, present, seed=context.seed, server_round=server_round
-        )
-        models, rows = self.method.attribute(asked)
-        offers = dict(zip(asked, rows, strict=True))
-        self.method.evaluation.begin()
+        models, offers = self.method.configure_scores(server_round, known)
 
         def question(client: int) -> RecordDict:
             mine = encode(*(models[row] for row in offers[client]))
             return compat.fitins_to_recorddict(FitIns(mine, {"round": server_round}), True)
 
-        proxies = {client: known.proxy(client) for client in asked}
+        proxies = {client: known.proxy(client) for client in offers}
         told = {PART: SCORE, CLIENTS: len(proxies)}
         down, up, self._failures = self.bytes_down, self.bytes_up, []
         run = partial(self._sum, messenger, server_round, MessageType.EVALUATE)
         try:
             total, clients = run(proxies, question, told, SCORES)
-            self.method.evaluation.scores.overall = mean_accuracy(total, len(clients))
+            self.method.aggregate_scores(*mean_accuracy(total, len(clients)))
         except (TooFewRepliesError, WrongSumError) as error:
             log.warning("evaluation: %s; nothing is measured", error)
         self.bytes_down, self.bytes_up = down, up  # those of training, as without masks

@@ -8,7 +8,11 @@ from flwr.common import Parameters, Scalar
 
 from fl_app.masking.slots import SlotSums
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cohort import FitFailures, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.roster import Roster
+from fl_app.strategies.sampling import draw_at_most
+from fl_app.types import Vectors
 
 
 class FromSums(CommunityStrategy, ABC):
@@ -18,6 +22,27 @@ class FromSums(CommunityStrategy, ABC):
     """Whether it learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]]
     """The values of settings with which they suffice, by name; the first is the usual one."""
+
+    def reject(self, failures: FitFailures) -> None:
+        """Record the replies that were rejected before they could be part of a sum."""
+        self.rejections.add_failed(failures)
+
+    def configure_scores(self, server_round: int, known: Roster) -> tuple[Vectors, dict[int, Rows]]:
+        """Begin an evaluation; return models (m, d) and the rows that each client chooses from."""
+        context = self.context
+        asked = draw_at_most(
+            context.evaluate_at_most,
+            list(known.proxies()),
+            seed=context.seed,
+            server_round=server_round,
+        )
+        models, rows = self.attribute(asked)
+        self.evaluation.begin()
+        return models, dict(zip(asked, rows, strict=True))
+
+    def aggregate_scores(self, mean: float, deviation: float) -> None:
+        """Store mean and deviation of the accuracy over the clients of an evaluation."""
+        self.evaluation.receive_mean(mean, deviation)
 
     def aggregate_sums(
         self, server_round: int, sums: SlotSums

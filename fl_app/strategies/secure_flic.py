@@ -152,6 +152,10 @@ class SecureFlic(FromSums):
         sizes = np.bincount(labels).tolist()
         self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
 
+    def skip(self, row: int, why: str) -> None:
+        """Add the event that a community keeps its model in this round."""
+        self.events.append(Event("community skipped", f"community {row}: {why}"))
+
     def _join(self, sketches: Mapping[int, Sketch]) -> None:
         """Give clients whose sketch was late the community with the nearest mean sketch."""
         ids, rows = self._known()
