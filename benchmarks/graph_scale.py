@@ -143,7 +143,9 @@ def context_of(clients: int, layout: Layout, planted: Planted) -> ServerContext:
         seed=0, rounds=LATER, layout=layout, initial=planted.initial, min_success=1,
         evaluate_every=LATER, evaluate_at_most=None, largest_update=None, clip_update=None,
         sample_cap=inf, detection=detection(config), vector_backend=backend,
-        look_ahead_every=graph.look_ahead_every, benign=largest,
+        look_ahead_every=graph.look_ahead_every, benign=largest, contrast=graph.contrast,
+        private=False, noise_varies=False, metrics=(), classes=None, inputs=None, has_accuracy=True,
+        fresh=None, union=None,
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 from fl_app.config import CONF, choices, compose, option
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, NESTED, TARGETS
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.server_context import ServerContext
 from fl_app.wiring import made
 
 OPTIONS = [(group, name) for group in TARGETS for name in choices(group)]
@@ -49,6 +51,16 @@ def test_an_option_of_fixed_form_states_its_fields(group: str, form: type) -> No
 def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
     stated = OmegaConf.load(CONF / "config.yaml").hydra.callbacks.table
     assert set(stated) == _settings(get_object(stated._target_)) | {"_target_"}
+
+
+def test_what_every_method_receives_has_no_defaults() -> None:
+    assert [each.name for each in fields(ServerContext) if each.default is not MISSING] == []
+
+
+def test_a_method_without_the_setting_fallback_does_what_conf_says_for_all_others() -> None:
+    default = inspect.signature(CommunityStrategy.__init__).parameters["fallback"].default
+    methods = [option(f"strategy={name}").options for name in choices("strategy")]
+    assert {method.get("fallback", default) for method in methods} == {default}
 
 
 def test_every_target_of_conf_is_looked_at() -> None:

@@ -37,6 +37,10 @@ class CommunityStrategy(Strategy, ABC):
     A method stores everything that must survive a crash in `state`, and appends the events of a
     round to `events`. What only some methods have is in `abilities`, and for secure sums in
     `FromSums`. `name` is its name in a summary; None: the name of the class.
+
+    A method of conf states its settings there. One of a user's that passes no `weighting` weighs
+    clients by their samples without a cap, as McMahan et al. (FedAvg) do, and one that passes no
+    `fallback` leaves its communities as it found them.
     """
 
     name: str | None = None

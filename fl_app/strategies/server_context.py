@@ -8,7 +8,7 @@ import numpy as np
 
 from fl_app.aggregation import Rule, median, weighted_mean
 from fl_app.graph.communities import CommunityDetection
-from fl_app.graph.vector_backends import InMemory, VectorBackend
+from fl_app.graph.vector_backends import VectorBackend
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
 
@@ -20,11 +20,6 @@ RULES: Mapping[RuleName, Rule] = {"mean": weighted_mean, "median": median}
 def largest(models: Vectors, sizes: Labels) -> set[int]:
     """Return the row of the largest community, the first of equals."""
     return {int(sizes.argmax())}
-
-
-def in_memory(*, length: int, whole: bool) -> VectorBackend:
-    """Return an exact backend in memory."""
-    return InMemory()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +40,26 @@ class ServerContext:
     sample_cap: float
     """Largest weight of a client as a multiple of the median samples, with weighting=capped."""
     detection: CommunityDetection
-    vector_backend: Callable[..., VectorBackend] = in_memory
+    vector_backend: Callable[..., VectorBackend]
     """Creates an empty backend for vectors (length,); `whole`: the vectors themselves are read."""
     look_ahead_every: int
-    contrast: bool = False
+    contrast: bool
     """Whether a graph of updates holds cumulated ones, and its communities must be significant."""
-    private: bool = False
+    private: bool
     """Whether a privacy hides what clients send, so that they are asked for nothing else."""
-    noise_varies: bool = False
+    noise_varies: bool
     """Whether the noise on updates follows a bound that changes from round to round."""
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[str, ...]
     """Names of the metrics of the task, which clients report with their scores."""
-    classes: int | None = None
+    classes: int | None
     """Number of classes of the data; None: unknown."""
-    inputs: int | None = None
+    inputs: int | None
     """Number of numbers in one sample; None: unknown, or samples are not numbers."""
-    has_accuracy: bool = True
+    has_accuracy: bool
     """Whether the task has an accuracy."""
     benign: Callable[[Vectors, Labels], set[int]]
     """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
-    fresh: Callable[[int], Vector] | None = None
+    fresh: Callable[[int], Vector] | None
     """Draws further initial models by number, for methods that start from several."""
-    union: Callable[[], np.ndarray] | None = None
+    union: Callable[[], np.ndarray] | None
     """Returns the training points (p, d) of all clients, in a simulation."""

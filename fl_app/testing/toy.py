@@ -10,6 +10,7 @@ from flwr.common import Code, FitIns, FitRes, Parameters, Scalar, Status
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.config import load, option
+from fl_app.graph.vector_backends import InMemory, VectorBackend
 from fl_app.learner_reports import (
     HELD_OUT,
     HELD_OUT_PARTS,
@@ -74,20 +75,33 @@ def context(**changes: Any) -> ServerContext:
         "seed": 0,
         "rounds": 10,
         "layout": LAYOUT,
+        "initial": np.zeros(SIZE, np.float32),
         "min_success": 1,
         "evaluate_every": 5,
-    }
-    first = {"initial": np.zeros(SIZE, np.float32), "fresh": fresh, "detection": DETECTION}
-    free = {"largest_update": None, "clip_update": None, "sample_cap": inf}
-    rest = {
+        "evaluate_at_most": None,
+        "largest_update": None,
+        "clip_update": None,
+        "sample_cap": inf,
+        "detection": DETECTION,
+        "vector_backend": in_memory,
+        "look_ahead_every": 1,
+        "contrast": False,
+        "private": False,
+        "noise_varies": False,
+        "metrics": (),
         "classes": len(TARGETS),
         "inputs": SIZE,
-        "evaluate_every": 5,
-        "evaluate_at_most": None,
-        "look_ahead_every": 1,
+        "has_accuracy": True,
         "benign": largest,
+        "fresh": fresh,
+        "union": None,
     }
-    return ServerContext(**(values | first | free | rest | changes))
+    return ServerContext(**(values | changes))
+
+
+def in_memory(*, length: int, whole: bool) -> VectorBackend:
+    """Return an exact store of vectors in memory."""
+    return InMemory()
 
 
 def fresh(number: int) -> Vector:
