@@ -101,7 +101,10 @@ def test_sums_of_any_choices_are_those_of_the_plain_updates(
     for slot in range(4):
         mine = np.flatnonzero(np.array(choices) == slot)
         assert found.counts[slot] == len(mine)
-        if len(mine):
+        if not len(mine):
+            assert not found.updates[slot].any()
+            assert not found.losses[slot]
+        else:
             # each entry is rounded by at most 1 / (2 H), and H = (2^31 - 1) / clients
             error = 2 * len(mine) * clients / 2**31 * LIMITS.samples / weights[mine].sum()
             plain = np.average(updates[mine], axis=0, weights=weights[mine])

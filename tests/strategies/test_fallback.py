@@ -68,7 +68,9 @@ def test_without_it_nothing_is_asked(fallback: object, private: bool) -> None:
     )
     known = roster(12)
     play(strategy, known, range(1, AT + 1))
-    for _, ins in strategy.configure_fit(AT + 1, strategy.initialize_parameters(known), known):
+    asks = strategy.configure_fit(AT + 1, strategy.initialize_parameters(known), known)
+    assert len(asks) == 12
+    for _, ins in asks:
         assert len(ins.parameters.tensors) == 1
         assert not asked(ins.config)
 
@@ -84,6 +86,7 @@ def test_members_compare_their_model_with_the_common_one_which_strangers_train()
         for proxy, ins in strategy.configure_fit(AT + 2, strategy.initialize_parameters(many), many)
         if HELD_OUT in asked(ins.config)
     }
+    assert len(sent) == 13
     for client in range(12):
         row = state.communities.members[client]
         np.testing.assert_array_equal(sent[client][0], state.communities.models[row])
