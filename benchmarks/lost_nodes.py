@@ -63,7 +63,7 @@ def every_phase(run: Run, way: str) -> list[str]:
 
 
 def trained_last(run: Run, client: int) -> bool:
-    """Return whether a client took part in the round that was recorded last."""
+    """Return whether a client participated in the round that was recorded last."""
     record = run.rounds()[-1]
     return client in record["sampled"] and str(client) not in record["failed"]
 

@@ -150,7 +150,7 @@ def measures(records: Sequence[Mapping[str, Any]]) -> Found:
 
 
 def unseen(job: Job, folder: Path) -> Found:
-    """Return the mean accuracy of clients that never took part, with and without labels.
+    """Return the mean accuracy of clients that never participated, with and without labels.
 
     With labels the model is chosen on their training samples, without by the inputs alone.
     """

@@ -50,7 +50,7 @@ HEAD = f"""# Secure aggregation
 Written by `benchmarks/secure.py`, on {{machine}}, which
 other work shared. IFCA with two models on the digits, {CLIENTS} clients in two groups that swap
 labels, 60 samples each, {ROUNDS} rounds, a CNN. `smallest=1` forms the sum of every model at once,
-the default counts the choices first and leaves out models that fewer than three clients chose. With
+the default counts the choices first and trains no model that fewer than three clients chose. With
 `neighbours=8` each client shares masks with 8 others instead of 19. In the last row {LOST} clients
 fail in each round when their masked vector is due, after their shares were sent. Bytes are those
 of models, vectors, keys and shares, per client and round of training. Seed 0.

@@ -28,7 +28,7 @@ def judged(
 
     Options are chosen before settings, and each override is tried after those that are sound, since
     a setting depends on the option that has it. The settings of a group whose option is wrong are
-    left out without a word: which settings it has is not known.
+    not judged: which settings it has is not known.
     """
     ordered = sorted(range(len(overrides)), key=lambda i: "." in key_of(overrides[i]))
     sound: list[int] = []

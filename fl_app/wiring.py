@@ -16,7 +16,7 @@ import torch
 from hydra.utils import get_object, instantiate
 
 from fl_app.client.augmentation import Transform
-from fl_app.client.drawing import drawn
+from fl_app.client.initial_network import drawn
 from fl_app.client.learner import learner_of
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.personal import Personal, reason, staying

@@ -26,13 +26,13 @@ class CohortBarrier:
         self._lock = threading.Lock()
 
     @contextmanager
-    def seat(self, place: int) -> Iterator[None]:
+    def member(self, place: int) -> Iterator[None]:
         """Make this thread the client at `place` during the block."""
-        token = _seat.set((self, place))
+        token = _member.set((self, place))
         try:
             yield
         finally:
-            _seat.reset(token)
+            _member.reset(token)
 
     def arrived(self, place: int) -> None:
         """Stop waiting for `place`; the last client runs all jobs."""
@@ -63,18 +63,18 @@ class CohortBarrier:
         self._done.set()
 
 
-_seat: ContextVar[tuple[CohortBarrier, int] | None] = ContextVar("seat", default=None)
+_member: ContextVar[tuple[CohortBarrier, int] | None] = ContextVar("member", default=None)
 
 
 def gathered() -> bool:
     """Whether this thread's client belongs to a cohort."""
-    return _seat.get() is not None
+    return _member.get() is not None
 
 
 def together(job: Any, run: Run) -> Any:
     """Return the result of `job`, run together with the jobs of the cohort."""
-    seat = _seat.get()
-    if seat is None:
+    member = _member.get()
+    if member is None:
         return run([job])[0]
-    barrier, place = seat
+    barrier, place = member
     return barrier.result(place, job, run)

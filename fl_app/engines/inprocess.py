@@ -128,7 +128,7 @@ class InProcessGrid(Grid):
         barrier = CohortBarrier(len(messages))
         futures = []
         for place, message in enumerate(messages):
-            future = self._pool.submit(self._answer_at, barrier.seat(place), message)
+            future = self._pool.submit(self._answer_at, barrier.member(place), message)
             # a client that raised or was cancelled must not block the cohort
             future.add_done_callback(partial(_arrive, barrier, place))
             futures.append(future)
@@ -145,8 +145,8 @@ class InProcessGrid(Grid):
                 future.cancel()
             raise
 
-    def _answer_at(self, seat: AbstractContextManager[None], message: Message) -> Message:
-        with seat:
+    def _answer_at(self, member: AbstractContextManager[None], message: Message) -> Message:
+        with member:
             return self._answer(message)
 
     def _answer(self, message: Message) -> Message:

@@ -43,8 +43,8 @@ Question = Callable[[int], RecordDict]
 class MaskedExchange:
     """Each training and each evaluation is a secure sum, a training with a slot for each model.
 
-    If there are several models, a first sum counts who chose which, and a second one leaves out
-    the slots that fewer than `smallest` clients chose. A sum that no honest clients can have is
+    If there are several models, a first sum counts who chose which, and a second one has
+    no slots that fewer than `smallest` clients chose. A sum that no honest clients can have is
     discarded, as if too few had replied: who is to blame cannot be known.
 
     An evaluation cannot be attached to a training: each is a sum in several stages.

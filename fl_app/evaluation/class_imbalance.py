@@ -28,7 +28,7 @@ def imbalance_distance(counts: ClassCounts) -> Matrix:
     if (counts < 0).any() or (totals <= 0).any():
         raise ValueError(
             f"counts must be at least 0 with a positive sum for each client, got {counts.min()} "
-            f"and a sum of {totals.min()}; leave out clients without samples"
+            f"and a sum of {totals.min()}; remove clients without samples"
         )
     shares = np.sort(counts / totals, axis=1)
     found: Matrix = cdist(shares, shares) / np.sqrt(counts.shape[1])

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from fl_app.graph.measures import Measure
-from fl_app.graph.neighbours import Neighbours, nearest, symmetric
+from fl_app.graph.neighbours import Neighbours, neighbour_lists, symmetric
 from fl_app.graph.vectors import ClientVectors
 from fl_app.types import Labels, Matrix, Vector
 
@@ -96,7 +96,7 @@ class ClientGraph:
         else:
             width = min(neighbours, len(chosen) - 1)
             smallest = self.measure.of_distance
-            lists = nearest(matrix, chosen, width, columns=chosen, smallest=smallest)
+            lists = neighbour_lists(matrix, chosen, width, columns=chosen, smallest=smallest)
         weights = matrix[chosen[:, None], chosen[lists]].astype(np.float64)
         return symmetric(lists, weights if weigh is None else weigh(weights))
 

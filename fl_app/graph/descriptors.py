@@ -94,7 +94,7 @@ def centroids(descriptors: Vectors, labels: Labels) -> SomeVectors:
     return found
 
 
-def nearest(descriptors: Vectors, means: SomeVectors) -> Labels:
+def nearest_rows(descriptors: Vectors, means: SomeVectors) -> Labels:
     """Return the row (n,) of the nearest of `means` (m, d) for each descriptor (n, d)."""
     rows: Labels = squared_distances(descriptors, means, same=False).argmin(axis=1)
     return rows

@@ -26,7 +26,7 @@ class Neighbours:
         n, known = len(matrix), len(self._lists)
         width = min(self.count, n - 1)
         if self._lists.shape[1] != width:
-            self._lists = nearest(matrix, np.arange(n), width, smallest=self.smallest)
+            self._lists = neighbour_lists(matrix, np.arange(n), width, smallest=self.smallest)
             return
         lists = np.empty((n, width), np.intp)
         lists[:known] = self._lists
@@ -37,7 +37,7 @@ class Neighbours:
         moved[changed] = True
         stale[old] = moved[lists[old]].any(axis=1) | self._entered(matrix, lists, old, changed)
         again = np.flatnonzero(stale)
-        lists[again] = nearest(matrix, again, width, smallest=self.smallest)
+        lists[again] = neighbour_lists(matrix, again, width, smallest=self.smallest)
         self._lists = lists
 
     def _entered(
@@ -69,7 +69,7 @@ def symmetric(lists: np.ndarray, weights: np.ndarray) -> sparse.csr_matrix:
     return whole
 
 
-def nearest(
+def neighbour_lists(
     matrix: Matrix,
     rows: np.ndarray,
     count: int,

@@ -93,7 +93,9 @@ def without_small(sketches: Sketches, labels: Labels, *, smallest: int) -> Label
         if int((labels == small).sum()) >= smallest:
             break
         means = mean_sketches(sketches, labels)
-        labels = canonical(np.where(labels == small, nearest(means[:small], means[small]), labels))
+        labels = canonical(
+            np.where(labels == small, nearest_mean(means[:small], means[small]), labels)
+        )
     return labels
 
 
@@ -104,6 +106,6 @@ def mean_sketches(sketches: Sketches, labels: Labels) -> Means:
     return found
 
 
-def nearest(means: Means, sketch: np.ndarray) -> int:
+def nearest_mean(means: Means, sketch: np.ndarray) -> int:
     """Return the row of `means` (k, q) that is nearest to a sketch (q,), the first of equals."""
     return int(np.linalg.norm(means - sketch, axis=1).argmin())

@@ -19,7 +19,7 @@ VAGUE = {torch.float64: 1e-6, torch.float32: 1e-3}
 Sums = np.ndarray
 """Sums over columns for every pair (q, n, m): squared distances, then the squares of both rows
 around the centre, then other sums that a distance needs."""
-Measure = Callable[[Some, Some], Sums]
+PairSums = Callable[[Some, Some], Sums]
 """Computes the sums of some rows with some others, around the mean of the first."""
 
 
@@ -61,7 +61,7 @@ def _measured_block(
 
 
 def refined(
-    measure: Measure,
+    measure: PairSums,
     n: int,
     m: int,
     *,

@@ -124,7 +124,7 @@ def noise_within(cosine: Matrix, labels: Labels, *, unbiased: bool = False) -> f
     """Return the standard deviation of products of centred vectors inside communities (n,).
 
     In a community of c clients, unrelated centred vectors with the mean square q have the mean
-    product -q / (c - 1). Communities below FEWEST are left out; 0 if there is no other. With
+    product -q / (c - 1). Communities below FEWEST do not count; 0 if there is no other. With
     `unbiased`, the squares are divided by `(1 - 1/c)^2 + 1/c^2`, by which the mean shrinks them.
     """
     found = [np.zeros(0)]

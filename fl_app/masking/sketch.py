@@ -38,7 +38,7 @@ class OwnUpdates:
 
         `model` (d,) is that of the round `server_round`. Over several rounds, the mean update of
         one is taken to be the mean movement. If the model has not moved, the round of the update
-        was skipped: then its mean is not known, and it is left out.
+        was skipped: then its mean is not known, and it is not added.
         """
         moved = model - self.start
         if not self.round or not moved.any():

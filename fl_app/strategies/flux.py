@@ -18,7 +18,7 @@ from pydantic import Field, PositiveFloat
 from fl_app.aggregation import Weighting
 from fl_app.client.latents import CLASS_LATENTS, LATENTS, MOMENTS
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.descriptors import DescriptorDistance, centroids, limits, nearest, scaled
+from fl_app.graph.descriptors import DescriptorDistance, centroids, limits, nearest_rows, scaled
 from fl_app.graph.detection import ByDensity
 from fl_app.learner_reports import Report
 from fl_app.records.serving import Descriptors
@@ -206,7 +206,7 @@ class Flux(CommunityStrategy):
         ids, labels = state.graph.vectors.client_ids, state.graph.labels()
         state.communities.members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         rows = np.zeros(labels.max() + 1, int) if former is None else (
-            nearest(self._centroids(), former)
+            nearest_rows(self._centroids(), former)
         )  # fmt: skip
         state.communities.models = state.communities.models[rows]
         state.described_at = server_round
@@ -221,7 +221,7 @@ class Flux(CommunityStrategy):
         if new.any():
             fresh = replies.where(new)
             vectors = self._scaled(fresh)
-            rows = nearest(vectors, self._centroids())
+            rows = nearest_rows(vectors, self._centroids())
             self._put(server_round, fresh.client_ids, vectors)
             members |= dict(zip(fresh.client_ids.tolist(), rows.tolist(), strict=True))
 

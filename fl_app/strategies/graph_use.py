@@ -164,7 +164,7 @@ def add_updates(
 
     The common drift is removed: from each update, scaled to the usual length of the cohort, their
     mean is subtracted. Clients of different rounds can then be compared, and the independent noise
-    of the rounds averages out. A cohort below FEWEST has no common drift and is left out.
+    of the rounds averages out. A cohort below FEWEST has no common drift and is ignored.
     `equally`: the usual length counts as 1, so that every round has the same weight. If noise is in
     proportion to a bound on the updates, each round tells as much, however large its bound is.
     """

@@ -20,7 +20,7 @@ from fl_app.client.sketch_release import Dimension, Randomness, SketchRelease
 from fl_app.graph.communities import louvain
 from fl_app.graph.noisy_sketches import (
     mean_sketches,
-    nearest,
+    nearest_mean,
     sketch_communities,
     sketch_similarity,
     without_small,
@@ -162,7 +162,7 @@ class SecureFlic(FromSums):
         members = self.state.communities.members
         means = mean_sketches(rows, np.array([members[each] for each in ids.tolist()]))
         for client, sketch in sorted(sketches.items()):
-            members[client] = nearest(means, sketch)
+            members[client] = nearest_mean(means, sketch)
             self.state.sketches[client] = sketch.tolist()
             detail = f"client {client} in community {members[client]} by its sketch"
             self.events.append(Event("joined a community", detail, [client]))

@@ -11,7 +11,7 @@ from hydra.utils import get_object
 from torch import nn
 
 from fl_app import own
-from fl_app.client.drawing import drawn
+from fl_app.client.initial_network import drawn
 from fl_app.client.local_state import CLIENTS, of_run
 from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation

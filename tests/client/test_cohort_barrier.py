@@ -21,7 +21,7 @@ def _call(count: int, client, *, idle: tuple[int, ...] = ()) -> list[object]:
 
     def called(place: int) -> object:
         try:
-            with barrier.seat(place):
+            with barrier.member(place):
                 return client(place)
         finally:
             barrier.arrived(place)

@@ -12,7 +12,7 @@ from fl_app.graph.descriptors import (
     centroids,
     knee,
     limits,
-    nearest,
+    nearest_rows,
     scaled,
 )
 from fl_app.graph.detection import ByDensity
@@ -91,7 +91,7 @@ def test_the_distance_and_the_means_by_hand() -> None:
     vectors = graph.vectors.read(np.arange(3))
     means = centroids(vectors, np.array([1, 0, 0]))
     np.testing.assert_allclose(means, [[3, 2], [0, 0]])
-    assert nearest(np.array([[1, 0], [2, 2]], np.float32), means).tolist() == [1, 0]
+    assert nearest_rows(np.array([[1, 0], [2, 2]], np.float32), means).tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("clients", [2, 5, 9])

@@ -10,7 +10,7 @@ from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByModularity
 from fl_app.graph.measures import EuclideanDistance, Measure, ShiftedCosine
-from fl_app.graph.neighbours import nearest
+from fl_app.graph.neighbours import neighbour_lists
 from fl_app.params import Layout
 from fl_app.server_wiring import detection
 
@@ -40,7 +40,7 @@ def test_lists_after_changes_equal_lists_from_nothing(measure: Measure) -> None:
         edges, matrix = graph.nearest(5), graph.values()
         expected = np.zeros_like(matrix)
         width, smallest = min(5, len(graph) - 1), measure.of_distance
-        lists = nearest(matrix, np.arange(len(graph)), width, smallest=smallest)
+        lists = neighbour_lists(matrix, np.arange(len(graph)), width, smallest=smallest)
         for row, columns in enumerate(lists):
             expected[row, columns] = matrix[row, columns]
         expected = np.maximum(expected, expected.T)
@@ -48,16 +48,18 @@ def test_lists_after_changes_equal_lists_from_nothing(measure: Measure) -> None:
         among = graph.vectors.order[::2]
         some = graph.nearest(5, among).toarray()
         alone = matrix[::2, ::2]
-        kept = nearest(alone, np.arange(len(among)), min(5, len(among) - 1), smallest=smallest)
+        kept = neighbour_lists(
+            alone, np.arange(len(among)), min(5, len(among) - 1), smallest=smallest
+        )
         assert all(some[row, columns].all() for row, columns in enumerate(kept))
         assert (some[some > 0] == alone[some > 0]).all()
 
 
 def test_of_equal_entries_the_first_are_taken_and_never_oneself() -> None:
     for smallest in (False, True):
-        found = nearest(np.ones((4, 4)), np.arange(4), 2, smallest=smallest)
+        found = neighbour_lists(np.ones((4, 4)), np.arange(4), 2, smallest=smallest)
         assert found.tolist() == [[1, 2], [0, 2], [0, 1], [0, 1]]
-    assert nearest(np.zeros((1, 1)), np.arange(1), 0).shape == (1, 0)
+    assert neighbour_lists(np.zeros((1, 1)), np.arange(1), 0).shape == (1, 0)
 
 
 @pytest.mark.parametrize("backend", ["python-louvain", "leiden"])

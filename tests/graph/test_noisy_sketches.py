@@ -11,7 +11,7 @@ from fl_app.graph.communities import canonical, louvain
 from fl_app.graph.noisy_sketches import (
     above_noise,
     mean_sketches,
-    nearest,
+    nearest_mean,
     sketch_communities,
     sketch_similarity,
     told_apart,
@@ -132,4 +132,4 @@ def test_means_and_the_nearest_of_them() -> None:
     rows = np.array([[0, 0], [2, 2], [4, 0]], np.float32)
     means = mean_sketches(rows, np.array([0, 0, 1]))
     assert means.tolist() == [[1, 1], [4, 0]]
-    assert nearest(means, np.array([3, 0])) == 1
+    assert nearest_mean(means, np.array([3, 0])) == 1

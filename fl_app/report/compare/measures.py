@@ -13,7 +13,7 @@ Values = dict[str, float | None]
 
 
 @dataclass(frozen=True)
-class Measure:
+class RunMeasure:
     """A number of a run: its label, whether more or less is better, its decimals.
 
     Measures with `asked` are shown only in tables that name them. Those with `scales` have no
@@ -31,45 +31,45 @@ METRIC = "metric."
 """Prefix of the names of a task's metrics, which each run names itself."""
 
 
-class Measures(dict[str, Measure]):
+class RunMeasures(dict[str, RunMeasure]):
     """Measures by name; a task's metric is one too, and whether more is better is not known."""
 
-    def __missing__(self, name: str) -> Measure:
+    def __missing__(self, name: str) -> RunMeasure:
         if not name.startswith(METRIC):
             raise KeyError(name)
-        return Measure(f"{name.removeprefix(METRIC)}, mean over clients", None)
+        return RunMeasure(f"{name.removeprefix(METRIC)}, mean over clients", None)
 
 
-MEASURES = Measures({
-    "accuracy": Measure("accuracy"),
-    "average": Measure("accuracy averaged over rounds", asked=True),
-    "std": Measure("deviation over clients", "less", asked=True),
-    "global": Measure("accuracy of the global model"),
-    "central": Measure("global model, balanced test"),
-    "central_communities": Measure("mean of community models, balanced test"),
-    "distance": Measure("mean squared distance", "less"),
-    "v_measure": Measure("v-measure"),
-    "homogeneity": Measure("homogeneity"),
-    "completeness": Measure("completeness"),
-    "ari": Measure("ARI"),
-    "silhouette": Measure("silhouette", None),  # each method has its own similarity
-    "wasserstein_silhouette": Measure("Wasserstein adjusted silhouette", asked=True),
-    "count": Measure("communities", None, 1),
-    "right": Measure("right from round", "less", 0),
-    "sent": Measure("MB per client and round", "less", 2, scales=True),
-    "loyal_accuracy": Measure("accuracy of loyal clients"),
-    "recall": Measure("malicious clients detected"),
-    "loyal_lost": Measure("loyal clients suspected", "less", 1),
-    "pure_share": Measure("share in pure communities"),
-    "loyal_communities": Measure("loyal communities", None, 1),
-    "success": Measure("success of the attack", "less"),
-    "cleared": Measure("first round with all malicious detected", "less", 0),
-    "joined_rounds": Measure("rounds until a newcomer is assigned correctly", "less", 1),
-    "joined_share": Measure("newcomers assigned correctly", digits=2),
-    "drifted_rounds": Measure("rounds until a drifted client is assigned correctly", "less", 1),
-    "drifted_share": Measure("drifted clients assigned correctly", digits=2),
-    "epsilon": Measure("epsilon spent", None, 2),
-    "noise": Measure("noise multiplier", None, 2),
+MEASURES = RunMeasures({
+    "accuracy": RunMeasure("accuracy"),
+    "average": RunMeasure("accuracy averaged over rounds", asked=True),
+    "std": RunMeasure("deviation over clients", "less", asked=True),
+    "global": RunMeasure("accuracy of the global model"),
+    "central": RunMeasure("global model, balanced test"),
+    "central_communities": RunMeasure("mean of community models, balanced test"),
+    "distance": RunMeasure("mean squared distance", "less"),
+    "v_measure": RunMeasure("v-measure"),
+    "homogeneity": RunMeasure("homogeneity"),
+    "completeness": RunMeasure("completeness"),
+    "ari": RunMeasure("ARI"),
+    "silhouette": RunMeasure("silhouette", None),  # each method has its own similarity
+    "wasserstein_silhouette": RunMeasure("Wasserstein adjusted silhouette", asked=True),
+    "count": RunMeasure("communities", None, 1),
+    "right": RunMeasure("right from round", "less", 0),
+    "sent": RunMeasure("MB per client and round", "less", 2, scales=True),
+    "loyal_accuracy": RunMeasure("accuracy of loyal clients"),
+    "recall": RunMeasure("malicious clients detected"),
+    "loyal_lost": RunMeasure("loyal clients suspected", "less", 1),
+    "pure_share": RunMeasure("share in pure communities"),
+    "loyal_communities": RunMeasure("loyal communities", None, 1),
+    "success": RunMeasure("success of the attack", "less"),
+    "cleared": RunMeasure("first round with all malicious detected", "less", 0),
+    "joined_rounds": RunMeasure("rounds until a newcomer is assigned correctly", "less", 1),
+    "joined_share": RunMeasure("newcomers assigned correctly", digits=2),
+    "drifted_rounds": RunMeasure("rounds until a drifted client is assigned correctly", "less", 1),
+    "drifted_share": RunMeasure("drifted clients assigned correctly", digits=2),
+    "epsilon": RunMeasure("epsilon spent", None, 2),
+    "noise": RunMeasure("noise multiplier", None, 2),
 })  # fmt: skip
 
 

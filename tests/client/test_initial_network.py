@@ -8,7 +8,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from user_networks import lazy
 
-from fl_app.client.drawing import drawn
+from fl_app.client.initial_network import drawn
 from fl_app.one_run import run
 from fl_app.use.run import load_run
 
