@@ -240,8 +240,10 @@ def page(played: Sequence[Found], wanted: int, command: str) -> list[str]:
         f"machine's load when a signal came was {load:.1f}.",
         "Real runs get SIGINT or SIGTERM at a random moment: half of them from the start of the",
         "program on, half of them during the rounds. Each run must end with exit code 130, leave a",
-        "summary if it has a folder, a readable checkpoint of the last complete round, and no",
-        f"process {GONE_S:.0f} s later. A second signal, up to 2 s after the first, ends a run at",
+        "summary if it has a folder, a readable checkpoint of the last complete round if there is",
+        f"one, and no process {GONE_S:.0f} s later. Before the first round there is nothing to",
+        f"save: {_unsaved(played)} runs have a folder without a checkpoint, and `resume=` starts",
+        "such a run from the beginning. A second signal, up to 2 s after the first, ends a run at",
         "once; such a run must leave only the summary. Seconds are from the first signal to the",
         "end. Runs that ended before their interrupt and were started again, because Ray gives a",
         "node 30 s to start on a loaded machine too: "
@@ -259,6 +261,12 @@ def page(played: Sequence[Found], wanted: int, command: str) -> list[str]:
     wrong = [(each, faults(each)) for each in played if faults(each)]
     lines += ["", f"**{len(played)} interrupts of {wanted}, {len(wrong)} at fault.**"]
     return [*lines, *(f"\n- {_name(each)}: {'; '.join(said)}" for each, said in wrong)]
+
+
+def _unsaved(played: Sequence[Found]) -> int:
+    """Return how many runs have a folder, but neither a round nor a checkpoint."""
+    early = [each for each in played if each["folder"] and not each["rounds"]]
+    return sum(not isinstance(each["checkpoint"], int) for each in early)
 
 
 def _row(engine: str, signals: str, some: Sequence[Found]) -> str:
