@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -60,6 +61,55 @@ def test_an_option_shows_its_own_default_over_the_one_it_builds_on() -> None:
     table = docs.table(docs.option("strategy=communities_wnn"))
     assert "| `strategy.attribution` | `avg`, `1nn`, `wnn` | `wnn` |" in table
     assert "| `strategy.neighbours` |" in table
+
+
+ALTERNATIVES = re.compile(
+    r"(?:^|[;,] )or (?!the\b|a\b)((?:[\w+-]+(?: \([^)]*\))?, )*[\w+-]+)(?= \(|[:;,]|$)"
+)
+"""The words after "or" in a comment, such as `or samples, uniform`; each can have a note."""
+
+
+def _disagreements(setting: Any, defaults: set[str]) -> tuple[set[str], set[str]]:
+    """Return which choices a comment that lists some does not name, and which it invents.
+
+    `defaults` are the values that options have for the setting: a comment need not name its own.
+    """
+    allowed = set(re.findall(r"`([^`]+)`", setting.values))
+    alike = allowed - {"true", "false"} - defaults
+    told = re.sub(r" \([^)]*\)", "", ", ".join(ALTERNATIVES.findall(setting.meaning)))
+    listed = {word for word in told.split(", ") if word}
+    named = {word.rstrip(":") for word in re.findall(r"[\w+:-]+", setting.meaning)} & alike
+    return (alike - named, listed - allowed) if named or listed else (set(), set())
+
+
+def test_a_comment_that_lists_choices_lists_all_and_no_others() -> None:
+    found = [(each.group, s) for each in OPTIONS for s in each.settings if "`" in s.values]
+    defaults: dict[tuple[str, ...], set[str]] = {}
+    for group, s in found:
+        defaults.setdefault((group, s.name, s.meaning), set()).add(s.default)
+    wrong = {
+        f"{group}.{s.name}": both
+        for group, s in found
+        if any(both := _disagreements(s, defaults[group, s.name, s.meaning]))
+    }
+    assert wrong == {}
+    assert len(found) > 50
+
+
+@pytest.mark.parametrize(
+    ("meaning", "missing", "wrong"),
+    [
+        ("weight of a client; or samples, uniform", set(), set()),
+        ("weight of a client; or samples", {"uniform"}, set()),
+        ("weight of a client; or samples (all), uniform, equal", set(), {"equal"}),
+        ("weight of a client", set(), set()),
+    ],
+)
+def test_a_choice_that_a_comment_forgets_or_invents_is_found(
+    meaning: str, missing: set[str], wrong: set[str]
+) -> None:
+    setting = docs.Setting("weighting", "`capped`, `samples`, `uniform`", "capped", meaning)
+    assert _disagreements(setting, {"capped"}) == (missing, wrong)
 
 
 def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
