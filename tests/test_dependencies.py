@@ -1,6 +1,6 @@
 """What fl_app imports stands in pyproject.toml, and is no gift of another package."""
 
-import ast
+import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires
@@ -21,6 +21,9 @@ EXTRAS = {
 }
 """Packages that only some users need, each with the extra that installs it."""
 
+IMPORT = re.compile(r"^ *(?:from (\w+)[\w.]* import\b|import (\w+))", re.M)
+"""A line that imports, and the top-level module that it imports from, in one of two groups."""
+
 
 def _imported() -> set[str]:
     """Return the top-level modules that the package imports anywhere, without the template's."""
@@ -28,11 +31,8 @@ def _imported() -> set[str]:
     for file in (REPO / "fl_app").rglob("*.py"):
         if (REPO / "fl_app" / "template") in file.parents:
             continue
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {each.name.partition(".")[0] for each in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module.partition(".")[0])
+        for pair in IMPORT.findall(file.read_text("utf-8")):
+            found |= {*pair} - {""}
     return found - set(sys.stdlib_module_names) - {"fl_app"}
 
 
