@@ -24,11 +24,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fl_app.config import CONF, carried
-from fl_app.engines import compose, credentials, flower, membership, restarts, watchdog
+from fl_app.engines import compose, credentials, flower, membership, watchdog
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
 from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import tail
+from fl_app.engines.restarts import LostRuns
 
 _REPO = Path(__file__).resolve().parent.parent
 _DEMO = ["experiment=federation_demo"]
@@ -149,13 +150,14 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
             folder, nodes=options.nodes, warm=options.warm, data_root=options.data_root
         ) as federation:
             _publish(federation, folder)
+            lost = LostRuns(federation.connection, [folder / RUNS], CONF, carried)
             with contextlib.suppress(KeyboardInterrupt):
                 for second in itertools.count():
                     federation.check()
                     if membership.carry_out(federation):
                         _publish(federation, folder)
                     if second % _LOOK_EVERY_S == 0:
-                        restarts.tell_all(federation.connection, [folder / RUNS], CONF, carried)
+                        lost.tell()
                     time.sleep(1.0)
         held.truncate(0)
     return 0

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fl_app.config import CONF, carried
-from fl_app.engines import restarts
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
+from fl_app.engines.restarts import LostRuns
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -21,8 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
+        lost = LostRuns(connection, options.folders, CONF, carried)
         while True:
-            restarts.tell_all(connection, options.folders, CONF, carried)
+            lost.tell()
             if options.once:
                 return
             time.sleep(options.every)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fl_app.engines import credentials, flower
+from fl_app.engines import credentials
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.federation import MAX_NODES, Federation, Member
 from fl_app.records.atomic import replacing
@@ -55,15 +55,20 @@ def carry_out(federation: Federation) -> bool:
     """Carry out the waiting orders; return whether there was one."""
     found = sorted((federation.folder / ORDERS).glob("*.order"))
     for path in found:
-        order = json.loads(path.read_text())
-        path.unlink()
-        try:
-            told = {"done": True, "text": _ACTIONS[order["action"]](federation, order["node"])}
-        except (OrderError, flower.FlowerError, OSError) as error:
-            told = {"done": False, "text": str(error)}
+        told = _carried_out(federation, path)
         with replacing(path.with_suffix(".answer")) as temporary:
             temporary.write_text(json.dumps(told))
     return bool(found)
+
+
+def _carried_out(federation: Federation, path: Path) -> dict[str, object]:
+    try:
+        text = path.read_bytes()
+        path.unlink()  # before it is carried out, so that a crash does not repeat it
+        order = json.loads(text)
+        return {"done": True, "text": _ACTIONS[order["action"]](federation, order["node"])}
+    except Exception as error:  # no order may end the keeper and with it the federation
+        return {"done": False, "text": str(error) or type(error).__name__}
 
 
 def add(federation: Federation, node: int | None) -> str:

@@ -7,6 +7,7 @@ import errno
 import shlex
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
@@ -161,26 +162,37 @@ def recorded(folder: Path) -> int:
     return len(read_rounds(folder)) if (folder / ROUNDS).exists() else 0
 
 
-def continue_all(
-    connection: Connection, roots: Sequence[Path], conf: Path, composed: Composed
-) -> list[str]:
-    """Submit again each lost run in `roots` that no other process follows; say what was done.
+class LostRuns:
+    """Looks for lost runs in `roots` and submits them again, each time that `look` is called.
 
-    Runs that go on are left alone. Raises FlowerError if the SuperLink does not answer.
+    A problem with the folder of a run does not stop the others, and is reported once.
     """
-    found = run_state.unfinished(roots)
-    told = [_continue(connection, folder, conf, composed) for folder in found]
-    return [each for each in told if each]
 
+    def __init__(
+        self, connection: Connection, roots: Sequence[Path], conf: Path, composed: Composed
+    ) -> None:
+        self.connection, self.roots = connection, roots
+        self.conf, self.composed = conf, composed
+        self._problems: dict[Path, str] = {}
 
-def tell_all(connection: Connection, roots: Sequence[Path], conf: Path, composed: Composed) -> None:
-    """Call `continue_all` and print what it says; a failure is printed, for the next call."""
-    try:
-        told = continue_all(connection, roots, conf, composed)
-    except (FlowerError, OSError) as error:
-        told = [f"lost runs wait: {error}"]
-    for each in told:
-        print(each, flush=True)
+    def look(self) -> list[str]:
+        """Submit again each lost run that no other process follows; say what was done."""
+        told, former = list[str](), self._problems
+        self._problems = {}
+        for folder in run_state.unfinished(self.roots):
+            try:
+                told.append(_continue(self.connection, folder, self.conf, self.composed))
+            except Exception as error:  # a folder holds whatever a crash or a user left in it
+                self._problems[folder] = problem = f"{type(error).__name__}: {error}"
+                if former.get(folder) != problem:
+                    told.append(f"{folder}: the run is not continued while this holds: {problem}")
+        return [each for each in told if each]
+
+    def tell(self) -> None:
+        """Call `look` and print what it says, as far as the disk has room for it."""
+        with suppress(OSError):
+            for each in self.look():
+                print(each, flush=True)
 
 
 def _continue(connection: Connection, folder: Path, conf: Path, composed: Composed) -> str:

@@ -46,7 +46,7 @@ def read(folder: Path) -> RunState | None:
     """Return the state of the run in `folder`, or None if the folder does not tell it."""
     try:
         return RunState(**json.loads((folder / FILE).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

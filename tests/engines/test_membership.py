@@ -142,6 +142,17 @@ def test_an_order_is_carried_out_by_the_keeper_and_answered(
     assert list((federation.folder / membership.ORDERS).iterdir()) == []
 
 
+def test_a_damaged_order_is_answered_and_ends_nobody(federation: Federation) -> None:
+    orders = federation.folder / membership.ORDERS
+    orders.mkdir()
+    for name, text in (("a", "garbage"), ("b", "[]"), ("c", '{"action": "fly", "node": 1}')):
+        (orders / f"{name}.order").write_text(text)
+    assert membership.carry_out(federation)
+    answers = sorted(orders.iterdir())
+    assert [path.name for path in answers] == ["a.answer", "b.answer", "c.answer"]
+    assert not any(json.loads(path.read_text())["done"] for path in answers)
+
+
 def test_without_a_keeper_nothing_waits(tmp_path: Path, capsys) -> None:
     assert deploy.change(tmp_path, "add-node", None) == 1
     assert "no federation is running" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 from fl_app.engines import flower, restarts
 from fl_app.engines.flower import COMPLETED, Connection, FlowerError, RunResult, RunStatus
 from fl_app.engines.processes import ProcessError
-from fl_app.engines.restarts import UNREACHABLE, Supervised, lost
+from fl_app.engines.restarts import UNREACHABLE, LostRuns, Supervised, lost
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
 
@@ -198,7 +198,8 @@ def test_a_service_submits_lost_runs_again_and_leaves_the_others(
     lasting = RunState(9, "", 5, unfinished=False)
     run_state.write(tmp_path / "outputs" / "demo" / "over", lasting)
     conf = Path(restarts.__file__).parents[2] / "conf"
-    told = restarts.continue_all(Connection("here"), [tmp_path / "outputs"], conf, str.upper)
+    service = LostRuns(Connection("here"), [tmp_path / "outputs"], conf, str.upper)
+    told = service.look()
     assert submitted == ["seed=1 records.restarts=1", "seed=4 records.restarts=1"]
     assert [line.partition(": ")[2] for line in told] == [
         "submitted again as run 11, restart 1",
@@ -206,7 +207,39 @@ def test_a_service_submits_lost_runs_again_and_leaves_the_others(
         "submitted again as run 12, restart 1",
     ]
     statuses |= {11: RunStatus("pending", ""), 12: RunStatus("running", "")}
-    assert restarts.continue_all(Connection("here"), [tmp_path / "outputs"], conf, str.upper) == []
+    assert service.look() == []
+
+
+def test_a_damaged_folder_is_told_once_and_stops_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(connection: Connection, run_id: int) -> RunStatus:
+        if run_id == 2:
+            raise FlowerError("flwr ls did not answer")
+        return RunStatus(flower.UNKNOWN, "")
+
+    def submit(connection: Connection, app: Path, **given: object) -> int:
+        submitted.append(str(given["overrides"]))
+        return 10
+
+    submitted: list[str] = []
+    monkeypatch.setattr(flower, "status", status)
+    monkeypatch.setattr(flower, "submit", submit)
+    for run_id in (1, 2, 3):
+        run_state.write(tmp_path / f"run{run_id}", RunState(run_id, f"seed={run_id}", 5))
+    (tmp_path / "run1" / "rounds.jsonl").write_text("garbage\n{}\n")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / run_state.FILE).write_text("[" * 200_000)
+    conf = Path(restarts.__file__).parents[2] / "conf"
+    service = LostRuns(Connection("here"), [tmp_path], conf, str.upper)
+    told = service.look()
+    assert submitted == ["seed=3 records.restarts=1"]
+    assert f"{tmp_path}/run1: the run is not continued while this holds: ValueError" in told[0]
+    assert "line 1 of" in told[0]
+    assert told[1].endswith("FlowerError: flwr ls did not answer")
+    monkeypatch.setattr(restarts, "_continue", lambda *given: 1 / 0)
+    assert len(service.look()) == 3
+    assert service.look() == []
 
 
 def test_a_state_that_cannot_be_read_is_none(tmp_path: Path) -> None:
