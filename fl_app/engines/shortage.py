@@ -5,7 +5,9 @@ import time
 from dataclasses import dataclass, field
 
 OF_LAUNCH = ("records.folder=", "records.resume=", "records.restarts=", "records.started_by=")
-"""Overrides that the command fl-app adds by itself."""
+"""Overrides that the command fl-app adds to a run by itself."""
+_NAMELESS = "<connection>"
+"""For the name of the user's connection, which no process of a run knows."""
 
 
 class TooFewNodesError(TimeoutError):
@@ -37,20 +39,21 @@ class NodeWait:
         remedies.append(
             f"wait longer for the others: {self._command('engine.nodes_timeout_s=300')}"
         )
+        note = f" ({_NAMELESS}: the one that you gave to flwr run)" if self.by_flwr else ""
         raise TooFewNodesError(
             f"{clients} clients need {clients} nodes, got {self._most} and no new one in "
-            f"{self.timeout_s:g} s; {'; or '.join(remedies)}"
+            f"{self.timeout_s:g} s; {'; or '.join(remedies)}{note}"
         )
 
     def _command(self, change: str) -> str:
-        key = change.partition("=")[0]
-        given = [
-            each
-            for each in shlex.split(self.overrides)
-            if not each.startswith((*OF_LAUNCH, f"{key}="))
-        ]
-        words = [*given, change]
-        return flwr_command(words) if self.by_flwr else shlex.join(["fl-app", *words])
+        without = () if self.by_flwr else OF_LAUNCH
+        replaced = change.partition("=")[0] + "="
+        given = shlex.split(self.overrides)
+        words = [each for each in given if not each.startswith((*without, replaced))]
+        words.append(change)
+        if self.by_flwr:
+            return flwr_command(words, f"{_NAMELESS} ")
+        return shlex.join(["fl-app", *words])
 
 
 def too_few_simulated(overrides: str, nodes: int, clients: int) -> TooFewNodesError:
@@ -62,7 +65,7 @@ def too_few_simulated(overrides: str, nodes: int, clients: int) -> TooFewNodesEr
     )
 
 
-def flwr_command(overrides: list[str]) -> str:
-    """Return Flower's own command for a run with these overrides on the default connection."""
+def flwr_command(overrides: list[str], connection: str = "") -> str:
+    """Return Flower's own command for a run with these overrides; "" is the default connection."""
     given = shlex.quote(f'overrides="{shlex.join(overrides)}"')
-    return "flwr run . --stream" + (f" --run-config {given}" if overrides else "")
+    return f"flwr run . {connection}--stream" + (f" --run-config {given}" if overrides else "")

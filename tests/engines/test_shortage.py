@@ -40,16 +40,19 @@ def test_nodes_that_were_there_and_are_gone_do_not_end_the_wait(clock: list[floa
 
 
 def test_flowers_command_is_one_that_flower_reads(clock: list[float]) -> None:
-    wait = NodeWait("population=own data.root='/a b'", by_flwr=True, timeout_s=10)
+    given = "population=own data.root='/a b' records.folder=/x"
+    wait = NodeWait(given, by_flwr=True, timeout_s=10)
     wait.check(0, 3)
     clock[0] = 11
     with pytest.raises(TooFewNodesError) as raised:
         wait.check(0, 3)
-    words = shlex.split(str(raised.value).partition("for the others: ")[2])
-    assert words[:5] == ["flwr", "run", ".", "--stream", "--run-config"]
-    given = parse_config_args([words[5]])["overrides"]
-    expected = ["population=own", "data.root=/a b", "engine.nodes_timeout_s=300"]
-    assert shlex.split(str(given)) == expected
+    command, _, note = str(raised.value).partition("for the others: ")[2].partition(" (")
+    assert note == "<connection>: the one that you gave to flwr run)"
+    words = shlex.split(command)
+    assert words[:6] == ["flwr", "run", ".", "<connection>", "--stream", "--run-config"]
+    given = str(parse_config_args([words[6]])["overrides"])
+    expected = ["population=own", "data.root=/a b", "records.folder=/x"]
+    assert shlex.split(given) == [*expected, "engine.nodes_timeout_s=300"]
 
 
 def test_a_simulation_is_told_how_many_nodes_it_needs() -> None:
