@@ -25,6 +25,7 @@ from pathlib import Path
 
 from fl_app.config import CONF, carried
 from fl_app.engines import compose, credentials, flower, membership, watchdog
+from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
 from fl_app.engines.nodes import nodes_online
@@ -74,13 +75,15 @@ def _parser() -> argparse.ArgumentParser:
     actions = ["up", "run", "status", "down", "keys", "demo", "keep"]
     actions += [membership.ADD, membership.REMOVE, membership.ROTATE]
     parser.add_argument("action", nargs="?", choices=actions, default="demo")
-    parser.add_argument("--nodes", type=int, default=3, help="SuperNodes (default 3)")
+    told = f"SuperNodes (default {NODES_AT_FIRST}; keys: those that an earlier call wrote)"
+    parser.add_argument("--nodes", type=int, help=told)
     parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
     parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
     parser.add_argument("--node", type=int, help="number of a node, which is its client id")
-    hosts = "keys: further names and addresses of the SuperLink's machine, with commas between"
+    hosts = "keys: further names and addresses of the SuperLink, with commas between"
     parser.add_argument("--hosts", default="", help=hosts)
-    parser.add_argument("--gpus", action="store_true", help="keys: each node reserves a GPU")
+    told = "keys: each node reserves a GPU (default: as an earlier call wrote)"
+    parser.add_argument("--gpus", action=argparse.BooleanOptionalAction, help=told)
     told = "clients are forks of a process that has their libraries (default: yes)"
     parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help=told)
     return parser
@@ -104,7 +107,11 @@ def up(folder: Path, options: argparse.Namespace) -> int:
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
-    words += ["--nodes", str(options.nodes), "--warm" if options.warm else "--no-warm"]
+    words += [
+        "--nodes",
+        str(options.nodes or NODES_AT_FIRST),
+        "--warm" if options.warm else "--no-warm",
+    ]
     root: Path | None = options.data_root
     words += [] if root is None else ["--data-root", str(root.resolve())]
     log = folder / "keeper.log"
@@ -272,23 +279,12 @@ def down(folder: Path) -> int:
 
 def keys(folder: Path, options: argparse.Namespace) -> int:
     """Create all that docker-compose.yml needs, and a connection `compose` to it."""
-    names, addresses = credentials.split_hosts([h for h in options.hosts.split(",") if h])
-    made = credentials.ensure(
-        folder / "keys",
-        nodes=options.nodes,
-        names=["localhost", "superlink", *names],
-        addresses=["127.0.0.1", *addresses],
-    )
+    hosts = options.hosts.split(",")
     try:
-        written = compose.write(_REPO, folder, nodes=options.nodes, gpus=options.gpus)
-    except compose.ForeignFileError as error:
+        print(compose.prepare(_REPO, folder, nodes=options.nodes, hosts=hosts, gpus=options.gpus))
+    except (compose.ForeignFileError, credentials.CredentialsError) as error:
         print(error)
         return 1
-    connection = flower.Connection("compose", folder / "compose")
-    connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
-    print(f"keys are in {made.folder}; {' and '.join(map(str, written))} are written")
-    print("start with: mkdir -p outputs data && docker compose up --build --detach")
-    print(f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose")
     return 0
 
 

@@ -1,26 +1,64 @@
-"""Writes what docker-compose.yml needs for a number of nodes: their services, and its settings."""
+"""Writes what docker-compose.yml needs: keys, the services of its nodes, and its settings."""
 
 import os
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fl_app.engines import commands
+from fl_app.engines import commands, credentials, flower
 from fl_app.engines.credentials import Credentials
 
 NODES = "nodes.yml"
+NODES_AT_FIRST = 3
+"""Nodes of a federation that was told no other number."""
 ENVIRONMENT = ".env"
 _MARK = "# Written by scripts/deploy keys, which replaces it\n"
 _INSIDE = Credentials(Path("/keys"))
 _KEYS = "${FL_APP_KEYS:-./deployment/keys}"
 _PORT = 9094
 _GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
+_SERVICE, _GPU = re.compile(r"^  supernode-(\d+):", re.MULTILINE), "driver: nvidia"
+"""What a node, and its GPU, look like in the file that `write` wrote."""
 
 
 class ForeignFileError(ValueError):
     """A file that would be replaced is somebody else's."""
+
+
+def prepare(
+    repo: Path, folder: Path, *, nodes: int | None, hosts: Sequence[str], gpus: bool | None
+) -> str:
+    """Create keys, files and a connection `compose`; return what to type next.
+
+    `nodes` and `gpus` None mean what an earlier call wrote. Raises ForeignFileError, and
+    CredentialsError if a key is needed that is kept elsewhere.
+    """
+    former = (folder / NODES).read_text() if (folder / NODES).exists() else ""
+    if nodes is None:
+        there = [int(number) for number in _SERVICE.findall(former)]
+        there = there or credentials.node_numbers(folder / "keys")
+        nodes = max(there, default=NODES_AT_FIRST - 1) + 1
+    names, addresses = credentials.split_hosts([host for host in hosts if host])
+    made = credentials.ensure(
+        folder / "keys",
+        nodes=nodes,
+        names=["localhost", "superlink", *names],
+        addresses=["127.0.0.1", *addresses],
+    )
+    written = write(repo, folder, nodes=nodes, gpus=_GPU in former if gpus is None else gpus)
+    connection = flower.Connection("compose", folder / "compose")
+    connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
+    known = ", ".join(credentials.known_as(made.certificate))
+    return (
+        f"keys of {nodes} nodes are in {made.folder}; the SuperLink's certificate is for {known}\n"
+        f"{' and '.join(map(str, written))} are written\n"
+        "start with: mkdir -p outputs data && docker compose up --build --detach\n"
+        f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose"
+    )
 
 
 def write(repo: Path, folder: Path, *, nodes: int, gpus: bool) -> list[Path]:

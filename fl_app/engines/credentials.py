@@ -6,8 +6,9 @@ Existing files that are still valid are used again, so a federation can be resta
 
 import ipaddress
 import os
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ _CURVE = ec.SECP384R1()  # the curve of `ssh-keygen -t ecdsa -b 384`, which Flow
 _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 825
 _RENEW_DAYS = 30
+_NODE = re.compile(r"node(\d+)\.pub")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Credentials:
         return self.folder / f"node{node}.pub"
 
 
+class CredentialsError(ValueError):
+    """A key that is needed is not in the folder of keys."""
+
+
 def ensure(
     folder: Path,
     *,
@@ -72,23 +78,44 @@ def ensure(
 ) -> Credentials:
     """Create files that are missing or expire soon; the folder has mode 0700, every file 0600.
 
-    The server's certificate is made again if it lacks one of `names` and `addresses`.
+    The server's certificate is made again if it lacks one of `names` and `addresses`. A new one
+    keeps the names and addresses of the former. A node whose public key is there keeps its pair,
+    also if the private key is on the node's own machine only. Raises CredentialsError if the
+    authority's key is needed and is kept elsewhere.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     found = Credentials(folder.resolve())
-    if _stale(found.authority) or not found.authority_key.exists():
+    hosts = list(dict.fromkeys([*names, *addresses, *known_as(found.certificate)]))
+    if _stale(found.authority):
         _make_authority(found)
         found.certificate.unlink(missing_ok=True)  # signed by the former authority
-    lacks = _stale(found.certificate) or not {*names, *addresses} <= known_as(found.certificate)
+    lacks = _stale(found.certificate) or set(hosts) != set(known_as(found.certificate))
     if lacks or not found.key.exists():
-        _make_server(found, names, addresses)
+        _must_sign(found)
+        _make_server(found, *split_hosts(hosts))
     if not found.secret.exists():
         _write(found.secret, secrets.token_bytes(32))
     for node in range(nodes):
-        if not (found.node_key(node).exists() and found.node_public_key(node).exists()):
+        if not found.node_public_key(node).exists():
             make_node(found, node)
     return found
+
+
+def must_have_private_keys(keys: Credentials, nodes: Iterable[int]) -> None:
+    """Raise CredentialsError if one of the nodes cannot run here, since its key is elsewhere."""
+    for node in nodes:
+        if not keys.node_key(node).exists():
+            raise CredentialsError(
+                f"{keys.node_key(node)} must be there to start node {node} on this machine, and is "
+                f"not; use another folder, or remove {keys.node_public_key(node)} for a new pair"
+            )
+
+
+def node_numbers(folder: Path) -> list[int]:
+    """Return the numbers of the nodes whose public keys are in a folder of keys."""
+    found = (_NODE.fullmatch(path.name) for path in folder.glob("node*.pub"))
+    return sorted(int(name[1]) for name in found if name)
 
 
 def split_hosts(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -102,12 +129,14 @@ def split_hosts(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
     return names, addresses
 
 
-def known_as(certificate: Path) -> set[str]:
-    """Return the names and addresses in a server's certificate."""
+def known_as(certificate: Path) -> list[str]:
+    """Return the names and addresses in a server's certificate; none if there is no such file."""
+    if not certificate.exists():
+        return []
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = names.get_values_for_type(x509.IPAddress)
-    return {*names.get_values_for_type(x509.DNSName), *map(str, addresses)}
+    return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
 def _stale(certificate: Path) -> bool:
@@ -115,6 +144,15 @@ def _stale(certificate: Path) -> bool:
         return True
     end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
     return end < datetime.now(UTC) + timedelta(days=_RENEW_DAYS)
+
+
+def _must_sign(keys: Credentials) -> None:
+    if not keys.authority_key.exists():
+        raise CredentialsError(
+            f"{keys.authority_key} must be there to sign a new certificate of the SuperLink, and "
+            f"is not; bring it back, or remove {keys.authority} for a new authority, whose "
+            f"certificate every node then needs"
+        )
 
 
 def _make_authority(to: Credentials) -> None:

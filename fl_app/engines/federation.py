@@ -80,6 +80,7 @@ class Federation:
     def __enter__(self) -> Self:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
+        credentials.must_have_private_keys(self.keys, range(self.nodes))
         self.audit = AuditLog(self.folder)
         self.audit.append("federation started", by=actor(), nodes=self.nodes)
         if self.warm:

@@ -139,7 +139,7 @@ def test_a_node_reserves_a_gpu_if_it_is_told_to():
 
 
 def options(**given):
-    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": False} | given)
+    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": None} | given)
 
 
 def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkeypatch):
@@ -149,11 +149,27 @@ def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkey
     first = (folder / "keys" / "node0").read_bytes()
     assert deploy.keys(folder, options(nodes=4, hosts="fl.example,10.0.0.7")) == 0
     assert (folder / "keys" / "node0").read_bytes() == first
-    assert {"fl.example", "10.0.0.7", "superlink"} <= known_as(folder / "keys" / "server.pem")
+    assert {"fl.example", "10.0.0.7", "superlink"} <= set(known_as(folder / "keys" / "server.pem"))
     assert "supernode-3" in yaml.safe_load((folder / "nodes.yml").read_text())["services"]
     lines = (tmp_path / ".env").read_text().splitlines()
     assert f"COMPOSE_FILE=docker-compose.yml{os.pathsep}./deployment/nodes.yml" in lines
     assert f"FL_APP_USER={os.getuid()}:{os.getgid()}" in lines
+
+
+def test_a_renewal_keeps_nodes_hosts_and_gpus(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    folder = tmp_path / "deployment"
+    assert deploy.keys(folder, options(nodes=4, hosts="fl.example", gpus=True)) == 0
+    before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    (folder / "keys" / "node3").unlink()
+    assert deploy.main(["keys", "--folder", str(folder)]) == 0
+    after = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert before.items() - after.items() == {("node3", before["node3"])}
+    (folder / "nodes.yml").unlink()
+    assert deploy.keys(folder, options(nodes=None)) == 0
+    assert "keys of 4 nodes" in capsys.readouterr().out
+    services = yaml.safe_load((folder / "nodes.yml").read_text())["services"]
+    assert set(services) == {"registrar", *(f"supernode-{node}" for node in range(4))}
 
 
 def test_keys_replaces_no_settings_of_others(tmp_path, monkeypatch, capsys):

@@ -112,6 +112,44 @@ def test_a_certificate_about_to_expire_is_renewed_by_the_same_authority(
 
 def test_a_new_authority_signs_a_new_certificate(tmp_path):
     keys = credentials.ensure(tmp_path / "keys", nodes=0)
-    keys.authority_key.unlink()
+    keys.authority.unlink()
     credentials.ensure(tmp_path / "keys", nodes=0)
     assert handshake(keys, keys.authority, "localhost")
+
+
+def test_an_authority_whose_key_is_kept_offline_stays_until_it_must_sign(keys, tmp_path):
+    folder = tmp_path / "keys"
+    shutil.copytree(keys.folder, folder)
+    (folder / "ca.key").unlink()
+    before = (folder / "ca.crt").read_bytes()
+    offline = credentials.ensure(folder, nodes=2)
+    with pytest.raises(credentials.CredentialsError, match=r"ca\.key must be there to sign"):
+        credentials.ensure(folder, nodes=2, names=["fl.example"])
+    assert offline.authority.read_bytes() == before
+    assert "fl.example" not in credentials.known_as(offline.certificate)
+
+
+def test_a_renewed_certificate_keeps_the_hosts_that_it_had(keys, tmp_path, monkeypatch):
+    folder = tmp_path / "keys"
+    shutil.copytree(keys.folder, folder)
+    credentials.ensure(folder, nodes=0, names=["fl.example"], addresses=["10.0.0.7"])
+    first = (folder / "server.pem").read_bytes()
+    credentials.ensure(folder, nodes=0)
+    assert (folder / "server.pem").read_bytes() == first
+    monkeypatch.setattr(credentials, "_RENEW_DAYS", 1000)  # the certificate ends sooner
+    credentials.ensure(folder, nodes=0, names=["other.example"], addresses=[])
+    names = ["other.example", "fl.example", "localhost", "superlink", "10.0.0.7", "127.0.0.1"]
+    assert set(credentials.known_as(folder / "server.pem")) == set(names)
+
+
+def test_a_node_whose_private_key_is_on_its_own_machine_keeps_its_pair(keys, tmp_path):
+    folder = tmp_path / "keys"
+    shutil.copytree(keys.folder, folder)
+    public = (folder / "node1.pub").read_bytes()
+    (folder / "node1").unlink()
+    again = credentials.ensure(folder, nodes=2)
+    assert again.node_public_key(1).read_bytes() == public
+    assert not again.node_key(1).exists()
+    credentials.must_have_private_keys(again, [0])
+    with pytest.raises(credentials.CredentialsError, match="start node 1 on this machine"):
+        credentials.must_have_private_keys(again, [0, 1])

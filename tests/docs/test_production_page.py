@@ -1,0 +1,46 @@
+"""The commands of the pages about deployment are ones that their programs read."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from flwr.common.config import parse_config_args
+
+from fl_app import deploy
+from fl_app.config import load
+
+REPO = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/deployment.md", "docs/production.md")
+
+
+def commands(page: str) -> list[list[str]]:
+    """Return the words of each command in the shell blocks of a page."""
+    blocks = re.findall(r"```bash\n(.*?)```", (REPO / page).read_text(), re.DOTALL)
+    joined = "\n".join(blocks).replace("\\\n", "")
+    lines = [each for line in joined.splitlines() for each in line.split(" && ")]
+    return [shlex.split(line, comments=True) for line in lines]
+
+
+def after(option: str) -> list[tuple[str, str]]:
+    found = [(page, words) for page in PAGES for words in commands(page) if option in words]
+    return [(page, words[words.index(option) + 1]) for page, words in found]
+
+
+@pytest.mark.parametrize(("page", "given"), after("--run-config"))
+def test_flower_and_the_app_read_the_overrides(page: str, given: str) -> None:
+    overrides = str(parse_config_args([given])["overrides"])
+    assert load(shlex.split(overrides.replace("<folder>", "folder"))).rounds > 0
+
+
+@pytest.mark.parametrize(("page", "given"), after("--node-config"))
+def test_flower_reads_the_node_config(page: str, given: str) -> None:
+    assert {"partition-id", "num-partitions"} <= set(parse_config_args([given]))
+
+
+def test_scripts_deploy_reads_its_commands() -> None:
+    given = [words for page in PAGES for words in commands(page) if "scripts/deploy" in words[:1]]
+    assert len(given) > 5
+    for _, *words in given:
+        options, overrides = deploy._parser().parse_known_args(words)
+        assert not overrides or options.action == "run"
