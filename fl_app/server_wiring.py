@@ -14,6 +14,7 @@ from fl_app.client.central import CentralTest, balanced
 from fl_app.client.learner import learner_of
 from fl_app.config import Config
 from fl_app.data.population import own
+from fl_app.engines import signals, stop_request
 from fl_app.engines.community_exchange import CommunityExchange
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.masked_exchange import MaskedExchange
@@ -204,7 +205,11 @@ def endpoint(config: Config, folder: Path) -> Endpoint:
     """Return the started metrics endpoint of a run; raises OSError if its port is taken."""
     assert config.metrics.port is not None
     metrics = Metrics(folder, identity(config), config.rounds)
-    return Endpoint(metrics, host=config.metrics.host, port=config.metrics.port)
+
+    def hurry() -> bool:
+        return signals.asked() or stop_request.asked()
+
+    return Endpoint(metrics, host=config.metrics.host, port=config.metrics.port, hurry=hurry)
 
 
 def _snapshot_rounds(config: Config) -> set[int]:

@@ -5,7 +5,7 @@ It reads the records of the rounds only. Labels have few values: nothing that a 
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ OUTCOMES = ("asked", "answered", "failed", "rejected", "lost")
 MOST_RULES = 30
 """Different rules of rejections; further ones count as `other`."""
 STATES = ("running", "completed", "interrupted", "failed")
+LAST_SCRAPE_S, LATE = 90.0, 1.5
+"""How long the end of a run waits for its last scrape: at most these seconds, and intervals."""
+POLL_S = 0.2
 _FIELD = re.compile(r"([a-z_]{1,40}) must be ")
 
 
@@ -41,7 +44,9 @@ class Metrics:
         gauge("rounds_planned", "Rounds of the run").set(rounds)
         self.state = gauge("run_state", "1 for the state of the run", "state")
         self.round_number = gauge("round", "Last completed round")
-        self.finished = gauge("round_end_timestamp_seconds", "End of the last completed round")
+        told = "End of the last completed round; before the first one, the start of the run"
+        self.finished = gauge("round_end_timestamp_seconds", told)
+        self.finished.set(time.time())  # an alert compares it with the present time
         self.seconds = gauge("round_seconds", "Seconds of the last round", "phase")
         self.total_seconds = counter("seconds", "Seconds of all rounds", "phase")
         self.clients = gauge("clients", "Clients of the last round", "outcome")
@@ -96,12 +101,17 @@ class Metrics:
 
 
 class Endpoint:
-    """Serves the metrics of a run over HTTP until `close`."""
+    """Serves the metrics of a run over HTTP until `close`; `hurry` says whether it must end."""
 
-    def __init__(self, metrics: Metrics, *, host: str, port: int) -> None:
-        from prometheus_client import start_http_server
+    def __init__(
+        self, metrics: Metrics, *, host: str, port: int, hurry: Callable[[], bool]
+    ) -> None:
+        from prometheus_client import Gauge, start_http_server
 
-        self.metrics = metrics
+        self.metrics, self.hurry = metrics, hurry
+        self._scrapes = Scrapes()
+        told = "Times that the metrics of the run were read"
+        Gauge("fl_app_scrapes", told, registry=metrics.registry).set_function(self._scrapes.note)
         self._server, self._thread = start_http_server(port, host, registry=metrics.registry)
         log.info("metrics: http://%s:%d/metrics", host, self.port)
 
@@ -111,11 +121,39 @@ class Endpoint:
         return int(self._server.server_port)
 
     def close(self, status: str) -> None:
-        """State how the run ended, and stop."""
+        """State how the run ended, let who scrapes the run read this once, and stop."""
+        due = 0.0 if status == "interrupted" else self._scrapes.due()
         self.metrics.set_state(status)
+        before, end = self._scrapes.count, time.monotonic() + due
+        while self._scrapes.count == before and time.monotonic() < end and not self.hurry():
+            time.sleep(POLL_S)
+        if self._scrapes.count > before:
+            time.sleep(POLL_S)  # for the answer to be sent
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class Scrapes:
+    """Counts how often the metrics of a run are read, and knows when the next time is due."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._last = self._gap = 0.0
+
+    def note(self) -> float:
+        """Note that the metrics are read, and return how often they were."""
+        now = time.monotonic()
+        self._gap, self._last = now - self._last, now
+        self.count += 1
+        return float(self.count)
+
+    def due(self) -> float:
+        """Return the seconds within which the next scrape must come; 0: nobody scrapes."""
+        if self.count < 2:
+            return 0.0
+        left = self._last + LATE * self._gap - time.monotonic()
+        return min(max(left, 0.0), LAST_SCRAPE_S)
 
 
 def outcomes(record: Mapping[str, Any]) -> dict[str, int]:

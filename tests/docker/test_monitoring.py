@@ -55,3 +55,10 @@ def test_prometheus_scrapes_the_serverapp_of_the_compose_file() -> None:
         for mount in services[name]["volumes"]:
             if isinstance(mount, dict):
                 assert (FOLDER.parent / mount["source"]).exists()
+
+
+def test_the_first_rejection_of_a_rule_alerts_although_its_series_begins_with_it() -> None:
+    rules = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
+    (expression,) = (rule["expr"] for rule in rules if rule["alert"] == "FlAppRejections")
+    name = "fl_app_rejections_total"
+    assert f"{name} unless {name} offset" in expression

@@ -3,12 +3,15 @@
 import json
 import logging
 import socket
+import threading
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from fl_app.records.metrics import MOST_RULES, Endpoint, Metrics, outcomes
+from fl_app.records import metrics as module
+from fl_app.records.metrics import MOST_RULES, Endpoint, Metrics, Scrapes, outcomes
 from fl_app.records.structured_logs import FIELDS, JsonLines, beside, structured, words
 
 IDENTITY = {"strategy": "flic", "engine": "inprocess", "seed": 0}
@@ -76,17 +79,84 @@ def test_outcomes_count_each_client_once() -> None:
     assert found == {"asked": 4, "answered": 2, "failed": 1, "rejected": 1, "lost": 1}
 
 
-def test_the_endpoint_is_read_over_http_until_the_run_ends(metrics: Metrics) -> None:
-    metrics.round(RECORD)
-    endpoint = Endpoint(metrics, host="127.0.0.1", port=0)
+def test_before_the_first_round_the_start_of_the_run_counts_as_its_end(metrics: Metrics) -> None:
+    found = read(metrics, "round_end_timestamp_seconds")
+    assert found is not None
+    assert 0 <= time.time() - found < 3600
+
+
+def scraped(endpoint: Endpoint) -> str:
     url = f"http://127.0.0.1:{endpoint.port}/metrics"
     with urllib.request.urlopen(url, timeout=10) as answer:
-        text = answer.read().decode()
-    assert 'fl_app_clients{outcome="asked"} 4.0' in text
+        return str(answer.read().decode())
+
+
+def closed(endpoint: Endpoint) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", endpoint.port)) != 0
+
+
+def test_the_endpoint_is_read_over_http_until_the_run_ends(metrics: Metrics) -> None:
+    metrics.round(RECORD)
+    endpoint = Endpoint(metrics, host="127.0.0.1", port=0, hurry=lambda: False)
+    assert 'fl_app_clients{outcome="asked"} 4.0' in scraped(endpoint)
     endpoint.close("completed")
     assert read(metrics, "run_state", state="completed") == 1
-    with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", endpoint.port)) != 0
+    assert closed(endpoint)
+
+
+def test_the_end_of_a_run_is_read_by_who_scrapes_it(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POLL_S", 0.01)
+    monkeypatch.setattr(module, "LATE", 1e6)
+    endpoint = Endpoint(metrics, host="127.0.0.1", port=0, hurry=lambda: False)
+    scraped(endpoint)
+    scraped(endpoint)
+    ending = threading.Thread(target=endpoint.close, args=("completed",))
+    ending.start()
+    states = []
+    while ending.is_alive():
+        states.append(read(metrics, "run_state", state="completed"))
+        read(metrics, "scrapes")  # the metric that counts is the last one
+        time.sleep(0.01)
+    assert states.count(1.0) >= 1
+    assert closed(endpoint)
+
+
+@pytest.mark.parametrize(
+    ("scrapes", "later_s", "expected"),
+    [
+        ([], 0, 0),
+        ([5], 0, 0),
+        ([5, 15], 0, 15),
+        ([5, 15], 10, 5),
+        ([5, 15], 20, 0),
+        ([0, 90], 0, 90),
+    ],
+)
+def test_only_a_scraper_that_still_comes_is_waited_for(
+    scrapes: list[float], later_s: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([*scrapes, (scrapes or [0])[-1] + later_s])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    found = Scrapes()
+    for _ in scrapes:
+        found.note()
+    assert found.due() == expected
+
+
+@pytest.mark.parametrize(("status", "hurry"), [("interrupted", False), ("completed", True)])
+def test_a_run_that_was_asked_to_end_waits_for_no_scrape(
+    status: str, hurry: bool, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE", 1e6)
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    endpoint = Endpoint(metrics, host="127.0.0.1", port=0, hurry=lambda: hurry)
+    scraped(endpoint)
+    scraped(endpoint)
+    endpoint.close(status)
+    assert closed(endpoint)
 
 
 def test_the_fields_of_a_log_line_are_words() -> None:
