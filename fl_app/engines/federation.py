@@ -8,6 +8,7 @@ import json
 import os
 import time
 from dataclasses import dataclass, field
+from logging import getLogger
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,10 +17,12 @@ from fl_app.engines import commands, credentials, flower, warm_clients
 from fl_app.engines.flower import Connection, FlowerError
 from fl_app.engines.nodes import nodes_online, register
 from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
+from fl_app.engines.stale_reply import NodeLog
 from fl_app.engines.warm_clients import WarmClients
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import AuditLog, actor, fingerprint
 
+log = getLogger(__name__)
 NAME = "fl-app"
 """Name of a private federation's connection in its own Flower home."""
 MAX_NODES = 16
@@ -45,9 +48,23 @@ class Member:
     home: Path
     process: Process
     number: int | None = None
-    started: float = field(default_factory=time.monotonic)
+    started: float = 0.0
     wait_s: float = _BACK_OFF_S
     due: float | None = None
+    node_log: NodeLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started_as(self.process)
+
+    def started_as(self, process: Process) -> None:
+        """Note that the member runs as this process from now on."""
+        self.process, self.started, self.due = process, time.monotonic(), None
+        self.node_log = NodeLog(process.log, process.start)
+
+    @property
+    def behind(self) -> bool:
+        """Whether it is a SuperNode that must be restarted, see `NodeLog.behind`."""
+        return self.number is not None and self.process.alive and self.node_log.behind()
 
 
 class Federation:
@@ -116,13 +133,16 @@ class Federation:
         return self._supervisor
 
     def check(self) -> None:
-        """Restart members that have ended, after 1 s, 2 s, 4 s, ... up to 30 s.
+        """Restart members that have ended, after 1 s, 2 s, 4 s, ... up to 30 s, and nodes behind.
 
         The wait grows because the SuperLink rejects a killed SuperNode (code 305) until it has
         noticed that the node is gone, which takes about a minute.
         """
         now = time.monotonic()
         for member in self.members:
+            if member.behind:
+                log.warning("%s is restarted: it has a reply that no run awaits", member.name)
+                self._supervisor.end(member.process)
             if member.process.alive:
                 if now - member.started > _SOUND_AFTER_S:
                     member.wait_s = _BACK_OFF_S
@@ -130,8 +150,7 @@ class Federation:
                 member.due = now + member.wait_s
                 member.wait_s = min(2 * member.wait_s, _BACK_OFF_MAX_S)
             elif now >= member.due:
-                member.process = self._launch(member.name, member.command, member.home)
-                member.started, member.due = now, None
+                member.started_as(self._launch(member.name, member.command, member.home))
                 self.restarts += 1
 
     def _start_warm(self, warm: WarmClients) -> None:

@@ -142,6 +142,26 @@ def test_an_order_is_carried_out_by_the_keeper_and_answered(
     assert list((federation.folder / membership.ORDERS).iterdir()) == []
 
 
+def test_a_node_with_a_reply_that_no_run_awaits_is_restarted(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    federation.check()
+    behind, other = federation.members
+    first = behind.process
+    with behind.process.log.open("a") as file:
+        file.write("Run ID 4 is not in `RUNNING` status. Ignoring message ab.\n")
+        file.write("Start `flwr-clientapp` process\n")
+    federation.check()
+    assert not first.alive
+    assert "supernode-0 is restarted: it has a reply that no run awaits" in caplog.text
+    monkeypatch.setattr(behind, "due", 0.0)
+    federation.check()
+    federation.check()
+    assert behind.process.alive
+    assert other.process.alive
+    assert federation.restarts == 1
+
+
 def test_a_damaged_order_is_answered_and_ends_nobody(federation: Federation) -> None:
     orders = federation.folder / membership.ORDERS
     orders.mkdir()

@@ -1,0 +1,60 @@
+"""Notices in a SuperNode's log that it has a client for a message that was ignored.
+
+Flower notes the task of a message before it has all of the message. If the run ends in between, the
+message is ignored and the task stays. Its client hangs, or its reply is sent when the next message
+has come. The reply to that one then waits for a further message, which a server that waits for the
+reply does not send. All later runs wait in vain; only a new start of the SuperNode helps.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_RUN = re.compile(r"\[RUN (\d+)[,\]]")
+_IGNORED = "is not in `RUNNING` status. Ignoring message "
+_STARTED = "Start `flwr-clientapp` process"
+_RECEIVING, _SENDING = "Receiving: ", "Sending: "
+
+
+@dataclass
+class NodeLog:
+    """The log of a SuperNode from byte `position` on, read as it grows."""
+
+    path: Path
+    position: int
+    _rest: bytes = b""
+    _run: str | None = None
+    _received: str | None = field(default=None, init=False)
+    _ignored: bool = field(default=False, init=False)
+    _started: bool = field(default=False, init=False)
+
+    def behind(self) -> bool:
+        """Whether the new lines show that the SuperNode must be started anew.
+
+        This is certain if a client started for a message that was ignored because its run had
+        ended, or if a reply belongs to another run than the message that came before it.
+        """
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.position)
+                new = file.read()
+        except OSError:  # a log that somebody removed shows nothing
+            return False
+        self.position += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        return any(self._shows(line.decode(errors="replace")) for line in lines)
+
+    def _shows(self, line: str) -> bool:
+        if found := _RUN.search(line):
+            self._run = found[1]
+        elif _RECEIVING in line:
+            self._received, self._ignored, self._started = self._run, False, False
+        elif _IGNORED in line:
+            self._ignored = True
+            return self._started
+        elif _STARTED in line:
+            self._started = True
+            return self._ignored
+        elif _SENDING in line:
+            return self._received is not None and self._run != self._received
+        return False
