@@ -11,7 +11,7 @@ fl-app predict <output folder>    write what one of its models answers to raw sa
 fl-app export <output folder>     write its models as ONNX and in other formats
 fl-app assign <output folder>     find the community of a client that was never there
 fl-app fine-tune <output folder>  train a model further on the data of one client
-fl-app watch <output folder>      show a run that is under way
+fl-app watch <folder, connection> show a run that is under way
 fl-app audit <folder>             check the audit log of a run or a federation
 
 A command with --help tells its options. Settings are name=value, as rounds=5.

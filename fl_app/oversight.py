@@ -14,10 +14,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fl_app.records import audit
+from fl_app.records import audit, run_state
 from fl_app.records.history import read_rounds
 from fl_app.records.metrics import outcomes
-from fl_app.records.names import ROUNDS
+from fl_app.records.names import CONFIG, ROUNDS
 from fl_app.records.summary import read_summary
 
 POLL_S = 1.0
@@ -25,18 +25,19 @@ SHOWN_ROUNDS, SHOWN_EVENTS = 8, 6
 _BARS = "▁▂▃▄▅▆▇█"
 _CURVE = 60
 _ANSWERS = ("asked", "answered")
+_OF_RUNS = (CONFIG, run_state.FILE, "run.log")
+"""Files of which a run has one from its start; the first one is written by its server."""
 _CHAIN = ("line", "time", "event", "before", "hash")
 
 
 def watch(arguments: Sequence[str]) -> None:
     """Show the page of a run until the run ends; raises ValueError for another folder."""
     parser = argparse.ArgumentParser(prog="fl-app watch")
-    parser.add_argument("folder", type=Path, help="output folder of a run")
+    told = "output folder of a run, or a connection of Flower's configuration with a run under way"
+    parser.add_argument("run", help=told)
     parser.add_argument("--once", action="store_true", help="print the page once and end")
     options = parser.parse_args(arguments)
-    folder: Path = options.folder
-    if not (folder / "config.yaml").exists():
-        raise ValueError(f"{folder} must be the output folder of a run, with a config.yaml")
+    folder = _run_folder(options.run)
     console = Console()
     if options.once:
         console.print(page(folder))
@@ -46,6 +47,26 @@ def watch(arguments: Sequence[str]) -> None:
             time.sleep(POLL_S)
             live.update(page(folder))
     console.print(page(folder))
+
+
+def _run_folder(given: str) -> Path:
+    """Return the folder of a run that is given as a folder or as a connection."""
+    folder = Path(given)
+    if any((folder / name).exists() for name in _OF_RUNS):
+        return folder
+    from fl_app.engines.flower import FlowerError
+    from fl_app.engines.under_way import configuration, connections, folder_of
+
+    known = connections()
+    if given not in known:
+        raise ValueError(
+            f"{given} must be the output folder of a run, with one of {', '.join(_OF_RUNS)}, or a "
+            f"connection of {configuration()}, got neither; its connections: {', '.join(known)}"
+        )
+    try:
+        return folder_of(given)
+    except FlowerError as error:
+        raise ValueError(f"the SuperLink of {given} must answer: {error}") from error
 
 
 def check_audit(arguments: Sequence[str]) -> None:
@@ -76,7 +97,8 @@ def page(folder: Path) -> RenderableType:
     """Return what there is to see of a run: state, accuracy, last rounds and events."""
     rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
     summary = read_summary(folder)
-    state = "under way" if summary is None else summary["status"]
+    begun = "under way" if (folder / CONFIG).exists() else "starts, its nodes connect"
+    state = begun if summary is None else summary["status"]
     head = Text(f"{folder.resolve().name}: {state}, {len(rounds)} rounds")
     measured = [r["accuracy"]["mean"] for r in rounds if r["accuracy"]]
     if measured:

@@ -7,6 +7,8 @@ import pytest
 from rich.console import Console
 
 from fl_app import main, oversight
+from fl_app.engines import under_way
+from fl_app.engines.flower import FlowerError
 from fl_app.records.audit import FILE, check, digest_of
 
 
@@ -55,6 +57,33 @@ def test_a_time_span_is_told_in_a_unit_that_suits_it(seconds: float, text: str) 
 def test_a_run_before_its_first_round_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("")
     assert "under way, 0 rounds" in shown(tmp_path)
+
+
+def test_a_run_whose_server_has_not_begun_is_shown_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.log").touch()
+    oversight.watch(["--once", str(tmp_path)])
+    assert "starts, its nodes connect, 0 rounds" in capsys.readouterr().out
+
+
+def test_a_connection_shows_its_run_or_why_it_cannot(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    (tmp_path / "config.toml").write_text('[superlink.here]\naddress = "127.0.0.1:1"\n')
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    monkeypatch.setattr(under_way, "folder_of", lambda name: run)
+    oversight.watch(["here"])
+    assert "completed" in capsys.readouterr().out
+
+    def silent(name: str) -> Path:
+        raise FlowerError("no answer")
+
+    monkeypatch.setattr(under_way, "folder_of", silent)
+    with pytest.raises(ValueError, match="the SuperLink of here must answer: no answer"):
+        oversight.watch(["here"])
+    with pytest.raises(ValueError, match=r"there must be the output folder .* connections: here"):
+        oversight.watch(["there"])
 
 
 def test_watch_needs_the_folder_of_a_run(tmp_path: Path, run: Path, capsys) -> None:

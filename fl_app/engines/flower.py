@@ -198,6 +198,13 @@ def status(connection: Connection, run_id: int) -> RunStatus:
     return RunStatus(str(runs[0]["status"]), str(runs[0].get("status-details", "")))
 
 
+def under_way(connection: Connection) -> list[int]:
+    """Return the ids of the runs that have not ended; raises FlowerError without an answer."""
+    runs = command(connection, "ls", connection.name)["runs"]
+    assert isinstance(runs, list)
+    return [int(r["run-id"]) for r in runs if not str(r["status"]).startswith("finished")]
+
+
 def stop(connection: Connection, run_id: int) -> None:
     """Stop a run; raises FlowerError if it has already ended."""
     command(connection, "stop", str(run_id), connection.name, timeout_s=_STOP_TIMEOUT_S)
