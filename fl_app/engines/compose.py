@@ -19,7 +19,7 @@ ENVIRONMENT = ".env"
 _MARK = "# Written by scripts/deploy keys, which replaces it\n"
 _INSIDE = Credentials(Path("/keys"))
 _KEYS = "${FL_APP_KEYS:-./deployment/keys}"
-_PORT = 9094
+_OUTPUTS, _PORT = "/outputs", 9094
 _GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
 _SERVICE, _GPU = re.compile(r"^  supernode-(\d+):", re.MULTILINE), "driver: nvidia"
 """What a node, and its GPU, look like in the file that `write` wrote."""
@@ -95,13 +95,16 @@ def node_services(nodes: int, *, gpus: bool) -> dict[str, Any]:
 def _registrar(nodes: int) -> dict[str, Any]:
     public = [_INSIDE.node_public_key(node) for node in range(nodes)]
     command = ["python", "-m", "fl_app.engines.registrar", "--address", "superlink:8000"]
-    command += ["--root-certificates", str(_INSIDE.authority), *map(str, public)]
-    return _part(
-        command,
+    command += ["--root-certificates", str(_INSIDE.authority), "--audit", _OUTPUTS]
+    found = _part(
+        [*command, *map(str, public)],
         files=[_INSIDE.authority, *public],
         after={"superlink": "service_healthy"},
         restart="on-failure",
-    ) | {"healthcheck": {"disable": True}}  # it ends; its exit status lets the nodes start
+    )
+    outputs = _mount("${FL_APP_OUTPUTS:-./outputs}", _OUTPUTS)
+    found["volumes"].append(outputs | {"read_only": False})
+    return found | {"healthcheck": {"disable": True}}  # its exit status lets the nodes start
 
 
 def _supernode(node: int, nodes: int, gpus: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
 from fl_app.engines.nodes import register
+from fl_app.records.audit import AuditLog, actor, fingerprint
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,8 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
         for key in options.keys:
-            register(connection, key)
+            node = register(connection, key)
             print(f"{key.name} is registered", flush=True)
+            if node is not None and options.audit is not None:
+                told = {"file": key.name, "node": node, "key": fingerprint(key), "by": actor()}
+                AuditLog(options.audit).append("registered", **told)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -29,6 +33,8 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="registrar", description=__doc__)
     found.add_argument("--address", required=True, help="SuperLink, as host:port")
     found.add_argument("--root-certificates", type=Path, required=True)
+    told = "folder whose audit log notes each new key with the id of its node"
+    found.add_argument("--audit", type=Path, metavar="FOLDER", help=told)
     found.add_argument("keys", type=Path, nargs="+", metavar="KEY.pub")
     return found
 

@@ -1,6 +1,7 @@
 """docker-compose.yml and the nodes written for it say what deployment.py does."""
 
 import argparse
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -9,8 +10,9 @@ import pytest
 import yaml
 
 from fl_app import deploy, resumer
-from fl_app.engines import commands, compose, registrar
+from fl_app.engines import commands, compose, credentials, registrar
 from fl_app.engines.credentials import Credentials, known_as
+from fl_app.records import audit
 
 REPO = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((REPO / "docker-compose.yml").read_text())
@@ -69,6 +71,22 @@ def test_the_registrar_knows_every_node():
     options = registrar.parser().parse_args(words[3:])
     assert options.keys == [KEYS.node_public_key(node) for node in range(NODES)]
     assert (options.address, options.root_certificates) == ("superlink:8000", KEYS.authority)
+    place = str(options.audit)
+    assert mounts("registrar")[place] == mounts("serverapp")[place]
+
+
+def test_the_registrar_notes_each_new_key_with_its_node(tmp_path, monkeypatch):
+    keys = credentials.ensure(tmp_path / "keys", nodes=2)
+    ids = {"node0.pub": "17", "node1.pub": None}  # node 1 was registered before
+    monkeypatch.setattr(registrar, "register", lambda connection, key: ids[key.name])
+    words = ["--address", "here:1", "--root-certificates", str(keys.authority)]
+    public = [keys.node_public_key(node) for node in range(2)]
+    registrar.main([*words, "--audit", str(tmp_path), *map(str, public)])
+    assert audit.check(tmp_path / audit.FILE).problems == ()
+    (line,) = (tmp_path / audit.FILE).read_text().splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["file"], told["node"]) == ("registered", "node0.pub", "17")
+    assert told["key"] == audit.fingerprint(public[0])
 
 
 @pytest.mark.parametrize("service", PARTS)
