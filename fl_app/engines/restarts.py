@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from logging import getLogger
 from pathlib import Path
 
@@ -165,7 +166,8 @@ def recorded(folder: Path) -> int:
 class LostRuns:
     """Looks for lost runs in `roots` and submits them again, each time that `look` is called.
 
-    A problem with the folder of a run does not stop the others, and is reported once.
+    A problem with the folder of a run does not stop the others, and is reported once. So is a
+    SuperLink that does not answer; then the look ends, since each question takes seconds.
     """
 
     def __init__(
@@ -173,19 +175,23 @@ class LostRuns:
     ) -> None:
         self.connection, self.roots = connection, roots
         self.conf, self.composed = conf, composed
-        self._problems: dict[Path, str] = {}
+        self._problems: dict[str, str] = {}
 
     def look(self) -> list[str]:
         """Submit again each lost run that no other process follows; say what was done."""
         told, former = list[str](), self._problems
         self._problems = {}
+        under_way = cache(partial(_under_way, self.connection))  # asked once, if a run needs it
         for folder in run_state.unfinished(self.roots):
             try:
-                told.append(_continue(self.connection, folder, self.conf, self.composed))
+                told.append(self._continue(folder, under_way))
+            except SilentError as error:
+                self._problems["SuperLink"] = f"lost runs wait: {error}"
+                break
             except Exception as error:  # a folder holds whatever a crash or a user left in it
-                self._problems[folder] = problem = f"{type(error).__name__}: {error}"
-                if former.get(folder) != problem:
-                    told.append(f"{folder}: the run is not continued while this holds: {problem}")
+                problem = f"the run is not continued while this holds: {type(error).__name__}"
+                self._problems[str(folder)] = f"{folder}: {problem}: {error}"
+        told += [said for who, said in self._problems.items() if former.get(who) != said]
         return [each for each in told if each]
 
     def tell(self) -> None:
@@ -194,26 +200,41 @@ class LostRuns:
             for each in self.look():
                 print(each, flush=True)
 
+    def _continue(self, folder: Path, under_way: Callable[[], list[int]]) -> str:
+        with run_state.claimed(folder) as claimed:
+            state = run_state.read(folder)
+            if not claimed or state is None or not state.unfinished:
+                return ""
+            if state.run_id in under_way():
+                return ""
+            found = flower.status(self.connection, state.run_id)
+            if not found.state.startswith("finished"):  # it was submitted a moment ago
+                return ""
+            if not lost(*found):
+                run_state.finish(folder, state.run_id)
+                return f"{folder}: the run has ended as {found.state}"
+            following = again(folder, state)
+            if following is None:
+                return f"{folder}: the run is not continued; it was lost too often in vain"
+            submitted = self._submit_again(folder, following, found.why)
+        return f"{folder}: submitted again as run {submitted.run_id}, restart {submitted.restarts}"
 
-def _continue(connection: Connection, folder: Path, conf: Path, composed: Composed) -> str:
-    with run_state.claimed(folder) as claimed:
-        state = run_state.read(folder)
-        if not claimed or state is None or not state.unfinished:
-            return ""
-        found = flower.status(connection, state.run_id)
-        if not found.state.startswith("finished"):
-            return ""
-        if not lost(*found):
-            run_state.finish(folder, state.run_id)
-            return f"{folder}: the run has ended as {found.state}"
-        following = again(folder, state)
-        if following is None:
-            return f"{folder}: the run is not continued; it was lost too often without a new round"
-        with app_folder(conf, folder / PROJECT) as app:
+    def _submit_again(self, folder: Path, state: RunState, why: str) -> RunState:
+        with app_folder(self.conf, folder / PROJECT) as app:
 
             def submit(text: str) -> int:
-                given = {"overrides": text, "composed": composed(text)}
-                return flower.submit(connection, app, **given, federation={})
+                given = {"overrides": text, "composed": self.composed(text)}
+                return flower.submit(self.connection, app, **given, federation={})
 
-            submitted = submit_again(folder, following, found.why, submit)
-    return f"{folder}: submitted again as run {submitted.run_id}, restart {submitted.restarts}"
+            return submit_again(folder, state, why, submit)
+
+
+class SilentError(FlowerError):
+    """The SuperLink does not answer."""
+
+
+def _under_way(connection: Connection) -> list[int]:
+    try:
+        return flower.under_way(connection)
+    except FlowerError as error:
+        raise SilentError(str(error)) from error

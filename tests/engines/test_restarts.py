@@ -189,7 +189,11 @@ def test_a_service_submits_lost_runs_again_and_leaves_the_others(
         assert (app / "pyproject.toml").exists()
         return 10 + len(submitted)
 
+    def under_way(connection: Connection) -> list[int]:
+        return [number for number, each in statuses.items() if "finished" not in each.state]
+
     monkeypatch.setattr(flower, "status", lambda connection, run_id: statuses[run_id])
+    monkeypatch.setattr(flower, "under_way", under_way)
     monkeypatch.setattr(flower, "submit", submit)
     for run_id in statuses:
         run_state.write(
@@ -215,7 +219,7 @@ def test_a_damaged_folder_is_told_once_and_stops_no_other_run(
 ) -> None:
     def status(connection: Connection, run_id: int) -> RunStatus:
         if run_id == 2:
-            raise FlowerError("flwr ls did not answer")
+            raise FlowerError("flwr ls cannot be read")
         return RunStatus(flower.UNKNOWN, "")
 
     def submit(connection: Connection, app: Path, **given: object) -> int:
@@ -223,6 +227,7 @@ def test_a_damaged_folder_is_told_once_and_stops_no_other_run(
         return 10
 
     submitted: list[str] = []
+    monkeypatch.setattr(flower, "under_way", lambda connection: [])
     monkeypatch.setattr(flower, "status", status)
     monkeypatch.setattr(flower, "submit", submit)
     for run_id in (1, 2, 3):
@@ -234,12 +239,39 @@ def test_a_damaged_folder_is_told_once_and_stops_no_other_run(
     service = LostRuns(Connection("here"), [tmp_path], conf, str.upper)
     told = service.look()
     assert submitted == ["seed=3 records.restarts=1"]
-    assert f"{tmp_path}/run1: the run is not continued while this holds: ValueError" in told[0]
-    assert "line 1 of" in told[0]
-    assert told[1].endswith("FlowerError: flwr ls did not answer")
-    monkeypatch.setattr(restarts, "_continue", lambda *given: 1 / 0)
+    assert f"{tmp_path}/run1: the run is not continued while this holds: ValueError" in told[1]
+    assert "line 1 of" in told[1]
+    assert told[2].endswith("FlowerError: flwr ls cannot be read")
+    monkeypatch.setattr(LostRuns, "_continue", lambda *given: 1 / 0)
     assert len(service.look()) == 3
     assert service.look() == []
+
+
+def test_a_silent_superlink_is_asked_once_a_look_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def under_way(connection: Connection) -> list[int]:
+        asked.append(connection.name)
+        raise FlowerError("flwr ls did not answer")
+
+    monkeypatch.setattr(flower, "under_way", under_way)
+    service = LostRuns(Connection("here"), [tmp_path], tmp_path, str.upper)
+    assert service.look() == []
+    assert asked == []
+    for run_id in (1, 2, 3):
+        run_state.write(tmp_path / f"run{run_id}", RunState(run_id, "", 5))
+    assert [service.look(), service.look()] == [["lost runs wait: flwr ls did not answer"], []]
+    assert asked == ["here", "here"]
+    monkeypatch.setattr(flower, "under_way", lambda connection: [1, 2, 3])
+    assert service.look() == []
+    monkeypatch.setattr(flower, "under_way", under_way)
+    assert len(service.look()) == 1
+    monkeypatch.setattr(flower, "under_way", lambda connection: [])
+    monkeypatch.setattr(flower, "status", lambda connection, run_id: RunStatus("pending", ""))
+    assert service.look() == []  # they were submitted after the list was read
+    assert len(run_state.unfinished([tmp_path])) == 3
 
 
 def test_a_state_that_cannot_be_read_is_none(tmp_path: Path) -> None:
