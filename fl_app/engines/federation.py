@@ -52,6 +52,7 @@ class Member:
     wait_s: float = _BACK_OFF_S
     due: float | None = None
     node_log: NodeLog = field(init=False)
+    _ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.started_as(self.process)
@@ -61,10 +62,18 @@ class Member:
         self.process, self.started, self.due = process, time.monotonic(), None
         self.node_log = NodeLog(process.log, process.start)
 
-    @property
-    def behind(self) -> bool:
-        """Whether it is a SuperNode that must be restarted, see `NodeLog.behind`."""
-        return self.number is not None and self.process.alive and self.node_log.behind()
+    def fault(self) -> str | None:
+        """Return why a SuperNode that runs must be restarted; None: it need not.
+
+        Its SuperExec starts its clients. If it was killed, the SuperNode neither ends nor starts
+        another one, and all its messages wait.
+        """
+        if self.number is None or not self.process.alive:
+            return None
+        if self.node_log.behind():
+            return "it has a reply that no run awaits"
+        before, self._ended = self._ended, self.process.ended_children()
+        return "its SuperExec has ended" if before & self._ended else None
 
 
 class Federation:
@@ -133,15 +142,15 @@ class Federation:
         return self._supervisor
 
     def check(self) -> None:
-        """Restart members that have ended, after 1 s, 2 s, 4 s, ... up to 30 s, and nodes behind.
+        """Restart members that have ended or cannot go on, after 1 s, 2 s, 4 s, ... up to 30 s.
 
         The wait grows because the SuperLink rejects a killed SuperNode (code 305) until it has
         noticed that the node is gone, which takes about a minute.
         """
         now = time.monotonic()
         for member in self.members:
-            if member.behind:
-                log.warning("%s is restarted: it has a reply that no run awaits", member.name)
+            if (fault := member.fault()) is not None:
+                log.warning("%s is restarted: %s", member.name, fault)
                 self._supervisor.end(member.process)
             if member.process.alive:
                 if now - member.started > _SOUND_AFTER_S:

@@ -59,6 +59,14 @@ class Process:
         """Whether the process still runs."""
         return self.popen.poll() is None
 
+    def ended_children(self) -> set[int]:
+        """Return the children that have ended and that it has not noticed; none without /proc."""
+        place = Path("/proc") / str(self.popen.pid) / "task" / str(self.popen.pid) / "children"
+        with contextlib.suppress(OSError):
+            children = place.read_text().split()
+            return {int(child) for child in children if _state_of(child) == "Z"}
+        return set()
+
     def must_be_alive(self) -> None:
         """Raise ProcessError with the end of the log if the process has ended."""
         if not self.alive:
@@ -186,6 +194,10 @@ def wait_for_port(process: Process, port: int, *, timeout_s: float) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
             return
         _before(deadline, process, f"listen on port {port}", timeout_s)
+
+
+def _state_of(pid: str) -> str:
+    return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _before(deadline: float, process: Process, aim: str, timeout_s: float) -> None:

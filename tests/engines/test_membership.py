@@ -2,7 +2,10 @@
 
 import itertools
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from fl_app.engines import commands, credentials, flower, membership
 from fl_app.engines import federation as federations
 from fl_app.engines.federation import Federation
 from fl_app.engines.membership import OrderError
+from fl_app.engines.processes import wait_for_line
 from fl_app.records.audit import FILE, AuditLog, check, fingerprint
 
 
@@ -160,6 +164,27 @@ def test_a_node_with_a_reply_that_no_run_awaits_is_restarted(
     assert behind.process.alive
     assert other.process.alive
     assert federation.restarts == 1
+
+
+def test_a_node_whose_superexec_was_killed_is_restarted(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    words = ["sh", "-c", "sleep 600 & echo $!; exec sleep 600"]
+    monkeypatch.setattr(commands, "supernode", lambda keys, **given: words)
+    membership.add(federation, 2)
+    node = next(m for m in federation.members if m.number == 2)
+    wait_for_line(node.process, "\n", timeout_s=60)
+    first, child = node.process, int(node.process.output)
+    federation.check()
+    assert node.process.alive
+    os.kill(child, signal.SIGKILL)
+    while not first.ended_children():
+        time.sleep(0.01)
+    federation.check()  # a child that is about to be noticed looks the same, once
+    assert first.alive
+    federation.check()
+    assert not first.alive
+    assert "supernode-2 is restarted: its SuperExec has ended" in caplog.text
 
 
 def test_a_damaged_order_is_answered_and_ends_nobody(federation: Federation) -> None:
