@@ -26,6 +26,9 @@ _PARTS = {
     "SuperNode": "flower-supernode",
     "ServerApp": "flwr-serverapp",
     "ClientApp": "warm_process.py",  # clients are forks of this process
+    "warm process": "warm_process.py",
+    "SuperExec of the server": "flower-superexec --runtime-api-address",
+    "SuperExec of a SuperNode": "flower-superexec --insecure",
 }
 _PLAIN = re.compile(r"(round=|resuming|Communities|[│┃┏┡└]|completed|accuracy|agreement|results)")
 _MOST = 300
@@ -76,12 +79,16 @@ class Disturbed:
         return found
 
     def pids(self, part: str) -> list[int]:
-        """Return the processes of a part; one of the SuperNodes, and one of the ClientApps."""
+        """Return the processes of a part; one of the nodes' and one of the ClientApps."""
         lines = {pid: line for pid, line in self.marked().items() if _PARTS[part] in line}
         if part == "SuperNode":
             return [pid for pid, line in lines.items() if "partition-id=1 " in line]
         if part == "ClientApp":
             return [pid for pid in lines if _parent(pid) in lines][:1]
+        if part == "warm process":
+            return [pid for pid in lines if _parent(pid) not in lines]
+        if part == "SuperExec of a SuperNode":
+            return [pid for pid in lines if _parent(pid) in self.pids("SuperNode")]
         return list(lines)
 
     def kill_all(self) -> None:
@@ -89,6 +96,13 @@ class Disturbed:
         state = self._state
         os.kill(int(state["pid"]), signal.SIGKILL)
         watchdog.kill(str(state["mark"]))
+
+    def kill_keeper(self) -> None:
+        """Kill the keeper alone; return when all that it had started has ended, too."""
+        state = self._state
+        os.kill(int(state["pid"]), signal.SIGKILL)
+        while watchdog.marked(str(state["mark"])):
+            time.sleep(0.1)
 
     def start(self, name: str, folder: Path | None = None) -> "Run":
         """Start a run of the demo."""

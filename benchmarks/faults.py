@@ -80,6 +80,12 @@ def restart_machine(run: Run, *, new_database: bool) -> None:
     run.federation.up()
 
 
+def restart_keeper(run: Run) -> None:
+    """Kill the process that keeps the federation, and start the federation again."""
+    run.federation.kill_keeper()
+    run.federation.up()
+
+
 def disk_full(federation: Disturbed, name: str) -> Row:
     """Give the run an output folder that is too small; make room a minute later."""
     place = federation.top / name
@@ -108,6 +114,9 @@ def scenes(old: Sequence[Path]) -> dict[str, Callable[[Disturbed, str], list[Row
     for part in ("SuperNode", "ClientApp", "SuperLink", "ServerApp"):
         found[f"{part} killed (kill -9)"] = _acting(partial(send, signal.SIGKILL, part))
         found[f"{part} stopped for 60 s"] = _acting(partial(send, signal.SIGSTOP, part))
+    for part in ("SuperExec of the server", "warm process", "SuperExec of a SuperNode"):
+        found[f"{part} killed (kill -9)"] = _acting(partial(send, signal.SIGKILL, part))
+    found["keeper killed (kill -9), then `scripts/deploy up`"] = _acting(restart_keeper)
     found["submitting command killed (kill -9)"] = _acting(kill_command)
     found["submitting command stopped for 60 s"] = _acting(stop_command)
     found["submitting command and ServerApp killed"] = _acting(
@@ -184,7 +193,9 @@ def _head() -> list[str]:
         "SuperNode of a stranger; long texts are cut. Nobody typed anything after a fault, unless",
         "its line says so. All strangers came during one run. A node of another release is client",
         "1 from the start of its run; its environment has torch without CUDA. The machine was busy",
-        "with other work, so the seconds say little.", "",
+        "with other work, so the seconds say little. A line with another accuracy than that of",
+        "`nothing` and equal models was measured with a later version of the project, and is",
+        "compared with an undisturbed run of that version.", "",
         *header("fault", "the run", "models", "accuracy", "restarts", "seconds", "told"),
     ]  # fmt: skip
 
