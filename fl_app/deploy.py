@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hosts", default="", help=hosts)
     told = "keys: each node reserves a GPU (default: as an earlier call wrote)"
     parser.add_argument("--gpus", action=argparse.BooleanOptionalAction, help=told)
-    told = "clients are forks of a process that has their libraries (default: yes)"
-    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, default=True, help=told)
+    told = "clients are forks of a process that has their libraries (default: yes; keys: as before)"
+    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, help=told)
     return parser
 
 
@@ -110,7 +110,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     words += [
         "--nodes",
         str(options.nodes or NODES_AT_FIRST),
-        "--warm" if options.warm else "--no-warm",
+        "--no-warm" if options.warm is False else "--warm",
     ]
     root: Path | None = options.data_root
     words += [] if root is None else ["--data-root", str(root.resolve())]
@@ -281,7 +281,8 @@ def keys(folder: Path, options: argparse.Namespace) -> int:
     """Create all that docker-compose.yml needs, and a connection `compose` to it."""
     hosts = options.hosts.split(",")
     try:
-        print(compose.prepare(_REPO, folder, nodes=options.nodes, hosts=hosts, gpus=options.gpus))
+        given = {"nodes": options.nodes, "gpus": options.gpus, "warm": options.warm}
+        print(compose.prepare(_REPO, folder, hosts=hosts, **given))
     except (compose.ForeignFileError, credentials.CredentialsError) as error:
         print(error)
         return 1

@@ -21,6 +21,7 @@ _INSIDE = Credentials(Path("/keys"))
 _KEYS = "${FL_APP_KEYS:-./deployment/keys}"
 _OUTPUTS, _PORT = "/outputs", 9094
 _GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
+_WARM = "fl_app.engines.warm_node"
 _SERVICE, _GPU = re.compile(r"^  supernode-(\d+):", re.MULTILINE), "driver: nvidia"
 """What a node, and its GPU, look like in the file that `write` wrote."""
 
@@ -30,11 +31,17 @@ class ForeignFileError(ValueError):
 
 
 def prepare(
-    repo: Path, folder: Path, *, nodes: int | None, hosts: Sequence[str], gpus: bool | None
+    repo: Path,
+    folder: Path,
+    *,
+    nodes: int | None,
+    hosts: Sequence[str],
+    gpus: bool | None,
+    warm: bool | None,
 ) -> str:
     """Create keys, files and a connection `compose`; return what to type next.
 
-    `nodes` and `gpus` None mean what an earlier call wrote. Raises ForeignFileError, and
+    `nodes`, `gpus` and `warm` None mean what an earlier call wrote. Raises ForeignFileError, and
     CredentialsError if a key is needed that is kept elsewhere.
     """
     former = (folder / NODES).read_text() if (folder / NODES).exists() else ""
@@ -49,7 +56,13 @@ def prepare(
         names=["localhost", "superlink", *names],
         addresses=["127.0.0.1", *addresses],
     )
-    written = write(repo, folder, nodes=nodes, gpus=_GPU in former if gpus is None else gpus)
+    written = write(
+        repo,
+        folder,
+        nodes=nodes,
+        gpus=_GPU in former if gpus is None else gpus,
+        warm=(not former or _WARM in former) if warm is None else warm,
+    )
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
     known = ", ".join(credentials.known_as(made.certificate))
@@ -61,10 +74,11 @@ def prepare(
     )
 
 
-def write(repo: Path, folder: Path, *, nodes: int, gpus: bool) -> list[Path]:
+def write(repo: Path, folder: Path, *, nodes: int, gpus: bool, warm: bool) -> list[Path]:
     """Write the services of `nodes` nodes into `folder` and the settings into `repo`.
 
-    With `gpus`, each node reserves a GPU. Raises ForeignFileError for settings that a user wrote.
+    With `gpus`, each node reserves a GPU; with `warm`, it has a warm process. Raises
+    ForeignFileError for settings that a user wrote.
     """
     services, settings = folder / NODES, repo / ENVIRONMENT
     if settings.exists() and not settings.read_text().startswith(_MARK):
@@ -72,7 +86,9 @@ def write(repo: Path, folder: Path, *, nodes: int, gpus: bool) -> list[Path]:
             f"{settings} must be absent or written by this command, got another file; rename it, "
             f"and add its lines again"
         )
-    services.write_text(_MARK + yaml.safe_dump(node_services(nodes, gpus=gpus), sort_keys=False))
+    services.write_text(
+        _MARK + yaml.safe_dump(node_services(nodes, gpus=gpus, warm=warm), sort_keys=False)
+    )
     inside = folder.is_relative_to(repo)  # then a checkout can be moved
     place = f"./{folder.relative_to(repo)}" if inside else str(folder)
     given = {
@@ -85,10 +101,10 @@ def write(repo: Path, folder: Path, *, nodes: int, gpus: bool) -> list[Path]:
     return [services, settings]
 
 
-def node_services(nodes: int, *, gpus: bool) -> dict[str, Any]:
+def node_services(nodes: int, *, gpus: bool, warm: bool) -> dict[str, Any]:
     """Return the services of a compose file: the registrar and the nodes."""
     found = {"registrar": _registrar(nodes)}
-    found |= {f"supernode-{node}": _supernode(node, nodes, gpus) for node in range(nodes)}
+    found |= {f"supernode-{node}": _supernode(node, nodes, gpus, warm) for node in range(nodes)}
     return {"services": found}
 
 
@@ -107,10 +123,11 @@ def _registrar(nodes: int) -> dict[str, Any]:
     return found | {"healthcheck": {"disable": True}}  # its exit status lets the nodes start
 
 
-def _supernode(node: int, nodes: int, gpus: bool) -> dict[str, Any]:
+def _supernode(node: int, nodes: int, gpus: bool, warm: bool) -> dict[str, Any]:
     command = commands.supernode(
         _INSIDE, node=node, nodes=nodes, superlink="superlink:9092", port=_PORT, data_root="/data"
     )
+    command = ["python", "-m", _WARM, *command] if warm else command
     looks = f"('localhost', {_PORT})", "('superlink', 9092)"
     program = "; ".join(["import socket", *(f"socket.create_connection({at}, 2)" for at in looks)])
     found = _part(

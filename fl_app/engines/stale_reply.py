@@ -17,34 +17,20 @@ _RECEIVING, _SENDING = "Receiving: ", "Sending: "
 
 
 @dataclass
-class NodeLog:
-    """The log of a SuperNode from byte `position` on, read as it grows."""
+class Lines:
+    """The lines of a SuperNode's log so far, as far as they tell what it has left undone."""
 
-    path: Path
-    position: int
-    _rest: bytes = b""
-    _run: str | None = None
+    _run: str | None = field(default=None, init=False)
     _received: str | None = field(default=None, init=False)
     _ignored: bool = field(default=False, init=False)
     _started: bool = field(default=False, init=False)
 
-    def behind(self) -> bool:
-        """Whether the new lines show that the SuperNode must be started anew.
+    def show(self, line: str) -> bool:
+        """Whether with this line the log shows that the SuperNode must be started anew.
 
         This is certain if a client started for a message that was ignored because its run had
         ended, or if a reply belongs to another run than the message that came before it.
         """
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.position)
-                new = file.read()
-        except OSError:  # a log that somebody removed shows nothing
-            return False
-        self.position += len(new)
-        *lines, self._rest = (self._rest + new).split(b"\n")
-        return any(self._shows(line.decode(errors="replace")) for line in lines)
-
-    def _shows(self, line: str) -> bool:
         if found := _RUN.search(line):
             self._run = found[1]
         elif _RECEIVING in line:
@@ -58,3 +44,25 @@ class NodeLog:
         elif _SENDING in line:
             return self._received is not None and self._run != self._received
         return False
+
+
+@dataclass
+class NodeLog:
+    """The log of a SuperNode from byte `position` on, read as it grows."""
+
+    path: Path
+    position: int
+    _rest: bytes = b""
+    _lines: Lines = field(default_factory=Lines)
+
+    def behind(self) -> bool:
+        """Whether the new lines show that the SuperNode must be started anew: see `Lines`."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.position)
+                new = file.read()
+        except OSError:  # a log that somebody removed shows nothing
+            return False
+        self.position += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        return any(self._lines.show(line.decode(errors="replace")) for line in lines)

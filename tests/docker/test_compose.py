@@ -17,7 +17,7 @@ from fl_app.records import audit
 REPO = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((REPO / "docker-compose.yml").read_text())
 NODES = 3
-SERVICES = COMPOSE["services"] | compose.node_services(NODES, gpus=False)["services"]
+SERVICES = COMPOSE["services"] | compose.node_services(NODES, gpus=False, warm=True)["services"]
 PARTS = [name for name, service in SERVICES.items() if "profiles" not in service]
 KEYS = Credentials(Path("/keys"))
 SOURCE = "${FL_APP_KEYS:-./deployment/keys}/"
@@ -52,7 +52,10 @@ def test_each_node_runs_the_same_command_with_its_own_key(node):
     expected = commands.supernode(
         KEYS, node=node, nodes=NODES, superlink="superlink:9092", port=9094, data_root="/data"
     )
-    assert SERVICES[f"supernode-{node}"]["command"] == expected
+    warm = ["python", "-m", "fl_app.engines.warm_node"]
+    assert SERVICES[f"supernode-{node}"]["command"] == [*warm, *expected]
+    cold = compose.node_services(NODES, gpus=False, warm=False)["services"]
+    assert cold[f"supernode-{node}"]["command"] == expected
 
 
 def test_lost_runs_are_looked_for_where_the_serverapp_writes():
@@ -151,13 +154,13 @@ def test_one_image_serves_all_is_built_once_and_has_the_tested_flower():
 
 
 def test_a_node_reserves_a_gpu_if_it_is_told_to():
-    node = compose.node_services(1, gpus=True)["services"]["supernode-0"]
+    node = compose.node_services(1, gpus=True, warm=True)["services"]["supernode-0"]
     (device,) = node["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
 
 
 def options(**given):
-    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": None} | given)
+    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": None, "warm": None} | given)
 
 
 def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkeypatch):
@@ -188,6 +191,15 @@ def test_a_renewal_keeps_nodes_hosts_and_gpus(tmp_path, monkeypatch, capsys):
     assert "keys of 4 nodes" in capsys.readouterr().out
     services = yaml.safe_load((folder / "nodes.yml").read_text())["services"]
     assert set(services) == {"registrar", *(f"supernode-{node}" for node in range(4))}
+
+
+def test_nodes_are_warm_until_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    found = []
+    for warm in (None, False, None, True):
+        assert deploy.keys(tmp_path / "deployment", options(warm=warm)) == 0
+        found.append("warm_node" in (tmp_path / "deployment" / "nodes.yml").read_text())
+    assert found == [True, False, False, True]
 
 
 def test_keys_replaces_no_settings_of_others(tmp_path, monkeypatch, capsys):
