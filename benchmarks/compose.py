@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -60,8 +61,20 @@ def plain(federation: Composed) -> list[str]:
     """Run the demo without a fault, for comparison."""
     status = federation.ended(federation.submit("plain", rounds=ROUNDS))
     owner = (federation.checkout / "outputs" / "plain" / "rounds.jsonl").stat().st_uid
-    what = f"{len(federation.rounds('plain'))} rounds; files belong to the caller: "
-    return [row("a run", status, what + str(owner == os.getuid()))]
+    rounds = federation.rounds("plain")
+    seconds = statistics.median(each["time"]["total_s"] for each in rounds)
+    what = (
+        f"{len(rounds)} rounds of {seconds:.1f} s in the median; clients are forks of warm "
+        f"processes: {_warm(federation)}; files belong to the caller: {owner == os.getuid()}"
+    )
+    return [row("a run", status, what)]
+
+
+def _warm(federation: Composed) -> bool:
+    """Whether each node has a warm process, and no client was started without it."""
+    nodes = [f"supernode-{node}" for node in range(NODES)]
+    running = all("warm_process.py" in federation.compose("top", node).stdout for node in nodes)
+    return running and "no warm process" not in federation.compose("logs", *nodes).stdout
 
 
 def killed_nodes(federation: Composed) -> list[str]:
