@@ -51,7 +51,7 @@ def test_it_is_a_distance_that_no_renaming_of_classes_changes(counts: np.ndarray
 
 
 def test_a_client_without_samples_is_an_error() -> None:
-    with pytest.raises(ValueError, match="leave out clients without samples"):
+    with pytest.raises(ValueError, match="remove clients without samples"):
         imbalance_distance(np.array([[1.0, 2.0], [0.0, 0.0]]))
 
 

@@ -51,7 +51,7 @@ def test_a_client_gets_all_components_and_its_own_weights() -> None:
 
 def test_the_weights_of_a_client_are_what_is_saved_of_its_model() -> None:
     method = _method("fedem", 1, "weights", [[0.25, 0.75], [1, 0]])
-    found = served(method, [0, 1], 1, {})
+    found = served(method, [0, 1], 1)
     assert found.models == {}
     assert found.mixtures[found.clients[0][0]] == {"community_0": 0.25, "community_1": 0.75}
     assert found.mixtures[found.clients[1][0]] == {"community_0": 1.0}
