@@ -29,6 +29,8 @@ from fl_app.records.summary import read_summary
 
 Scenario = Callable[[Composed], list[str]]
 TABLE = REPO / "docs" / "results" / "compose.md"
+SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
+OWNED = "files belong to the caller: "
 ROUNDS, STRANGER = 4, 2345
 """Rounds of a run, and a user that is not root and has no name on this machine."""
 WHEELS, OWN_BASE = "FL_APP_CPU_WHEELS", "python:3.12-slim"
@@ -61,25 +63,47 @@ def plain(federation: Composed) -> list[str]:
     """Run the demo without a fault, for comparison."""
     status = federation.ended(federation.submit("plain", rounds=ROUNDS))
     owner = (federation.checkout / "outputs" / "plain" / "rounds.jsonl").stat().st_uid
-    rounds = federation.rounds("plain")
+    return [row("a run", status, f"{_seen(federation, 'plain')}; {OWNED}{owner == os.getuid()}")]
+
+
+def cold_nodes(federation: Composed) -> list[str]:
+    """Run the demo on nodes without a warm process."""
+    federation.keys("--no-warm")
+    federation.up()
+    status = federation.ended(federation.submit("cold", rounds=ROUNDS))
+    what = _seen(federation, "cold")
+    federation.keys("--warm")
+    federation.up()
+    return [row("a run after `scripts/deploy keys --no-warm`", status, what)]
+
+
+def _seen(federation: Composed, name: str) -> str:
+    """Return the rounds of a run, how its clients started, and the memory of the nodes after it."""
+    rounds = federation.rounds(name)
     seconds = statistics.median(each["time"]["total_s"] for each in rounds)
-    what = (
+    return (
         f"{len(rounds)} rounds of {seconds:.1f} s in the median; clients are forks of warm "
-        f"processes: {_warm(federation)}; files belong to the caller: {owner == os.getuid()}"
+        f"processes: {_warm(federation)}; the nodes then take {_memory(federation)}"
     )
-    return [row("a run", status, what)]
+
+
+def _memory(federation: Composed) -> str:
+    """Return the memory of the containers of the nodes, as Docker counts it."""
+    found = federation.compose("ps", "--quiet", *SUPERNODES).stdout.split()
+    words = ["docker", "stats", "--no-stream", "--format", "{{.MemUsage}}", *found]
+    return ", ".join(each.split(" / ")[0] for each in federation.run(words).stdout.splitlines())
 
 
 def _warm(federation: Composed) -> bool:
     """Whether each node has a warm process, and no client was started without it."""
-    nodes = [f"supernode-{node}" for node in range(NODES)]
-    running = all("warm_process.py" in federation.compose("top", node).stdout for node in nodes)
-    return running and "no warm process" not in federation.compose("logs", *nodes).stdout
+    tops = [federation.compose("top", node).stdout for node in SUPERNODES]
+    logs = federation.compose("logs", *SUPERNODES).stdout
+    return all("warm_process.py" in each for each in tops) and "no warm process" not in logs
 
 
 def killed_nodes(federation: Composed) -> list[str]:
     """Kill each SuperNode and the SuperLink in one run, one after the other."""
-    services = [*(f"supernode-{node}" for node in range(NODES)), "superlink"]
+    services = [*SUPERNODES, "superlink"]
     run_id = federation.submit("killed", "engine.min_success=1", rounds=2 * len(services) + ROUNDS)
     for place, service in enumerate(services):
         federation.after("killed", 2 * place + 1)
@@ -205,6 +229,7 @@ def _short(text: str) -> str:
 
 SCENARIOS = (
     plain,
+    cold_nodes,
     killed_nodes,
     killed_serverapp,
     down_and_up,

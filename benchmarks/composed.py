@@ -1,5 +1,6 @@
 """The federation of docker-compose.yml in a copy of a checkout, whose containers can be killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -30,9 +31,9 @@ class Composed:
         """Run `docker compose` in the checkout."""
         return self.run(["docker", "compose", *words], must=must)
 
-    def keys(self) -> None:
+    def keys(self, *options: str) -> None:
         """Run `scripts/deploy keys`."""
-        words = ["-m", "fl_app.deploy", "keys", "--nodes", str(NODES)]
+        words = ["-m", "fl_app.deploy", "keys", "--nodes", str(NODES), *options]
         self.run([sys.executable, *words, "--folder", str(self.checkout / "deployment")])
         for name in ("outputs", "data"):
             (self.checkout / name).mkdir(exist_ok=True)
@@ -92,7 +93,8 @@ class Composed:
     def kill(self, service: str) -> None:
         """Kill the processes of a container from outside, as a crash: Docker starts it again."""
         for line in self._top(service, "uid"):
-            os.kill(int(line.split()[-1]), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended with one before it
+                os.kill(int(line.split()[-1]), signal.SIGKILL)
 
     def until(self, what: str, found: Callable[[], bool]) -> None:
         """Wait until `found` holds; raises TimeoutError."""
