@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.utils import get_object
@@ -192,11 +193,21 @@ def _composed(overrides: tuple[str, ...], versions: tuple[object, ...]) -> DictC
             composed = hydra.compose("config", overrides=[*overrides])
     except NOT_COMPOSED:
         raise
+    except yaml.YAMLError as error:
+        raise HydraException(_unread(error)) from error
     except (ValueError, TypeError, OSError, RecursionError) as error:
         # Hydra fails so for a number as a group, nested braces or a very long name
         raise HydraException(first_line(error)) from error
     OmegaConf.set_readonly(composed, True)
     return composed
+
+
+def _unread(error: yaml.YAMLError) -> str:
+    """Return where and why a file with options is no YAML."""
+    mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None:
+        return f"a file with options must be YAML: {first_line(error)}"
+    return f"{mark.name} must be YAML, got {why} in line {mark.line + 1}; correct it"
 
 
 def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:

@@ -15,6 +15,8 @@ TEMPLATE = Path(__file__).resolve().parent / "template"
 NAME = "my_project"
 """The name of the template's package, wherever it stands."""
 FORM = re.compile("[a-z]([a-z0-9_]*[a-z0-9])?")
+HIDDEN = {"gitignore": ".gitignore"}
+"""Files of the template that would act on this repository under their own names."""
 RESERVED = {OPTIONS, PROJECT, "tests", "outputs", "multirun"}
 """Folders beside the package, of the template and of runs."""
 
@@ -27,14 +29,14 @@ def problem(folder: Path) -> str | None:
             "the name of the folder must be a Python name (letters, digits, _; first a letter, "
             f"last no _; no keyword, no value such as true), got {folder.name!r}; choose another"
         )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        return f"the folder must not exist or be empty, got {folder}; choose another"
     if name in RESERVED:
         return f"the name must not be that of a folder of the project, got {name}; choose another"
     if any((CONF / option).exists() for option in _options(name)):
         return f"the name must not be that of an experiment of the app, got {name}; choose another"
     if name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None:
         return f"the name must not be that of an installed module, got {name}; choose another"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        return f"the folder must not exist or be empty, got {folder}; choose another"
     return None
 
 
@@ -57,6 +59,7 @@ def write(folder: Path) -> list[Path]:
         if source.is_dir() or "__pycache__" in source.parts:
             continue
         inside = Path(source.relative_to(TEMPLATE).as_posix().replace(NAME, name))
+        inside = inside.with_name(HIDDEN.get(inside.name, inside.name))
         target = folder / inside
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(source.read_text("utf-8").replace(NAME, name), "utf-8")

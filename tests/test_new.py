@@ -37,6 +37,7 @@ def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     files = new.write(folder)
     assert Path("mine/network.py") in files
+    assert "outputs/" in (folder / ".gitignore").read_text().splitlines()  # not in a bundle
     assert all(new.NAME not in (folder / file).read_text() for file in files)
     assert {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()} == set(files)
 
@@ -67,6 +68,15 @@ def test_a_folder_that_cannot_be_is_refused_and_left_alone(
     with pytest.raises(ConfigError, match=rule):
         COMMANDS["new"]([str(tmp_path / name)])
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "thesis.txt"]
+
+
+def test_a_project_that_is_there_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)  # as in the folder in which it was made
+    COMMANDS["new"]([str(tmp_path / "twice")])
+    with pytest.raises(ConfigError, match=r"must not exist or be empty, got .*twice"):
+        COMMANDS["new"]([str(tmp_path / "twice")])
 
 
 def test_it_wants_one_folder() -> None:

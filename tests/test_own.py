@@ -98,6 +98,18 @@ def test_an_option_that_is_changed_or_added_is_read_anew(folder: Path) -> None:
         load(words)
 
 
+def test_an_option_that_is_no_yaml_is_told_with_its_line(folder: Path) -> None:
+    own.use(folder)
+    file = folder / "conf" / "network" / "mine.yaml"
+    file.write_text("_target_: own_network.made\nwidth: [\n")
+    with pytest.raises(ConfigError) as caught:
+        load([*QUICK, "network=mine"])
+    (problem,) = caught.value.problems
+    assert str(file) in problem
+    assert "must be YAML, got " in problem
+    assert "in line 3; correct it" in problem
+
+
 def test_what_a_module_imports_or_names_comes_with_it(folder: Path) -> None:
     found = own.modules({"network": {"_target_": "own_network.made"}, "data": {"root": "a.b"}})
     assert set(found) == {"own_network", "own_parts", "own_package", "own_named"}

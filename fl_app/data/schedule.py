@@ -12,6 +12,9 @@ from fl_app.rng import generator
 from fl_app.types import ChangeKind, NonNegativeInt, PositiveInt
 
 Drift = Literal["group", "rotation", "labels"]
+Kind = Literal["join", "leave", "drift"]
+NUMBERS: Mapping[Kind, str] = {"join": "newcomers", "leave": "leavers", "drift": "drifters"}
+"""The setting with the number of clients of each kind of change."""
 Rounds = list[PositiveInt]
 
 
@@ -57,7 +60,14 @@ class Schedule:
     seed: int
 
     def check(self) -> None:
-        """Raise ValueError if more clients would join, leave or drift than exist."""
+        """Raise ValueError if more clients would join, leave or drift than exist, or never do."""
+        for what, number in NUMBERS.items():
+            if getattr(self.dynamics, number) and not self._times_of(what):
+                raise ValueError(
+                    f"population.dynamics.{number}={getattr(self.dynamics, number)} needs the "
+                    f"rounds of the changes; give population.dynamics.{what}_every or "
+                    f"population.dynamics.{what}_rounds"
+                )
         joining = self.dynamics.newcomers * len(self._rounds_of("join"))
         leaving = self.dynamics.leavers * len(self._rounds_of("leave"))
         if joining + leaving >= self.clients:
@@ -137,11 +147,15 @@ class Schedule:
             for client, group in planted.items()
         }
 
-    def _rounds_of(self, what: Literal["join", "leave", "drift"]) -> list[int]:
+    def _times_of(self, what: Kind) -> bool:
+        """Whether a kind of change is given any round, in this run or after it."""
+        named, every = (getattr(self.dynamics, f"{what}_{end}") for end in ("rounds", "every"))
+        return bool(named or every)
+
+    def _rounds_of(self, what: Kind) -> list[int]:
         named: list[int] = getattr(self.dynamics, f"{what}_rounds")
         every: int | None = getattr(self.dynamics, f"{what}_every")
-        number = {"join": "newcomers", "leave": "leavers", "drift": "drifters"}[what]
-        if not getattr(self.dynamics, number):
+        if not getattr(self.dynamics, NUMBERS[what]):
             return []
         regular = range(every + 1, self.rounds + 1, every) if every else ()
         return sorted({*named, *regular})

@@ -90,8 +90,8 @@ def no_better_than_chance(folder: Path, accuracy: float) -> str | None:
         return None
     return (
         f"This is no better than chance, {chance:.3f} with {served['classes']} classes: the models "
-        "have not learnt. Under privacy, a larger epsilon, more samples or fewer parameters leave "
-        "more of the updates than noise."
+        "have not learnt. More rounds, another learning rate or more samples can help; under "
+        "privacy, also a larger epsilon or fewer parameters."
     )
 
 

@@ -83,6 +83,14 @@ def test_more_changes_than_clients_are_refused() -> None:
         _schedule(drifters=13, drift_rounds=[2]).check()
 
 
+def test_changes_without_a_round_are_refused() -> None:
+    for number, what in (("newcomers", "join"), ("leavers", "leave"), ("drifters", "drift")):
+        with pytest.raises(ValueError, match=rf"{number}=2 needs .* give .*\.{what}_every or"):
+            _schedule(**{number: 2}).check()
+        _schedule(**{number: 2, f"{what}_rounds": [99]}).check()  # after the last round
+        _schedule(**{number: 0, f"{what}_every": 5}).check()  # as in a sweep over the number
+
+
 def test_data_drift_as_the_schedule_says() -> None:
     data = digits(seed=0)
     people = label_swap(data, seed=0, clients=6, groups=3)
