@@ -53,7 +53,7 @@ class CommunityStrategy(Strategy, ABC):
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name, set as attributes unless the constructor has them."""
     graph_use: ClassVar[GraphUse | None] = None
-    """Which settings of the graph have an effect: None: unknown."""
+    """Which settings of the graph have an effect; None: unknown."""
     clips_updates = True
     """Whether `engine.clip_update` applies; False if a far model is a community by itself."""
     asks: Mapping[str, Report] = MappingProxyType({})
