@@ -70,7 +70,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         built += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
-    moving = _complaint(_check_schedule, values, whole) if values["dynamics"] else []
+    moving = _complaint(_check_schedule, values) if values["dynamics"] else []
     moving += _complaint(_check_drift, values, whole) if values["dynamics"] and not split else []
     return list(dict.fromkeys(recipe + fitting + split + built + against + hidden + moving))
 
@@ -263,19 +263,18 @@ def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
     try_attack(hostile, attack, data, None if flat is None else flat.vector())
 
 
-def _check_schedule(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for a schedule that contradicts the clients or their data."""
-    schedule = Schedule(*_parts_of(values))
-    schedule.check()
-    if schedule.dynamics.drifters and schedule.dynamics.drift == "rotation":
-        data.check_images("population.dynamics.drift=rotation")
-    if schedule.dynamics.drifters and schedule.dynamics.drift == "labels":
-        data.check_classes("population.dynamics.drift=labels")
+def _check_schedule(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a schedule that contradicts the clients."""
+    Schedule(*_parts_of(values)).check()
 
 
 def _check_drift(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for clients that drift to another group where there is none."""
+    """Raise ValueError for a drift that the data or their groups do not allow."""
     how, people = values["dynamics"], values["population"]
+    if how.drifters and how.drift == "rotation":
+        data.check_images("population.dynamics.drift=rotation")
+    if how.drifters and how.drift == "labels":
+        data.check_classes("population.dynamics.drift=labels")
     if not how.drifters or how.drift != "group":
         return
     groups = people.resolve()(data, seed=values["seed"], **people.options).groups
