@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Literal
@@ -11,7 +11,7 @@ import numpy as np
 
 from fl_app.command_words import list_of
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, of_categories, plain, shortened
+from fl_app.data.frame import MISSING, Frame, of_categories, plain, shortened
 from fl_app.types import Text
 
 log = getLogger(__name__)
@@ -51,7 +51,8 @@ class NumberColumn:
             values = np.where(absent, self.fill, values)
         if self.mean is not None:
             values = (values - self.mean) / (self.deviation or 1.0)
-        _warn_of_rounding(frame, self.name, values)
+        if frame.after_run is None:
+            _warn_of_rounding(frame, self.name, values)
         return values[:, None]
 
 
@@ -69,8 +70,8 @@ class CategoryColumn:
 
     def features(self, frame: Frame) -> np.ndarray:
         """Return the indicators (N, c) of a table."""
-        words = self._words(frame)
         place = {plain(word): number for number, word in enumerate(self.categories)}
+        words = [self._read(word, place, frame) for word in frame.words(self.name)]
         found = np.zeros((len(words), len(self.categories)), np.float32)
         unknown = []
         for row, given in enumerate(words):
@@ -81,25 +82,29 @@ class CategoryColumn:
                 found[row, place[plain(word)]] = 1
             elif self.closed:
                 rule = f"one of data.categories.{self.name}, {shortened(self.categories)}"
-                remedy = "correct it or add it there on all machines"
-                raise frame.error(row, self.name, rule, remedy)
+                setting = "add it there on all machines"
+                raise frame.error(row, self.name, rule, "correct it", setting)
             else:
                 unknown.append(word)
         if unknown:
-            log.warning(
-                "column %r of %s: %d of %d rows have a word that no row for training has, such as "
-                "%r, and so no indicator", self.name, frame.name, len(unknown), len(words),
-                unknown[0],
-            )  # fmt: skip
+            frame.unknown(self.name, len(unknown), unknown[0])
         return found
 
-    def _words(self, frame: Frame) -> list[str | None]:
-        """Return the words of a table; a truth value is 0 or 1 in some tables, a word in others."""
-        words = frame.words(self.name)
-        truths = {str(int(each.lower() == "true")): each for each in self.categories}
-        if {each.lower() for each in self.categories} != {"true", "false"}:
-            return words
-        return [None if word is None else truths.get(word, word) for word in words]
+    def _read(self, word: str | None, place: Mapping[str, int], frame: Frame) -> str | None:
+        """Return a word as the categories have it, None if it is missing: tables differ in this.
+
+        A truth value is 0 or 1 in some, and TRUE or true in others. In text files no cell has white
+        space around it, and some words stand for a missing value, unless the run knows them.
+        """
+        if word is None or plain(word) in place:
+            return word
+        short = word.strip()
+        if {each.lower() for each in self.categories} == {"true", "false"}:
+            truths = {name: each for each in self.categories for name in _names(each)}
+            short = truths.get(short.lower(), short)
+        if plain(short) in place:
+            return short
+        return None if frame.after_run is not None and short.lower() in MISSING else word
 
 
 FeatureColumn = NumberColumn | CategoryColumn
@@ -151,13 +156,18 @@ def features(frame: Frame, columns: Sequence[FeatureColumn]) -> np.ndarray:
     return np.concatenate([each.features(frame) for each in columns], axis=1, dtype=np.float32)
 
 
+def _names(truth: str) -> tuple[str, str]:
+    """Return how true or false is written, in lower case."""
+    return truth.lower(), str(int(truth.lower() == "true"))
+
+
 def _missing(frame: Frame, name: str, absent: np.ndarray) -> DataError:
     """Return the error for the first of the missing cells."""
-    remedy = (
-        f"fill it, remove the row, or give data.missing=most_frequent for all {absent.sum():,} "
-        "missing cells of this column"
+    setting = (
+        f"give data.missing=most_frequent for all {absent.sum():,} missing cells of this column"
     )
-    return frame.error(int(absent.argmax()), name, "given", remedy)
+    remedy = "fill it or remove the row"
+    return frame.error(int(absent.argmax()), name, "given", remedy, setting)
 
 
 def _numbers(
@@ -183,7 +193,7 @@ def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray) -> None:
     rounded = values.astype(np.float32)
     step = float(np.spacing(np.abs(rounded).max(initial=0)))
     lost = np.flatnonzero(rounded != values)
-    if len(lost) and 0 < float(values.std()) < FEWEST_STEPS * step:
+    if len(lost) and np.ptp(values) > 0 and float(values.std()) < FEWEST_STEPS * step:
         log.warning(
             "column %r of %s: numbers such as %.12g become multiples of %g in float32, which hides "
             "much of their differences; give data.standardise=true, subtract a constant, or leave "

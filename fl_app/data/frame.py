@@ -1,9 +1,11 @@
 """Tables in memory: columns of cells, and the place of each row in its file for messages."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from logging import getLogger
 from math import isnan
 from typing import Any
 
@@ -12,8 +14,13 @@ import numpy as np
 from fl_app.command_words import is_key, list_of
 from fl_app.data.checks import DataError
 
+log = getLogger(__name__)
+MISSING = {"", "na", "n/a", "nan", "null", "?"}
+"""Cells of a text that stand for a missing value, in lower case."""
 NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$", re.IGNORECASE)
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")
+TRUTHS = {"true": "1", "false": "0"}
+"""Truth values, which some files have as numbers and others as words."""
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -26,6 +33,31 @@ class Source:
     numbers: np.ndarray
 
 
+@dataclass
+class AfterRun:
+    """What rows for a finished run have in common: fixed settings, and words unknown to the run.
+
+    A large file is read in parts, which share one.
+    """
+
+    rows: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, name: str) -> None:
+        """Log a warning for each column of `name` with unknown words."""
+        for column, rows in self.unknown.items():
+            _warn_of_unknown(column, name, rows, self.rows, self.examples[column])
+
+
+def _warn_of_unknown(column: str, name: str, rows: int, of: int, example: str) -> None:
+    """Log how many rows of a table have a word without an indicator."""
+    log.warning(
+        "column %r of %s: %d of %d rows have a word that no row for training has, such as %r, and "
+        "so no indicator", column, name, rows, of, example,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Frame:
     """Columns (N,) by name: float64 with NaN for a missing number, or objects with None.
@@ -36,6 +68,8 @@ class Frame:
 
     columns: Mapping[str, np.ndarray]
     sources: tuple[Source, ...]
+    after_run: AfterRun | None = None
+    """Given if the rows are for a finished run."""
 
     def __len__(self) -> int:
         return sum(len(source.numbers) for source in self.sources)
@@ -93,21 +127,37 @@ class Frame:
 
     def _parsed(self, name: str, column: np.ndarray) -> np.ndarray:
         values = np.full(len(column), np.nan)
-        for row, cell in enumerate(column.tolist()):
-            if cell is None:
+        truths = {} if self.after_run is None else TRUTHS
+        for row, given in enumerate(column.tolist()):
+            if given is None:
                 continue
+            cell = truths.get(given.lower(), given) if isinstance(given, str) else given
             if not is_number(cell):
-                remedy = f"correct it, or give {of_categories(name)} if the column has categories"
-                raise self.error(row, name, "a number like the others of its column", remedy)
+                raise self.error(
+                    row, name, "a number like the others of its column", "correct it",
+                    f"give {of_categories(name)} if the column has categories",
+                )  # fmt: skip
             values[row] = float(cell)
         return values
 
-    def error(self, row: int, column: str, rule: str, remedy: str) -> DataError:
-        """Return the error for a cell that breaks a rule."""
+    def unknown(self, column: str, rows: int, example: str) -> None:
+        """Tell, now or after all parts of a table, how many rows have a word without indicator."""
+        if self.after_run is None:
+            _warn_of_unknown(column, self.name, rows, len(self), example)
+            return
+        self.after_run.unknown[column] += rows
+        self.after_run.examples.setdefault(column, example)
+
+    def error(self, row: int, column: str, rule: str, remedy: str, setting: str = "") -> DataError:
+        """Return the error for a cell that breaks a rule.
+
+        `setting` is another remedy, which is of no use once the run has ended.
+        """
         cell = self.columns[column][row]
         nothing = cell is None or (isinstance(cell, float) and isnan(cell))
-        got = "nothing" if nothing else repr(cell)
-        return DataError(f"{self.place(row, column)} must be {rule}, got {got}; {remedy}")
+        got = "nothing" if nothing else repr(cell.item() if isinstance(cell, np.generic) else cell)
+        more = f", or {setting}" if setting and self.after_run is None else ""
+        return DataError(f"{self.place(row, column)} must be {rule}, got {got}; {remedy}{more}")
 
 
 def is_number(cell: Any) -> bool:

@@ -1,8 +1,8 @@
 """Rows of a table prepared as those that a run was trained on, and their labels."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fl_app.data.checks import DataError
 from fl_app.data.columns import CategoryColumn, FeatureColumn, NumberColumn, features
-from fl_app.data.frame import Frame, Source, shortened
+from fl_app.data.frame import AfterRun, Frame, Source, shortened
 from fl_app.data.preparation import Preparation
 from fl_app.data.table_files import as_column, read_table
 from fl_app.data.targets import classes_of, numbers_of
@@ -45,7 +45,13 @@ class RowPreparation(Preparation):
     reads = "tables"
 
     def arrays(self, given: Any) -> np.ndarray:
-        return self.of_frame(frame_of(given))
+        frame = frame_of(given)
+        use = AfterRun() if frame.after_run is None else frame.after_run
+        found = self.of_frame(replace(frame, after_run=use))
+        use.rows += len(frame)
+        if frame.after_run is None:
+            use.tell(frame.name)
+        return found
 
     @abstractmethod
     def of_frame(self, frame: Frame) -> np.ndarray:
@@ -55,7 +61,7 @@ class RowPreparation(Preparation):
         """Return the labels (N,) of a table; raises DataError if the run had none."""
         if self.label is None:
             raise DataError("the data of the run must have a label for scores, got none")
-        return Label(**self.label).of(frame)
+        return Label(**self.label).of(replace(frame, after_run=AfterRun()))
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,8 @@ class TextRows(RowPreparation):
     words: Sequence[str]
 
     def arrays(self, given: Any) -> np.ndarray:
-        texts = [given] if isinstance(given, str) else given
+        texts = given.tolist() if hasattr(given, "tolist") else given  # of NumPy and pandas
+        texts = [texts] if isinstance(texts, str) else texts
         if isinstance(texts, Sequence) and all(isinstance(each, str) for each in texts):
             return self.of_frame(frame_of([{self.column: each} for each in texts]))
         return super().arrays(given)
@@ -126,13 +133,15 @@ def frame_of(given: Any) -> Frame:
         return given
     if isinstance(given, str | Path):
         return read_table(Path(given))
-    if hasattr(given, "to_dict") and hasattr(given, "columns"):  # of pandas
-        given = given.to_dict("records")
-    rows = [given] if isinstance(given, Mapping) else list(given)
+    if hasattr(given, "to_dict"):  # of pandas: a table, or one row of it
+        given = given.to_dict("records") if hasattr(given, "columns") else given.to_dict()
+    several = isinstance(given, Iterable) and not isinstance(given, Mapping)
+    rows = list(given) if several else [given]
     if not rows or not all(isinstance(row, Mapping) for row in rows):
+        got = next((type(row).__name__ for row in rows if not isinstance(row, Mapping)), "none")
         raise DataError(
-            "rows must be a table's path, a DataFrame or mappings of columns to cells, got "
-            f"{type(given).__name__} of {len(rows)}; give at least one row"
+            "rows must be a table's path, a DataFrame or at least one mapping of columns to cells, "
+            f"got {f'a {type(given).__name__} with {got}' if several else got}; give one of these"
         )
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
     columns = {

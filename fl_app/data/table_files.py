@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, Source, is_number, shortened
+from fl_app.data.frame import MISSING, Frame, Source, is_number, shortened
 
-MISSING = {"", "na", "n/a", "nan", "null", "?"}
-"""Cells of a CSV file that stand for a missing value, in lower case."""
 ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
 DELIMITERS = ",;\t"
 EXACT = 2**53
@@ -39,9 +37,7 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
     A text is read part by part, so that it can be larger than the memory.
     """
     if path.suffix.lower() not in ENDINGS:
-        raise DataError(
-            f"a table of data.file must end in {', '.join(ENDINGS)}, got {path}; convert it"
-        )
+        raise DataError(f"a table must end in {', '.join(ENDINGS)}, got {path}; convert it")
     if path.is_dir() and path.suffix.lower() != ".parquet":  # which can be a folder of parts
         raise DataError(
             f"a table must be a file, got the folder {path}; point data.root and data.file at a "

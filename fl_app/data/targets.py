@@ -37,7 +37,7 @@ def classes_of(frame: Frame, column: str, classes: Classes) -> tuple[np.ndarray,
     for row, word in enumerate(words):
         if word not in place:
             rule = f"one of the classes {shortened(names)}"
-            raise frame.error(row, column, rule, "correct it, or set data.classes on all machines")
+            raise frame.error(row, column, rule, "correct it", "set data.classes on all machines")
     return np.array([place[word] for word in words], int), names
 
 

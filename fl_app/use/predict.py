@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from fl_app.client.training import scores
 from fl_app.data.checks import DataError
+from fl_app.data.frame import AfterRun
 from fl_app.data.images import ENDINGS as IMAGES
 from fl_app.data.preparation import Preparation
 from fl_app.data.rows import RowPreparation
@@ -98,12 +100,14 @@ def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
     if not data.exists():
         raise DataError(f"the data must be a file or a folder, got {data}, which is not there")
     if isinstance(prepare, RowPreparation):
+        use = AfterRun()
         for frame in table_parts(data, size):
             (source,) = frame.sources
-            every = prepare(frame) if len(frame) else torch.empty(0)
+            every = prepare(replace(frame, after_run=use)) if len(frame) else torch.empty(0)
             for start in range(0, len(frame), size):
                 numbers = source.numbers[start : start + size].tolist()
                 yield [str(number) for number in numbers], every[start : start + size]
+        use.tell(str(data))
     elif data.suffix == ".npy":
         array = np.load(data, mmap_mode="r", allow_pickle=False)
         for start in range(0, len(array), size):

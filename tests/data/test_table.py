@@ -282,7 +282,7 @@ def test_an_error_names_the_line_and_column(
     [
         ("points.npy", b"abc", r"points.npy must be a .npy file that can be read, got ValueErr"),
         ("points.parquet", b"abc", r"points.parquet (must be a .parquet file|needs the package)"),
-        ("points.xls", b"abc", r"a table of data.file must end in .csv, .*points.xls; conv"),
+        ("points.xls", b"abc", r"a table must end in .csv, .*points.xls; conv"),
     ],
 )  # fmt: skip
 def test_a_damaged_or_unknown_file_is_named(
