@@ -20,8 +20,8 @@ def arrays(
     rows, or of each client's rows, are for test. Raises DataError that names the file.
     """
     folder = Path(root)
-    found, given = _array(folder / inputs), _array(folder / labels)
-    owners = None if clients is None else _array(folder / clients)
+    found, given = read_array(folder / inputs), read_array(folder / labels)
+    owners = None if clients is None else read_array(folder / clients)
     for name, array in ((labels, given), (clients, owners)):
         if array is not None and len(array) != len(found):
             raise DataError(
@@ -38,9 +38,10 @@ def arrays(
     )  # fmt: skip
 
 
-def _array(path: Path) -> np.ndarray:
+def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Return the array (N, ...) in a file, `mapped` from the disk; raises DataError."""
     try:
-        loaded: np.ndarray = np.load(path, allow_pickle=False)
+        loaded: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except FileNotFoundError as error:
         raise DataError(
             f"no array at {path}; put the file there or point data.root at it"

@@ -47,7 +47,8 @@ def image_folder(
     parts: list[np.ndarray] = []
     shown: list[Path] = []
     for split in ("train", "test"):
-        inside = {folder: _shown(folder) for folder in (Path(root) / split / n for n in classes)}
+        folders = [Path(root) / split / name for name in classes]
+        inside = {folder: shown_files(folder) for folder in folders}
         shown += [path for found in inside.values() for path in found]
         files = [_images(*each) for each in inside.items()]
         labels = [label for label, each in enumerate(files) for _ in each]
@@ -75,7 +76,7 @@ def _classes(root: Path, split: str) -> list[str]:
     return found
 
 
-def _shown(folder: Path) -> list[Path]:
+def shown_files(folder: Path) -> list[Path]:
     """Return the files in a folder and below it that are not hidden."""
     places = sorted(os.walk(folder, followlinks=True))
     files = [Path(place) / name for place, _, names in places for name in sorted(names)]

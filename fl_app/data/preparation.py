@@ -93,6 +93,8 @@ class Pixels(Preparation):
         if isinstance(given, np.ndarray | Tensor):
             return self._bytes(np.asarray(given))
         several = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        if not several:
+            raise DataError("images must be at least one, got none; give one")
         return np.concatenate([self._one(each) for each in several])
 
     def _one(self, given: Any) -> np.ndarray:
@@ -101,10 +103,12 @@ class Pixels(Preparation):
         if isinstance(given, np.ndarray | Tensor):
             return self._bytes(np.asarray(given))
         channels, *size = self.shape
-        if channels not in MODES or len(size) != 2:
+        picture = isinstance(given, str | Path) or hasattr(given, "getexif")
+        if channels not in MODES or len(size) != 2 or not picture:
+            others = "pictures, files or " if channels in MODES and len(size) == 2 else ""
             raise DataError(
-                f"images must be arrays of bytes {tuple(self.shape)} for this run, got {given!r}; "
-                "give an array"
+                f"images must be {others}arrays of bytes {tuple(self.shape)} for this run, got "
+                f"{type(given).__name__}; convert them"
             )
         if isinstance(given, str | Path):
             return read(Path(given), size, channels)[None]  # type: ignore[arg-type]

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.training import scores
+from fl_app.data.arrays import read_array
 from fl_app.data.checks import DataError
 from fl_app.data.frame import AfterRun
 from fl_app.data.images import ENDINGS as IMAGES
+from fl_app.data.images import shown_files
 from fl_app.data.preparation import Preparation
 from fl_app.data.rows import RowPreparation
 from fl_app.data.table_files import table_parts
+from fl_app.data.unread import tell_of_unread
 from fl_app.records.atomic import replacing
 from fl_app.records.output_folder import require
 from fl_app.use.run import FinishedRun
@@ -35,13 +38,20 @@ def predict(
     """Write a row per sample of `data` to `out`, and return how many there are.
 
     `data` is what the run was trained on in raw form: a table, a `.npy` file, an image, or a
-    folder of images. A wrong sample leaves no file. Raises DataError that names it.
+    folder of images. A wrong sample leaves no file. Raises DataError that names it, and ValueError
+    for a result in the place of the samples or of a folder.
     """
+    if out.is_dir() or (out.exists() and data.exists() and out.samefile(data)):
+        raise ValueError(
+            f"the result must be a file beside the samples, got {out}, which is "
+            f"{'a folder' if out.is_dir() else 'the samples'}; give another name"
+        )
     require(out.parent)
     done = 0
     with replacing(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         for names, inputs in batches(run.preprocess, data, batch):
+            check_tokens(model, inputs, names)
             columns = answers(run, model, inputs)
             if not done:
                 writer.writerow([ROW, *columns])
@@ -57,6 +67,7 @@ def predict(
 @torch.no_grad()
 def answers(run: FinishedRun, model: nn.Module, inputs: Tensor) -> dict[str, Sequence[Any]]:
     """Return the columns of the answers to inputs (s, ...): predictions and probabilities."""
+    check_tokens(model, inputs)
     found = scores(model, inputs).float()
     if run.answers == "regression":
         return _numbered("prediction", found.reshape(len(inputs), -1))
@@ -73,6 +84,26 @@ def answers(run: FinishedRun, model: nn.Module, inputs: Tensor) -> dict[str, Seq
     chances = found.softmax(dim=1)
     named = _named(run.classes, found.argmax(dim=1).tolist())
     return {"prediction": named} | _of_classes(run.classes, chances)
+
+
+def check_tokens(model: nn.Module, inputs: Tensor, names: Sequence[str] = ()) -> None:
+    """Raise DataError for a token without a row in the embeddings of a model.
+
+    `names` are those of the samples (s,), if they are part of more.
+    """
+    rows = [each.num_embeddings for each in model.modules()
+            if isinstance(each, nn.Embedding | nn.EmbeddingBag)]  # fmt: skip
+    if inputs.is_floating_point() or not rows or not inputs.numel():
+        return
+    flat = inputs.reshape(len(inputs), -1)
+    wrong = (flat < 0) | (flat >= max(rows))
+    if wrong.any():
+        sample = int(wrong.any(dim=1).nonzero()[0])
+        token, name = int(flat[sample][wrong[sample]][0]), names[sample] if names else sample
+        raise DataError(
+            f"tokens must be 0..{max(rows) - 1}, which the network of the run knows, got {token} in "
+            f"sample {name}; give unknown words the token that they had in training"
+        )
 
 
 def _named(classes: Sequence[str], numbers: Sequence[int]) -> list[str]:
@@ -109,7 +140,7 @@ def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
                 yield [str(number) for number in numbers], every[start : start + size]
         use.tell(str(data))
     elif data.suffix == ".npy":
-        array = np.load(data, mmap_mode="r", allow_pickle=False)
+        array = read_array(data, mapped=True)
         for start in range(0, len(array), size):
             part = np.asarray(array[start : start + size])
             yield [str(start + row) for row in range(len(part))], prepare(part)
@@ -118,14 +149,20 @@ def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
 
 
 def _of_images(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
-    found = sorted(each for each in data.rglob("*") if each.suffix.lower() in IMAGES)
-    files = found if data.is_dir() else [data]
+    files = images(data) if data.is_dir() else [data]
     if prepare.reads != "images" or not all(each.suffix.lower() in IMAGES for each in files):
         wanted = "images or a .npy file of them" if prepare.reads == "images" else "a .npy file"
         raise DataError(f"the data of this run must be {wanted}, got {data}; convert them")
+    if data.is_dir():
+        tell_of_unread(data, shown_files(data), IMAGES)
     for start in range(0, len(files), size):
         part = files[start : start + size]
         yield [str(each) for each in part], prepare(part)
+
+
+def images(folder: Path) -> list[Path]:
+    """Return the images in a folder and below it, without hidden files, as for training."""
+    return sorted(each for each in shown_files(folder) if each.suffix.lower() in IMAGES)
 
 
 def total(data: Path) -> int | None:

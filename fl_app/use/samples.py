@@ -10,8 +10,10 @@ from fl_app.data.checks import DataError, checked_labels
 from fl_app.data.clients import to_device
 from fl_app.data.frame import shortened
 from fl_app.data.images import ENDINGS as IMAGES
+from fl_app.data.images import shown_files
 from fl_app.data.rows import RowPreparation, frame_of
-from fl_app.use.predict import batches
+from fl_app.data.unread import tell_of_unread
+from fl_app.use.predict import batches, check_tokens, images
 from fl_app.use.run import FinishedRun
 
 BATCH = 500
@@ -32,21 +34,19 @@ def labelled(run: FinishedRun, path: Path) -> tuple[Tensor, Tensor]:
         frame = frame_of(path)
         return prepare(frame), _checked(run, prepare.labels(frame), len(frame), path)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as found:
-            if not {"inputs", "labels"} <= set(found):
-                raise DataError(
-                    f"{path} must have the arrays inputs and labels, got {shortened(found.files)}; "
-                    "save it by numpy.savez(path, inputs=..., labels=...)"
-                )
-            inputs, labels = found["inputs"], found["labels"]
-        return prepare(inputs), _checked(run, labels, len(inputs), path)
+        given, labels = _arrays(path, "inputs", "labels")
+        inputs = prepare(given)
+        check_tokens(run.network(), inputs)
+        return inputs, _checked(run, labels, len(inputs), path)
     if prepare.reads != "images" or not path.is_dir():
         raise DataError(
             f"the data must be {FORMS[prepare.reads]} for this run, got {path}; numpy.savez(path, "
             "inputs=..., labels=...) saves such a file"
         )
+    tell_of_unread(path, shown_files(path), IMAGES)
     folders = sorted(each for each in path.iterdir() if each.is_dir())
-    files = [(each, _class(run, folder)) for folder in folders for each in _images(folder)]
+    inside = {each: images(each) for each in folders if not each.name.startswith(".")}
+    files = [(each, _class(run, folder)) for folder, found in inside.items() for each in found]
     if not files:
         raise DataError(f"{path} must have images in <class>/<image>, got none; add them")
     labels = np.array([label for _, label in files])
@@ -59,15 +59,30 @@ def unlabelled(run: FinishedRun, path: Path) -> Tensor:
     Labels are not read. Raises DataError for data of another kind or without samples.
     """
     if path.suffix == ".npz" and path.exists():
-        with np.load(path, allow_pickle=False) as found:
-            if "inputs" not in found:
-                raise DataError(
-                    f"{path} must have the array inputs, got {shortened(found.files)}; save it by "
-                    "numpy.savez(path, inputs=...)"
-                )
-            return _some(run.preprocess(found["inputs"]), path)
-    parts = [inputs for _, inputs in batches(run.preprocess, path, BATCH)]
-    return _some(torch.cat(parts) if parts else torch.empty(0), path)
+        (given,) = _arrays(path, "inputs")
+        parts = [run.preprocess(given)]
+    else:
+        parts = [inputs for _, inputs in batches(run.preprocess, path, BATCH)]
+    inputs = _some(torch.cat(parts) if parts else torch.empty(0), path)
+    check_tokens(run.network(), inputs)
+    return inputs
+
+
+def _arrays(path: Path, *names: str) -> list[np.ndarray]:
+    """Return arrays in a file by name; raises DataError without one of them."""
+    save = f"save it by numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except Exception as error:  # damaged files fail in different ways
+        raise DataError(
+            f"{path} must be a .npz file of arrays that can be read, got {type(error).__name__}: "
+            f"{error}; {save}"
+        ) from error
+    if not set(names) <= found.keys():
+        arrays = f"array{'s' * (len(names) > 1)} {' and '.join(names)}"
+        raise DataError(f"{path} must have the {arrays}, got {shortened(list(found))}; {save}")
+    return [found[name] for name in names]
 
 
 def _some(inputs: Tensor, path: Path) -> Tensor:
@@ -99,7 +114,3 @@ def _class(run: FinishedRun, folder: Path) -> int:
             f"got {folder}; rename it"
         )
     return run.classes.index(folder.name)
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.rglob("*") if each.suffix.lower() in IMAGES)

@@ -53,7 +53,8 @@ def test_rows_for_a_finished_run_are_not_mended_by_settings(
 def test_what_is_no_row_is_told_and_unknown_words_are_counted_over_all_parts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    for wrong, got in (([], "a list with none"), ([1, PATIENT], "a list with int"), (None, "NoneType")):
+    wrongs: list[Any] = [[], [1, PATIENT], None]
+    for wrong, got in zip(wrongs, ("a list with none", "a list with int", "NoneType"), strict=True):
         with pytest.raises(DataError, match=f"at least one mapping .*, got {got}; give"):
             FITTED(wrong)
     use = AfterRun()

@@ -134,7 +134,9 @@ def test_a_single_community_has_no_margin(table_run: Path, capsys: pytest.Captur
 
 def test_wrong_samples_are_told(swapped_run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros(3))
+    (tmp_path / "damaged.npz").write_bytes(b"abc")
     for name, said in (
+        ("damaged.npz", "must be a .npz file of arrays that can be read"),
         ("none.npz", "which is not there"),
         ("x.npz", "must have the arrays inputs and labels, got images"),
         (".", "must have images in <class>/<image>"),

@@ -12,8 +12,9 @@ import torch
 from fl_app.config import ConfigError
 from fl_app.one_run import run
 from fl_app.use.commands import predict as command
-from fl_app.use.predict import answers
+from fl_app.use.predict import answers, batches, check_tokens
 from fl_app.use.run import load_run
+from fl_app.use.samples import labelled
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
 
@@ -91,6 +92,33 @@ def _predict(folder: Path, data: Path, out: Path) -> None:
     command([str(folder), "--client", "0", "--data", str(data), "--out", str(out)])
 
 
+def test_tokens_without_an_embedding_are_told_with_their_sample() -> None:
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Embedding(5, 2))
+    check_tokens(model, torch.tensor([[0, 4]]))
+    for token in (5, -1):
+        wrong = torch.tensor([[0, 4], [token, 1]])
+        with pytest.raises(ValueError, match=rf"tokens must be 0\.\.4, .*got {token} in sample 1;"):
+            answers(load_run, model, wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="in sample 501;"):
+            check_tokens(model, wrong, ["500", "501"])
+
+
+def test_hidden_files_are_no_samples_and_others_are_told(
+    digits_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name in (".trash/a", "3"):
+        (tmp_path / name).mkdir(parents=True)
+        image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / name / "x.png")
+    (tmp_path / "3" / "._x.png").write_bytes(b"of another system")
+    (tmp_path / "3" / "y.gif").write_bytes(b"")
+    assert [names for names, _ in batches(load_run(digits_run).preprocess, tmp_path, 9)] == [
+        [str(tmp_path / "3" / "x.png")]
+    ]
+    assert "has files that are not read: 1 .gif" in caplog.text
+    assert len(labelled(load_run(digits_run), tmp_path)[1]) == 1
+
+
 def test_wrong_data_and_arguments_are_told(digits_run: Path, tmp_path: Path) -> None:
     table = tmp_path / "x.csv"
     table.write_text("a\n1\n")
@@ -103,4 +131,13 @@ def test_wrong_data_and_arguments_are_told(digits_run: Path, tmp_path: Path) -> 
         _predict(digits_run, tmp_path / "empty", tmp_path / "y.csv")
     with pytest.raises(ConfigError, match="argument --batch: must be a number of at least 1"):
         command([str(digits_run), "--client", "0", "--data", "x", "--out", "y", "--batch", "0"])
+    for name, content in (("damaged", b"abc"), ("single", None)):
+        path = tmp_path / f"{name}.npy"
+        np.save(path, 3) if content is None else path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}.npy must be"):
+            _predict(digits_run, path, tmp_path / "y.csv")
+    for out, told in ((table, "which is the samples"), (tmp_path, "which is a folder")):
+        with pytest.raises(ValueError, match=f"a file beside the samples, got {out}, {told}; give"):
+            _predict(digits_run, table, out)
+    assert table.read_text() == "a\n1\n"
     assert not (tmp_path / "y.csv").exists()

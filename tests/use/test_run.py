@@ -91,6 +91,10 @@ def test_pictures_and_files_become_inputs_too(digits_run: Path, tmp_path: Path) 
     found = load_run(digits_run).preprocess
     assert torch.equal(found(tmp_path / "one.png"), found(raw))
     assert torch.equal(found([image.fromarray(raw), str(tmp_path / "one.png")])[1:], found(raw))
+    wrongs: list[Any] = [[], 5, raw.tolist()]
+    for wrong, got in zip(wrongs, ("none", "int", "list"), strict=True):
+        with pytest.raises(ValueError, match=f"got {got}; "):
+            found(wrong)
 
 
 def test_rows_become_the_inputs_of_the_run(table_run: Path) -> None:
