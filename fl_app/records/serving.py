@@ -21,6 +21,9 @@ REFERENCE = "reference"
 VERSION = 2
 READABLE = (1, VERSION)
 """Version 1 has every mixture as a model."""
+NEEDED = ("round", "models", "seed", "network", "input_shape", "input_type", "answers", "classes",
+          "class_names", "preprocess", "local")  # fmt: skip
+"""What the use of the models needs of any version, beside the clients."""
 
 
 def community_name(row: int) -> str:

@@ -140,7 +140,8 @@ def trained(
     seed, learner = scorer.config.seed, scorer.learner.alone()
     if learner.model_kind != "network":
         raise ValueError(
-            f"local training after a run needs a network, got {learner.model_kind}; use the loss"
+            f"local training after a run needs a network, got {learner.model_kind}; assign a "
+            "client by its loss, and resume the run to train further"
         )
     job = TrainingJob(
         start,

@@ -101,8 +101,8 @@ def check_tokens(model: nn.Module, inputs: Tensor, names: Sequence[str] = ()) ->
         sample = int(wrong.any(dim=1).nonzero()[0])
         token, name = int(flat[sample][wrong[sample]][0]), names[sample] if names else sample
         raise DataError(
-            f"tokens must be 0..{max(rows) - 1}, which the network of the run knows, got {token} in "
-            f"sample {name}; give unknown words the token that they had in training"
+            f"tokens must be 0..{max(rows) - 1} for the network of the run, got {token} in sample "
+            f"{name}; give unknown words the token that they had in training"
         )
 
 

@@ -1,6 +1,7 @@
 """The models of a finished run, from its folder alone."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
 from fl_app.params import COMMUNITY
 from fl_app.records.models import read_mixture, read_model
-from fl_app.records.serving import FILE, community_name, read_serving
+from fl_app.records.reading import readable
+from fl_app.records.serving import FILE, NEEDED, community_name, read_serving
 from fl_app.records.summary import read_summary
 
 
@@ -39,6 +41,9 @@ class FinishedRun:
                 f"the folder must be that of a run that has ended, with {FILE}, got {folder}; give "
                 "the output folder, and resume a run that has not ended"
             )
+        with readable(folder / FILE, "the description of the models of a run"):
+            for name in NEEDED:
+                found[name]
         self.folder = folder
         self.serving: Mapping[str, Any] = found
         """The content of serving.json."""
@@ -134,8 +139,9 @@ class FinishedRun:
     @cached_property
     def preprocess(self) -> Preparation:
         """Maps raw samples to inputs (N, ...): see `fl_app.data.preparation.Preparation`."""
-        with own.importing(self.folder / own.PROJECT):
-            return preparation(self.serving["preprocess"])
+        described = self.serving["preprocess"]
+        with own.importing(self.folder / own.PROJECT), _as_trained(described, "preparation"):
+            return preparation(described)
 
     def model(
         self,
@@ -156,7 +162,7 @@ class FinishedRun:
         """Return the network of the run with its first weights."""
         described = self.serving["network"]
         options = {key: value for key, value in described.items() if key != "_target_"}
-        with own.importing(self.folder / own.PROJECT):
+        with own.importing(self.folder / own.PROJECT), _as_trained(described, "network"):
             return drawn(
                 get_object(described["_target_"]), self.input_shape, self.serving["classes"],
                 options, tokens=self.serving["input_type"] == "int64", seed=self.serving["seed"],
@@ -174,7 +180,8 @@ class FinishedRun:
         return self._load(self.shared(name), network)
 
     def _load(self, state: Mapping[str, np.ndarray], network: nn.Module) -> nn.Module:
-        network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
+        with _as_trained(self.serving["network"], "network"):
+            network.load_state_dict({key: torch.from_numpy(each) for key, each in state.items()})
         return network.eval()
 
     def shared(self, name: str) -> dict[str, np.ndarray]:
@@ -192,7 +199,8 @@ class FinishedRun:
         local, whole = self.serving["local"], self.serving.get("own_models", False)
         if not local and (client is None or not whole):
             return {}
-        parts = f"{local[0]} and {len(local) - 1} others stay" if local else "a model stays"
+        others = f" and {len(local) - 1} more stay" if len(local) > 1 else " stays"
+        parts = f"{local[0]}{others}" if local else "a model stays"
         told = f"{self.kept_by}: {parts} with a client"
         if client is None:
             raise ValueError(
@@ -242,6 +250,21 @@ class FinishedRun:
         if len(names) != 1:
             raise ValueError(
                 f"client {client} must have one model, but chooses on its data among "
-                f"{', '.join(names)} and has never evaluated; give one of these by name"
+                f"{', '.join(names)}, and the server knows no choice of it; find its model by "
+                "fl-app assign with its samples, and give that by name"
             )
         return names[0]
+
+
+@contextmanager
+def _as_trained(described: Mapping[str, Any], what: str) -> Iterator[None]:
+    """Raise ValueError for a class of the run that is absent or has changed since."""
+    try:
+        yield
+    except Exception as error:  # a user's code can raise anything
+        reason = " ".join((str(error) or "nothing said").split())
+        raise ValueError(
+            f"the {what} {described.get('_target_')} must be the one that the run was trained "
+            f"with, got {type(error).__name__}: {reason:.300}; use the fl-app, the packages and "
+            "the modules of the run"
+        ) from error

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,6 +167,26 @@ def test_a_copy_works_elsewhere_and_the_package_is_light(digits_run: Path, tmp_p
     assert done.stdout.split("\n")[0] == "(3, 10) True", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [({"network": {"_target_": "nowhere.net"}}, "the network nowhere.net must be the one"),
+     ({"network": {"_target_": "fl_app.client.networks.mlp", "hidden": [3]}}, "size mismatch"),
+     ({"network": {"_target_": "fl_app.client.networks.mlp", "old": 3}}, "argument 'old'; use the"),
+     ({"preprocess": {"_target_": "fl_app.data.preparation.Pixels", "old": 3}}, "preparation fl_"),
+     ({"seed": None}, r"serving.json must be .* is damaged \('seed'\)"),
+     ({"version": 3}, "must have version 2 or below, got 3; use the fl-app that wrote it")],
+)  # fmt: skip
+def test_a_folder_of_another_version_or_without_its_modules_is_told(
+    digits_run: Path, tmp_path: Path, change: dict[str, Any], told: str
+) -> None:
+    content = json.loads((digits_run / "serving.json").read_text()) | change
+    kept = {name: value for name, value in content.items() if value is not None}
+    (tmp_path / "serving.json").write_text(json.dumps(kept | {"descriptors": None}))
+    shutil.copy(digits_run / MODELS, tmp_path)
+    with pytest.raises(ValueError, match=told):
+        load_run(tmp_path).preprocess(load_run(tmp_path).model(client=0))
+
+
 def test_an_unknown_client_community_or_folder_is_refused(digits_run: Path, tmp_path: Path) -> None:
     found = load_run(digits_run)
     with pytest.raises(ValueError, match=r"one of this run, 0\.\.5, got 9; use fl-app assign"):
@@ -192,5 +213,7 @@ def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
     chosen = {c: names for c, names in found["clients"].items() if len(names) == 1}
     assert {str(c): int(n[0].removeprefix("community_")) for c, n in chosen.items()} == assignment
     (other,) = found["clients"].keys() - chosen.keys()
-    with pytest.raises(ValueError, match="chooses on its data among community_0, community_1"):
+    with pytest.raises(
+        ValueError, match=r"among community_0, community_1, and the server .* fl-app assign"
+    ):
         load_run(tmp_path).model(client=other)
