@@ -68,6 +68,10 @@ def _facts(
                 f"{told}{len(last['clients'])} clients; worst client {_called(run, int(worst))} "
                 f"with {last['clients'][worst]:.4f}"
             )
+    measured = summary.get("metrics") or {}
+    if measured:
+        named = (f"{name} {each['mean']:.4g}" for name, each in measured.items())
+        yield f"- **Measures**: {', '.join(named)}"
     yield f"- **Privacy**: {_privacy(rounds)}"
     yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
 
@@ -101,13 +105,19 @@ def _attacks(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) ->
 
 
 def _input(run: FinishedRun) -> Iterable[str]:
-    kind = run.serving["input_type"]
+    kind, classes = run.serving["input_type"], ", ".join(run.classes)
+    label = run.serving["preprocess"].get("label") or {}
+    outputs = {
+        "classification": f"one score per class before the softmax: {classes}",
+        "multilabel": f"one score per class before the sigmoid: {classes}",
+        "tokens": f"for each token one score per class before the softmax: {classes}",
+        "regression": f"the predicted {label.get('column', 'numbers')}, in the unit of the data",
+        "centroids": "minus the squared distance to each centroid",
+    }
     yield (
         f"The input is a tensor (samples, {', '.join(map(str, run.input_shape))}) of {kind}, as "
-        "`preprocess` in `serving.json` makes it from raw samples. The output is one score per "
-        f"class before the softmax: {', '.join(run.classes)}."
-        if run.classes
-        else f"The input is a tensor (samples, {', '.join(map(str, run.input_shape))}) of {kind}."
+        "`preprocess` in `serving.json` makes it from raw samples. The output is "
+        f"{outputs.get(run.answers, 'what the network returns')}."
     )
 
 

@@ -1,8 +1,9 @@
 """The models of a finished run, from its folder alone."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,25 @@ from fl_app.records.reading import readable
 from fl_app.records.serving import FILE, NEEDED, community_name, read_serving
 from fl_app.records.summary import read_summary
 
+log = getLogger(__name__)
+
 
 def load_run(folder: str | Path) -> "FinishedRun":
     """Return a finished run; raises ValueError for a folder without its models.
 
-    Neither the data set nor a network connection is needed. The folder can be a copy.
+    Neither the data set nor a network connection is needed. The folder can be a copy. A warning
+    tells of a run that failed or was interrupted.
     """
-    return FinishedRun(Path(folder).expanduser().resolve())
+    run = FinishedRun(Path(folder).expanduser().resolve())
+    status = "completed"
+    with suppress(ValueError):  # a damaged summary spoils no model
+        status = run.summary.get("status", status)
+    if status != "completed":
+        log.warning(
+            "the run in %s has ended as %s: its models are those after round %d; resume it for "
+            "those of its last round", run.folder, status, run.round,
+        )  # fmt: skip
+    return run
 
 
 class FinishedRun:

@@ -10,6 +10,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
 from fl_app.config import ConfigError
 from fl_app.one_run import run
+from fl_app.use.card import write_card
 from fl_app.use.commands import export as command
 from fl_app.use.export import FORMATS
 from fl_app.use.run import load_run
@@ -80,6 +81,26 @@ def test_networks_of_users_are_exported(
     run([*SMALL, *given, *QUICK], tmp_path / "run")
     command([str(tmp_path / "run"), "--format", form, "--to", str(tmp_path / "out")])
     assert "differs from PyTorch by at most" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [("multilabel", "one score per class before the sigmoid: a, b."),
+     ("tokens", "for each token one score per class before the softmax: a, b."),
+     ("regression", "the predicted price, in the unit of the data."),
+     ("centroids", "minus the squared distance to each centroid."),
+     ("words of a user", "what the network returns.")],
+)  # fmt: skip
+def test_the_card_tells_what_the_output_is(
+    answers: str, told: str, digits_run: Path, tmp_path: Path
+) -> None:
+    run = load_run(digits_run)
+    run.serving = {**run.serving, "answers": answers, "class_names": ["a", "b"],
+                   "preprocess": {"label": {"column": "price"}}}  # fmt: skip
+    run.summary = {**run.summary, "metrics": {"mae": {"mean": 1.25, "std": 0.0}}}
+    card = write_card(run, tmp_path, []).read_text()
+    assert f"from raw samples. The output is {told}" in card
+    assert "- **Measures**: mae 1.25\n" in card
 
 
 def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:

@@ -187,6 +187,18 @@ def test_a_folder_of_another_version_or_without_its_modules_is_told(
         load_run(tmp_path).preprocess(load_run(tmp_path).model(client=0))
 
 
+def test_a_run_that_has_failed_is_told(
+    digits_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not load_run(digits_run).serving["local"]
+    assert caplog.messages == []
+    shutil.copy(digits_run / "serving.json", tmp_path)
+    summary = json.loads((digits_run / "summary.json").read_text()) | {"status": "failed"}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    load_run(tmp_path)
+    assert "has ended as failed: its models are those after round 4" in caplog.text
+
+
 def test_an_unknown_client_community_or_folder_is_refused(digits_run: Path, tmp_path: Path) -> None:
     found = load_run(digits_run)
     with pytest.raises(ValueError, match=r"one of this run, 0\.\.5, got 9; use fl-app assign"):
