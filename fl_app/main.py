@@ -180,7 +180,8 @@ def _as_settings() -> Iterator[None]:
     except ValueError as error:
         raise ConfigError([str(error)]) from error
     except OSError as error:
-        fault = f"{error.filename} must be a file that can be read or written: {error.strerror}"
+        name, reason = error.filename or "a file", error.strerror or error
+        fault = f"{name} must be a file that can be read or written: {reason}"
         raise ConfigError([f"{fault}; correct its name or its permissions"]) from error
 
 

@@ -44,8 +44,10 @@ def export(
 
     Each has a dynamic number of samples. `client` is the one whose model it is, if a part of it
     stays with each client. Raises ValueError for a format that the network does not have, for a
-    missing package, and for answers that differ by more than `LARGEST`.
+    missing package, for answers that differ by more than `LARGEST`, and for the run's own folder.
     """
+    if to.resolve() == run.folder:
+        raise ValueError(f"the folder must be another than that of the run, got {to}; choose one")
     require(to)
     to.mkdir(parents=True, exist_ok=True)
     write, ending = FORMATS[form]

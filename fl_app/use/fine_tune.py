@@ -74,7 +74,7 @@ def fine_tune(
     before = _scored(learner, start, *samples[2:])
     after = trained(scorer, start, *samples[:2], epochs=epochs)
     learner.flat.own = learner.flat.local_state()
-    _write(run, learner.flat, after, to)
+    _write(run, learner.flat, after, to, client)
     return Tuned(name, before, _scored(learner, after, *samples[2:]))
 
 
@@ -92,17 +92,19 @@ def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor
     return inputs[train], labels[train], inputs[test], labels[test]
 
 
-def _write(run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path) -> None:
-    """Write a run of one model, without clients."""
+def _write(
+    run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path, client: int | None
+) -> None:
+    """Write a run of one model, of the client whose it is if that is one of the run."""
     to.mkdir(parents=True, exist_ok=True)
     form = StateForm.of(flat)
     whole = StateForm(form.sources, {**form.constants, **flat.own})
     write_models(to, {PERSONAL: model}, flat.layout, whole)
-    shown = ("version", "round", "models", "mixtures", "clients")
+    shown = ("version", "round", "models", "mixtures", "descriptors", "clients")
     rest = {key: value for key, value in run.serving.items() if key not in shown}
     write_serving(
         to,
-        Served(),
+        Served({} if client is None else {client: (PERSONAL,)}),
         [PERSONAL],
         rest | {"local": [], "own_models": False, "kept_by": ""},
         run.round,

@@ -238,7 +238,9 @@ class FinishedRun:
         if not given and len(self.models) == 1:
             return self.models[0]
         if len(given) != 1:
-            example = f"client={min(self.clients)}" if self.clients else f"name={self.models[0]}"
+            which = min(self.clients, default=None)
+            example = f"name={self.models[0]} or --model {self.models[0]}"
+            example = example if which is None else f"client={which} or --client {which}"
             raise ValueError(
                 f"a model must be named by one of client, community and name, got {len(given)}; "
                 f"give one, such as {example}"

@@ -35,7 +35,10 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     path = folder / CONFIG
     if not path.exists():
         raise ConfigError(
-            [f"the folder must be the output folder of a run, got {folder}; it must have {CONFIG}"]
+            [
+                f"the folder must be the whole output folder of a run, got {folder} without "
+                f"{CONFIG}; this command needs the settings of the run, predict and export do not"
+            ]
         )
     own.use(folder / own.PROJECT)
     tree = OmegaConf.create(read_config(folder))

@@ -97,6 +97,13 @@ def test_a_run_of_before_a_setting_is_evaluated_too(table_run: Path, tmp_path: P
     assert evaluate(tmp_path / "run", [])["recorded"]["largest_difference"] == 0.0
 
 
+def test_a_run_without_samples_for_test_says_so(
+    table_run: Path, capsys: pytest.CaptureFixture
+) -> None:
+    command([str(table_run), "data.test_share=0"])
+    assert capsys.readouterr().out.startswith("no client has samples for test; give")
+
+
 def test_wrong_arguments_are_told(digits_run: Path, tmp_path: Path) -> None:
     for given, said in (
         ([], r"required: folder.*use fl-app evaluate"),

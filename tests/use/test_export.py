@@ -115,6 +115,8 @@ def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
 def test_a_wrong_format_and_a_missing_package_are_told(
     digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(ValueError, match="another than that of the run, got"):
+        command([str(digits_run), "--format", "safetensors", "--to", str(digits_run)])
     with pytest.raises(ConfigError, match="invalid choice: 'keras'"):
         command([str(digits_run), "--format", "keras", "--to", str(tmp_path)])
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)

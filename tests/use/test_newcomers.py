@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fl_app.client.local import LocalClient
-from fl_app.config import load
+from fl_app.config import ConfigError, load
 from fl_app.data.clients import ClientData
 from fl_app.one_run import run
 from fl_app.use.assign import by_loss
@@ -155,6 +155,9 @@ def test_a_personal_model_is_a_run_of_one_model(
     assert "before" in capsys.readouterr().out
     found = load_run(tmp_path / "p")
     assert found.models == ("personal",)
+    assert found.clients == {1: ("personal",)}
+    with pytest.raises(ConfigError, match=r"without config\.yaml; this command needs the settings"):
+        assign([str(found.folder), "--data", str(_newcomer(tmp_path / "1.npz", 1))])
     new, old = found.model(name="personal"), load_run(swapped_run).model(client=1)
     weights = [each.state_dict()["1.weight"] for each in (new, old)]
     assert not torch.equal(*weights)
