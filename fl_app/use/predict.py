@@ -51,8 +51,7 @@ def predict(
     with replacing(out) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         for names, inputs in batches(run.preprocess, data, batch):
-            check_tokens(model, inputs, names)
-            columns = answers(run, model, inputs)
+            columns = answers(run, model, inputs, names)
             if not done:
                 writer.writerow([ROW, *columns])
             cells = [[_cell(each) for each in column] for column in columns.values()]
@@ -65,10 +64,17 @@ def predict(
 
 
 @torch.no_grad()
-def answers(run: FinishedRun, model: nn.Module, inputs: Tensor) -> dict[str, Sequence[Any]]:
-    """Return the columns of the answers to inputs (s, ...): predictions and probabilities."""
-    check_tokens(model, inputs)
+def answers(
+    run: FinishedRun, model: nn.Module, inputs: Tensor, names: Sequence[str] = ()
+) -> dict[str, Sequence[Any]]:
+    """Return the columns of the answers to inputs (s, ...): predictions and probabilities.
+
+    `names` are those of the samples (s,), if they are part of more. Raises DataError for a sample
+    that the model cannot answer.
+    """
+    check_tokens(model, inputs, names)
     found = scores(model, inputs).float()
+    _check_answers(found, names)
     if run.answers == "regression":
         return _numbered("prediction", found.reshape(len(inputs), -1))
     if run.answers == "centroids":
@@ -103,6 +109,19 @@ def check_tokens(model: nn.Module, inputs: Tensor, names: Sequence[str] = ()) ->
         raise DataError(
             f"tokens must be 0..{max(rows) - 1} for the network of the run, got {token} in sample "
             f"{name}; give unknown words the token that they had in training"
+        )
+
+
+def _check_answers(found: Tensor, names: Sequence[str]) -> None:
+    """Raise DataError for an answer that is no number, of which the first class would be made."""
+    wrong = (found.isnan() | found.isposinf()).reshape(len(found), -1).any(dim=1)
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        name = names[first] if names else first
+        raise DataError(
+            f"answers must be finite numbers, got others for sample {name} and "
+            f"{int(wrong.sum()) - 1} more; correct their values, or use another model if no "
+            "sample has finite answers"
         )
 
 

@@ -39,6 +39,15 @@ def test_rows_get_probabilities_by_the_names_of_classes(table_run: Path, tmp_pat
     assert {row["prediction"] for row in found} == {"no", "yes"}
 
 
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_an_answer_that_is_no_number_is_no_class(wrong: float) -> None:
+    run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
+    scores = torch.tensor([[0.0, -float("inf")], [wrong, 0.0], [0.0, wrong]])
+    with pytest.raises(ValueError, match="finite numbers, got others for sample x7 and 1 more;"):
+        answers(run, torch.nn.Identity(), scores, ["x6", "x7", "x8"])
+    assert answers(run, torch.nn.Identity(), scores[:1])["prediction"] == ["no"]
+
+
 def test_a_score_beyond_the_classes_is_named_by_its_number() -> None:
     run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
     found = answers(run, torch.nn.Identity(), torch.tensor([[0.0, 1.0, 5.0], [3.0, 0.0, 0.0]]))
@@ -97,7 +106,7 @@ def test_tokens_without_an_embedding_are_told_with_their_sample() -> None:
     check_tokens(model, torch.tensor([[0, 4]]))
     for token in (5, -1):
         wrong = torch.tensor([[0, 4], [token, 1]])
-        with pytest.raises(ValueError, match=rf"tokens must be 0\.\.4, .*got {token} in sample 1;"):
+        with pytest.raises(ValueError, match=rf"must be 0\.\.4 for .*got {token} in sample 1;"):
             answers(load_run, model, wrong)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="in sample 501;"):
             check_tokens(model, wrong, ["500", "501"])
