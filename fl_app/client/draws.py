@@ -5,18 +5,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from fl_app.params import FlatModule
 from fl_app.rng import generator, global_seeds, torch_generator
+from fl_app.system_numbers import Numbers, SystemNumbers
 
 
 @dataclass(frozen=True)
 class Draws:
     """Random generators of one client in one round.
 
-    `keyed`: seeded by the run's seed; otherwise by the system's entropy.
+    `keyed`: seeded by the run's seed; otherwise by the system's entropy, and what hides a client's
+    data is drawn from `SystemNumbers`.
     """
 
     seed: int
@@ -24,11 +25,15 @@ class Draws:
     client_id: int
     keyed: bool
 
-    def numpy(self, purpose: str) -> np.random.Generator:
-        """Return a NumPy generator for this purpose."""
+    def numpy(self, purpose: str) -> Numbers:
+        """Return a source of noise for this purpose."""
         if not self.keyed:
-            return np.random.default_rng(secrets.randbits(128))
+            return SystemNumbers()
         return generator(self.seed, purpose=purpose, round=self.server_round, client=self.client_id)
+
+    def hidden(self, purpose: str) -> torch.Generator | SystemNumbers:
+        """Return a source of noise and batches of DP-SGD for this purpose."""
+        return self.torch(purpose) if self.keyed else SystemNumbers()
 
     def torch(self, purpose: str) -> torch.Generator:
         """Return a CPU torch generator for this purpose."""

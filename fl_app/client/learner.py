@@ -18,6 +18,7 @@ from fl_app.data.checks import LabelKind
 from fl_app.learner_reports import Told, asked
 from fl_app.own import unfound
 from fl_app.params import FlatModule
+from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
 
 SGD = "fl_app.client.sgd.SgdLearner"
@@ -28,8 +29,9 @@ SGD = "fl_app.client.sgd.SgdLearner"
 class TrainingJob:
     """One client's training in one round: from `start` (d,) on its samples.
 
-    `task` has further settings from the server by name; `noise` is the generator of DP-SGD's
-    noise; `layers_seed` seeds what the network's layers draw, such as dropout.
+    `task` has further settings from the server by name; `noise` is the source of DP-SGD's noise,
+    and if nobody may foresee it, of its batches too; `layers_seed` seeds what the network's layers
+    draw, such as dropout.
     `epochs` are those of this client in this round; None: those of the settings.
     """
 
@@ -38,7 +40,7 @@ class TrainingJob:
     labels: Tensor
     generator: torch.Generator
     task: Mapping[str, Any] = field(default_factory=dict)
-    noise: torch.Generator | None = None
+    noise: torch.Generator | SystemNumbers | None = None
     layers_seed: int = 0
     server_round: int = 1
     epochs: int | None = None

@@ -106,7 +106,7 @@ class LocalClient:
             labels,
             draws.torch("batches"),
             task or {},
-            draws.torch("privacy noise"),
+            draws.hidden("privacy noise"),
             draws.seed_of("layers"),
             server_round,
             self._epochs(server_round),

@@ -8,6 +8,7 @@ from math import exp
 
 import numpy as np
 
+from fl_app.system_numbers import Numbers
 from fl_app.types import Vector
 
 
@@ -26,7 +27,7 @@ def clip(update: Vector, *, bound: float) -> Vector:
     return clipped
 
 
-def add_noise(update: Vector, *, deviation: float, generator: np.random.Generator) -> Vector:
+def add_noise(update: Vector, *, deviation: float, generator: Numbers) -> Vector:
     """Return the update (d,) with Gaussian noise of this standard deviation on every entry."""
     noise = generator.standard_normal(len(update), dtype=np.float32)
     noisy: Vector = update + np.float32(deviation) * noise
@@ -41,7 +42,7 @@ def noise_norm(parameters: int, *, noise_multiplier: float) -> float:
     return float(noise_multiplier * np.sqrt(parameters))
 
 
-def within(update: Vector, *, bound: float, deviation: float, draw: np.random.Generator) -> float:
+def within(update: Vector, *, bound: float, deviation: float, draw: Numbers) -> float:
     """Return 1 if the norm of the update (d,) is at most `bound`, else 0, plus Gaussian noise.
 
     The client's report with which the server adapts the bound: Andrew et al., NeurIPS 2021,

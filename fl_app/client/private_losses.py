@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.client.training_plan import TrainingPlan
+from fl_app.system_numbers import Numbers
 from fl_app.types import Vector
 
 SHARED, TOLD = "loss_share", "tells_loss"
@@ -37,7 +38,7 @@ def mean_of_clipped(losses: np.ndarray, *, bound: float) -> float:
     return float(np.clip(known, 0.0, bound).mean())
 
 
-def with_noise(losses: Vector, *, deviation: float, draw: np.random.Generator) -> Vector:
+def with_noise(losses: Vector, *, deviation: float, draw: Numbers) -> Vector:
     """Return losses (k,) with independent Gaussian noise of this deviation on each."""
     noisy: Vector = (losses + deviation * draw.standard_normal(len(losses))).astype(np.float32)
     return noisy

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self
 
+import numpy as np
 import torch
 from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -22,6 +23,7 @@ from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
 from fl_app.client.training import Settings, pull, scores, trainable
 from fl_app.params import FlatModule
+from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
 
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
@@ -81,9 +83,9 @@ def train_privately(
 
     Abadi et al., CCS 2016, algorithm 1: every step draws each sample with probability `rate`,
     clips its gradient to `clip`, adds Gaussian noise of `noise_multiplier * clip` to the sum and
-    divides by the expected batch size. Opacus's optimiser adds the noise, which comes from
-    `job.noise`. The step is that of SGD with momentum and weight decay. FedProx's term does not
-    depend on samples and is added after the noise.
+    divides by the expected batch size. The noise comes from `job.noise`. The step is that of SGD
+    with momentum and weight decay. FedProx's term does not depend on samples and is added after
+    the noise.
     """
     began = perf_counter()
     flat.load(job.start)
@@ -93,11 +95,11 @@ def train_privately(
         _contiguous(flat.module),
         _clipping(flat.module, bounded.clip) as (backward, kind),
     ):
-        optimiser = kind(_sgd(flat, settings), **_noise(bounded, job))
+        optimiser = _noisy(kind, job)(_sgd(flat, settings), **_bounds(bounded, job))
         parameters = trainable(flat.module)
         starts = [p.detach().clone() for p in parameters]
         each_epoch = bounded.release.steps // max(most(settings.epochs), 1)
-        for step, batch in enumerate(_batches(len(job.labels), bounded.release, job.generator)):
+        for step, batch in enumerate(_batches(job, bounded.release)):
             if step % max(each_epoch, 1) == 0:
                 total = count = 0.0
             optimiser.zero_grad(set_to_none=True)
@@ -112,10 +114,15 @@ def train_privately(
     return TrainingResult(flat.vector(), total / max(count, 1.0), perf_counter() - began)
 
 
-def _batches(samples: int, release: Release, generator: torch.Generator) -> Iterator[Tensor]:
+def _batches(job: TrainingJob, release: Release) -> Iterator[Tensor]:
     """Yield the samples of each step, drawn independently; a batch can be empty."""
+    samples = len(job.labels)
     for _ in range(release.steps):
-        yield torch.nonzero(torch.rand(samples, generator=generator) < release.rate).flatten()
+        if isinstance(job.noise, SystemNumbers):
+            drawn = torch.from_numpy(job.noise.random(samples))
+        else:
+            drawn = torch.rand(samples, generator=job.generator)
+        yield torch.nonzero(drawn < release.rate).flatten()
 
 
 @contextmanager
@@ -180,17 +187,47 @@ def _sgd(flat: FlatModule, settings: Settings) -> torch.optim.Optimizer:
     )
 
 
-def _noise(bounded: Bounded, job: TrainingJob) -> dict[str, Any]:
+def _bounds(bounded: Bounded, job: TrainingJob) -> dict[str, Any]:
     """Return the options of Opacus's optimisers."""
-    if job.noise is None:
-        raise ValueError("job.noise must be a generator for DP-SGD, got None; use client_wiring")
-    generator = torch.Generator(job.labels.device).manual_seed(job.noise.initial_seed())
     return {
         "noise_multiplier": bounded.release.noise_multiplier,
         "max_grad_norm": bounded.clip,
         "expected_batch_size": max(1, round(bounded.release.rate * len(job.labels))),
-        "generator": generator,
     }
+
+
+def _noisy(kind: type[DPOptimizer], job: TrainingJob) -> type[DPOptimizer]:
+    """Return Opacus's optimiser with noise from `job.noise`; its own needs a generator of torch."""
+    draw = _normals(job)
+
+    class Noisy(kind):  # type: ignore[misc]
+        def add_noise(self) -> None:
+            deviation = self.noise_multiplier * self.max_grad_norm
+            for p in self.params:
+                p.grad = (p.summed_grad + draw(deviation, p.summed_grad)).view_as(p)
+
+    return Noisy
+
+
+def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
+    """Return a function from a deviation and a tensor to Gaussian noise of this tensor's shape."""
+    source = job.noise
+    if source is None:
+        raise ValueError("job.noise must be a source for DP-SGD, got None; use client_wiring")
+    if isinstance(source, SystemNumbers):
+
+        def of_system(deviation: float, like: Tensor) -> Tensor:
+            drawn = source.standard_normal(tuple(like.shape), np.float32)
+            return torch.from_numpy(deviation * drawn).to(like)
+
+        return of_system
+    generator = torch.Generator(job.labels.device).manual_seed(source.initial_seed())
+
+    def keyed(deviation: float, like: Tensor) -> Tensor:
+        drawn = torch.empty_like(like, memory_format=torch.contiguous_format)
+        return drawn.normal_(std=deviation, generator=generator)
+
+    return keyed
 
 
 @contextmanager

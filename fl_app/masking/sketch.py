@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fl_app.rng import generator
+from fl_app.system_numbers import Numbers
 from fl_app.types import Sketch, Vector
 
 
@@ -61,7 +62,7 @@ def projected(vector: Vector, *, dimension: int, seed: int) -> Sketch:
     return found.astype(np.float32)
 
 
-def noisy_direction(vector: Sketch, *, deviation: float, draw: np.random.Generator) -> Sketch:
+def noisy_direction(vector: Sketch, *, deviation: float, draw: Numbers) -> Sketch:
     """Return `v / |v|` (q,) plus Gaussian noise of this deviation on every entry.
 
     Two of these are at most 2 apart before the noise, whatever the data: the sensitivity of

@@ -1,5 +1,6 @@
 """Clipping and noise by hand and by property; what they cost; what a client sends under them."""
 
+import secrets
 import warnings
 from functools import partial
 from math import inf
@@ -172,8 +173,12 @@ def test_a_client_sends_its_update_clipped_with_noise_of_its_own() -> None:
     assert abs(np.corrcoef(noise, later)[0, 1]) < 0.1
 
 
-def test_noise_from_the_system_cannot_be_foreseen() -> None:
-    config = _config("privacy=local_dp", "privacy.randomness=system")
+@pytest.mark.parametrize("kind", ["local_dp", "sample_dp"])
+def test_noise_from_the_system_needs_more_than_the_seed_of_a_generator(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbits", lambda bits: 1)  # as if the server had tried them all
+    config = _config(f"privacy={kind}", "privacy.randomness=system")
     assert not np.array_equal(_update(config), _update(config))
 
 
@@ -215,9 +220,11 @@ def test_private_training_bounds_each_sample_and_is_repeatable() -> None:
     update = _update(config)
     # one step of all 40 samples, each gradient at most 0.01 long: their mean is no longer
     assert 0 < np.linalg.norm(update) <= 0.5 * 0.01 * (1 + 1e-4)
-    noisy = _config(*plain, "privacy=sample_dp", "privacy.noise_multiplier=3", "privacy.clip=0.01")
-    noise = _update(noisy) - update
-    np.testing.assert_allclose(noise.std(), 0.5 * 3 * 0.01 / 40, rtol=0.05)
+    with_noise = [*plain, "privacy=sample_dp", "privacy.noise_multiplier=3", "privacy.clip=0.01"]
+    noisy = _config(*with_noise)
+    for each in (noisy, _config(*with_noise, "privacy.randomness=system")):
+        noise = _update(each) - update
+        np.testing.assert_allclose(noise.std(), 0.5 * 3 * 0.01 / 40, rtol=0.05)
     np.testing.assert_array_equal(_update(noisy), _update(noisy))
 
 
