@@ -90,22 +90,32 @@ class SampleGradients:
                 found[own["bias"]] = gradient
         return found
 
-    def weighted(self, weights: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the gradients with weights (n,), by parameter."""
-        found = {}
+    def weighted(self, weights: Tensor, rows: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the sum over some `rows` (n,) of the gradients with weights (n,), by parameter."""
+
+        def some(each: Tensor) -> Tensor:
+            return each if every else each[rows]
+
+        found, every = {}, bool(rows.all())
+        weights = some(weights)
         for layer, given, gradient in self._dense:
-            scaled, own = gradient * weights[:, None], _parameters(layer)
+            scaled, own = some(gradient) * weights[:, None], _parameters(layer)
             if "weight" in own:
-                found[own["weight"]] = scaled.T @ given
+                found[own["weight"]] = scaled.T @ some(given)
             if "bias" in own:
                 found[own["bias"]] = scaled.sum(0)
         for parameter, stacked in self._stacked.items():
-            found[parameter] = torch.einsum("n,n...->...", weights, stacked)
+            found[parameter] = torch.einsum("n,n...->...", weights, some(stacked))
         return found
 
     def clipped(self, bound: float) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the gradients, each clipped to a norm of `bound`, by parameter."""
-        return self.weighted((bound / (self.squares.sqrt() + TINY)).clamp(max=1.0))
+        """Return the sum of the gradients, each clipped to a norm of `bound`, by parameter.
+
+        A sample without a finite gradient counts as one without a gradient: it would make the sum
+        NaN, which no noise hides.
+        """
+        norms = self.squares.sqrt()
+        return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
 
     def _add(self, call: Call, gradient: Tensor, uses: Mapping[nn.Parameter, int]) -> None:
         own = _parameters(call.layer)

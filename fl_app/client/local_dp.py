@@ -4,7 +4,7 @@ fl_app.client.privacy defines which clients apply them and with how much noise, 
 fl_app.client.accountant computes their cost.
 """
 
-from math import exp
+from math import exp, isfinite
 
 import numpy as np
 
@@ -15,12 +15,15 @@ from fl_app.types import Vector
 def clip(update: Vector, *, bound: float) -> Vector:
     """Return `u * min(1, bound / ||u||)` (d,): the update u with a norm of at most `bound`.
 
-    Abadi et al., CCS 2016, algorithm 1, for a whole update instead of one sample's gradient.
+    Abadi et al., CCS 2016, algorithm 1, for a whole update instead of one sample's gradient. One
+    that is not finite counts as 0: NaN would tell it, whatever the noise.
     Raises ValueError for a bound that is not positive.
     """
     if not bound > 0:
         raise ValueError(f"the clip bound must be positive, got {bound}; use 1.0")
     length = float(np.linalg.norm(update.astype(np.float64)))
+    if not isfinite(length):
+        return np.zeros_like(update)
     if length <= bound:
         return update
     clipped: Vector = (update * (bound / length)).astype(np.float32)

@@ -1,7 +1,7 @@
 """DP-SGD on one client: Poisson sampling, clipped gradients per sample, noise on their sum."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -158,6 +158,7 @@ def _clipping(
     def each(images: Tensor, labels: Tensor) -> float:
         loss = loss_of(images, labels)
         torch.autograd.backward(loss)
+        _drop_what_is_not_finite(trainable(module))
         return float(loss.detach())
 
     def at_once(images: Tensor, labels: Tensor) -> float:
@@ -176,6 +177,19 @@ def _clipping(
         return
     with hooked(module):
         yield each, DPOptimizer
+
+
+def _drop_what_is_not_finite(parameters: Sequence[nn.Parameter]) -> None:
+    """Set the gradients (n, ...) of samples to 0 that no noise would hide: see `clipped`."""
+    stacked: list[Tensor] = [getattr(p, "grad_sample") for p in parameters]  # noqa: B009
+    finite = (
+        torch.stack([each[:, None].flatten(1).square().sum(1) for each in stacked])
+        .sum(0)
+        .isfinite()
+    )
+    if not finite.all():
+        for each in stacked:
+            each[~finite] = 0.0
 
 
 def _sgd(flat: FlatModule, settings: Settings) -> torch.optim.Optimizer:

@@ -1,6 +1,7 @@
 """A client's sketch: the direction of its own updates in few numbers, with noise."""
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -67,10 +68,10 @@ def noisy_direction(vector: Sketch, *, deviation: float, draw: Numbers) -> Sketc
 
     Two of these are at most 2 apart before the noise, whatever the data: the sensitivity of
     `client.accountant`, in clip bounds. It is the clipping to a bound below every norm, so that no
-    bound must be chosen; the length of the updates is not told. A zero vector has no direction, and
-    is the noise alone.
+    bound must be chosen; the length of the updates is not told. A vector without a direction,
+    zero or not finite, is the noise alone.
     """
     length = float(np.linalg.norm(vector.astype(np.float64)))
-    direction = vector / np.float32(length) if length > 0 else np.zeros_like(vector)
+    direction = vector / np.float32(length) if 0 < length < inf else np.zeros_like(vector)
     found = direction + deviation * draw.standard_normal(len(vector))
     return found.astype(np.float32)

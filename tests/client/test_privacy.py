@@ -2,6 +2,7 @@
 
 import secrets
 import warnings
+from dataclasses import replace
 from functools import partial
 from math import inf
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fl_app import client_wiring, wiring
-from fl_app.client import accountant, local_dp
+from fl_app.client import accountant, local_dp, private_training
 from fl_app.client.accountant import Release, whole_update
 from fl_app.client.class_losses import LOSSES
 from fl_app.client.draws import Draws
@@ -49,6 +50,8 @@ def test_clipping_and_the_next_bound_by_hand() -> None:
     update = np.array([3.0, -4.0], np.float32)
     assert local_dp.clip(update, bound=2.5).tolist() == [1.5, -2.0]
     assert local_dp.clip(update, bound=5.0).tolist() == [3.0, -4.0]
+    for lost in (np.nan, np.inf):  # what is not finite would show through any noise
+        assert local_dp.clip(np.array([1, lost], np.float32), bound=5.0).tolist() == [0.0, 0.0]
     assert local_dp.next_bound(2.0, 0.9, quantile=0.5, rate=0.2) == pytest.approx(1.846233)
     assert local_dp.next_bound(2.0, 40.0, quantile=0.5, rate=0.2) == pytest.approx(1.809675)
     assert local_dp.noise_norm(10_000, noise_multiplier=0.5) == 50.0
@@ -226,6 +229,28 @@ def test_private_training_bounds_each_sample_and_is_repeatable() -> None:
         noise = _update(each) - update
         np.testing.assert_allclose(noise.std(), 0.5 * 3 * 0.01 / 40, rtol=0.05)
     np.testing.assert_array_equal(_update(noisy), _update(noisy))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_sample_that_overflows_shows_in_no_update(
+    at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_training, "is_known", lambda module: at_once)
+    plain = ["client.learning_rate=0.5", "client.epochs=1", "client.batch_size=40"]
+    config = _config(*plain, "privacy=sample_dp", "privacy.epsilon=inf", "privacy.clip=0.01")
+    _, start = wiring.initial_model(config)
+    client = client_wiring.client(config, 0)
+    data = client.load(1)
+    images, others = data.train_images.clone(), data.train_images.clone()
+    images[3] = inf
+    before = replace(data, train_images=others[:3], train_labels=data.train_labels[:3])
+    after = replace(data, train_images=others[4:], train_labels=data.train_labels[4:])
+    moved = [
+        replace(client, load=lambda _, given=given: given).fit(start, server_round=1).model - start
+        for given in (replace(data, train_images=images), before, after)
+    ]
+    # means of 40, 3 and 36 gradients; that of the whole has one without a gradient
+    np.testing.assert_allclose(40 * moved[0], 3 * moved[1] + 36 * moved[2], atol=1e-5)
 
 
 def test_private_training_without_bound_and_noise_is_plain_sgd() -> None:

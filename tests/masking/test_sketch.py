@@ -70,7 +70,8 @@ def test_without_noise_only_the_direction_is_told() -> None:
     for scale in (1e-6, 1.0, 1e6):
         told = noisy_direction(_vector(3, 4) * scale, deviation=0.0, draw=draw)
         np.testing.assert_allclose(told, [0.6, 0.8], rtol=1e-6)
-    assert noisy_direction(_vector(0, 0), deviation=0.0, draw=draw).tolist() == [0, 0]
+    for lost in (0, np.nan, np.inf):
+        assert noisy_direction(_vector(0, lost), deviation=0.0, draw=draw).tolist() == [0, 0]
 
 
 def test_every_number_has_the_noise_of_the_budget() -> None:
