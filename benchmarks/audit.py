@@ -53,7 +53,8 @@ PARTS = {
         "Epsilon 4 for a run of one round, of which nine tenths are for losses, and the ledger of "
         "the losses alone. Inside: the loss of the canary is above the bound. Outside: a sample "
         "is in its place whose loss is 0; under `local_dp` all samples are such. The choice is "
-        "between two opposite models, and a newcomer tells the losses of both.",
+        "between two opposite models, a newcomer tells the losses of both, and so does a "
+        "client in the trial of a split, on held-out samples with the canary among them.",
     ),
     "beside": (
         "What the ledger is not about",

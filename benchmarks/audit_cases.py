@@ -14,6 +14,7 @@ from audit_trials import (
     blank,
     certain,
     choice,
+    held_out_losses,
     loss,
     losses,
     mislabelled,
@@ -200,7 +201,8 @@ def _of_losses() -> list[Row]:
     for kind, copies in ((SAMPLE, 1), (LOCAL, SAMPLES)):
         name, words = kind.removeprefix("privacy="), (*WHOLE, kind, FOUR, MOST)
         told = {"the training loss": loss, "the choice of a model": choice,
-                "a newcomer's losses": losses}  # fmt: skip
+                "a newcomer's losses": losses,
+                "losses on held-out samples": held_out_losses}  # fmt: skip
         for what, seen in told.items():
             case = of_losses(f"`{name}`: {what}", *words, seen=seen, copies=copies)
             found.append(Row(case=case, part="losses", trials=FEW, gaussian=seen is not choice))
@@ -236,6 +238,8 @@ def _faulty() -> list[Row]:
                faults.unclipped_losses),
         _fault(of_losses("`sample_dp`: a newcomer's losses without noise", *sample, FOUR,
                          seen=losses), faults.exact_losses),
+        _fault(of_losses("`sample_dp`: losses on held-out samples without noise", *sample, FOUR,
+                         seen=held_out_losses), faults.exact_losses),
         _fault(of_losses("`local_dp`: a training loss without noise", *local, FOUR, seen=loss,
                          copies=SAMPLES), faults.exact_losses),
         _fault(of_losses("`local_dp`: a choice by losses without noise", *local, FOUR, seen=choice,

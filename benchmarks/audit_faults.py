@@ -19,20 +19,21 @@ WEAK = 0.1
 
 def weak_sample_noise() -> AbstractContextManager[Any]:
     """Let DP-SGD add a tenth of its noise."""
-    sound = private_training._noise
+    sound = private_training._bounds
 
     def weak(*given: Any) -> dict[str, Any]:
         options = sound(*given)
         return {**options, "noise_multiplier": WEAK * options["noise_multiplier"]}
 
-    return patch.object(private_training, "_noise", weak)
+    return patch.object(private_training, "_bounds", weak)
 
 
 def unclipped_samples() -> AbstractContextManager[Any]:
     """Let DP-SGD sum the gradients of samples as they are."""
 
     def summed(self: SampleGradients, bound: float) -> dict[Any, Tensor]:
-        return self.weighted(torch.ones_like(self.squares))
+        every = torch.ones_like(self.squares)
+        return self.weighted(every, every.bool())
 
     return patch.object(SampleGradients, "clipped", summed)
 

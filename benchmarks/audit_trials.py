@@ -6,6 +6,7 @@ the data of both cases, and misses only the noise and the batches that the clien
 reply by its projection on the difference that the canary makes to replies without noise.
 """
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from flwr.common import EvaluateIns, FitIns, FitRes, Parameters
 from torch import Tensor, nn
 
 from fl_app import client_wiring, wiring
-from fl_app.client import accountant
+from fl_app.client import accountant, held_out
 from fl_app.client.accountant import Release
 from fl_app.client.own_sketch import OwnSketch
 from fl_app.client.privacy import Budgeted
@@ -31,7 +32,9 @@ from fl_app.data.datasets import moments
 from fl_app.data.preparation import as_inputs
 from fl_app.evaluation.privacy_audit import Audit, audit
 from fl_app.ingress.placements import LOSSES, PLACE
+from fl_app.learner_reports import HELD_OUT, PREFIX, request
 from fl_app.params import from_bytes, to_bytes
+from fl_app.strategies.fallback import LOSSES as TRIAL
 from fl_app.types import Vector
 
 DELTA, SAMPLES = 1e-5, 100
@@ -208,6 +211,22 @@ def losses(case: Case, client: FederatedClient, now: int) -> np.ndarray:
     """Return the losses of two opposite models that a newcomer tells."""
     ins = EvaluateIns(_opposite(case, client), {"round": now, PLACE: True, **dict(case.task)})
     return np.frombuffer(client.evaluate(ins).metrics[LOSSES], "<f4").astype(float)
+
+
+def held_out_losses(case: Case, client: FederatedClient, now: int) -> np.ndarray:
+    """Return the losses of two opposite models on parts of held-out samples.
+
+    Each trial is another round of one seed, by which the canary is held out.
+    """
+    local, count = client.local, client.local.samples
+    outs = (
+        held_out.split(count, seed=seed, client=local.client_id)[1] for seed in itertools.count()
+    )
+    seed = next(k for k, parts in enumerate(outs) if any(count - 1 in part for part in parts))
+    one = FederatedClient(replace(local, seed=seed))
+    given = {"round": now + local.seed, **request({HELD_OUT: TRIAL}), **dict(case.task)}
+    told = one.fit(FitIns(_opposite(case, client), given)).metrics[f"{PREFIX}{HELD_OUT}"]
+    return np.frombuffer(told, "<f4").astype(float)
 
 
 @dataclass

@@ -35,6 +35,14 @@ DIGITS = (
     "population.test_samples=28", "rounds=24", "records.evaluate_every=4", "client.epochs=3",
     "client.batch_size=20", "client.learning_rate=0.1",
 )  # fmt: skip
+PRIVATE = (
+    "data=mnist", "network=mlp", "network.hidden=[32]", "population.clients=12",
+    "population.train_samples=4500", "population.test_samples=500", "rounds=20",
+    "client.batch_size=450", "client.learning_rate=0.5", "client.epochs=1",
+    "records.evaluate_every=20", "strategy.participation=1.0", "privacy=sample_dp",
+    "privacy.epsilon=2",
+)  # fmt: skip
+"""As in experiment=private_communities."""
 SWAPS = ("population=label_swap", "population.groups=4")
 ALIKE = ("population=iid",)
 CASES = {
@@ -49,13 +57,20 @@ CASES = {
         *DIGITS, "population=label_swap", "population.groups=3", "strategy.participation=1.0"),
     "30 clients of MNIST, no groups": (*SMALL, *ALIKE, "strategy.participation=0.5"),
     "30 clients of MNIST, 4 label swaps": (*SMALL, *SWAPS, "strategy.participation=0.5"),
+    "12 clients of MNIST, no groups, epsilon 2": (*PRIVATE, *ALIKE),
+    "12 clients of MNIST, 3 label swaps, epsilon 2": (
+        *PRIVATE, "population=label_swap", "population.groups=3"),
 }  # fmt: skip
 LARGE = tuple(list(CASES)[:3])
 MEDIUM = ("30 clients of MNIST, no groups", "30 clients of MNIST, 4 label swaps")
 LATE = {"flic": 10, "late": 10}
 """The rounds after which methods cluster once."""
 METHODS = ("flic", "late", "cfl_clusters", "communities", "dcfl")
+HIDDEN = tuple(list(CASES)[-2:])
+CONTRAST = (HIDDEN[1], "flic")
+"""The federation and method with graph.contrast=true; without it, FLIC finds nothing there."""
 ONLY = dict.fromkeys(LARGE, ("flic",)) | dict.fromkeys(MEDIUM, ("flic", "cfl_clusters"))
+ONLY |= {HIDDEN[0]: ("late",), HIDDEN[1]: ("flic", "late")}
 """Of some federations, the methods that are measured."""
 SEEDS = {LARGE[0]: 2}
 """The number of seeds, one for others."""
@@ -71,6 +86,10 @@ trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
 The large federations are MNIST with 20 samples a client, drawn with replacement, four groups that
 swap labels, and a hundredth of the clients a round; 500 clients evaluate. When the clients are
 clustered, a tenth of them have trained, and only these train their communities' models.
+
+The rows with an epsilon have `privacy=sample_dp` and 4,500 samples a client, which are clustered
+after round 10 of 20, by FLIC with `graph.contrast=true`. With the fallback a tenth of the budget is
+for the losses.
 """
 
 
@@ -83,6 +102,8 @@ def measure(case: str, method: str, fallback: bool, seed: int, *, data: Path, ou
         words.append(f"strategy.fallback={fallback}".lower())
     if method in LATE:
         words.append(f"strategy.cluster_round={LATE[method]}")
+    if (case, method) == CONTRAST:
+        words.append("graph.contrast=true")
     shutil.rmtree(out / "run", ignore_errors=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

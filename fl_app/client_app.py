@@ -119,7 +119,7 @@ class FederatedClient(Client):
         self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]
     ) -> tuple[int, dict[str, Told], float | None]:
         """Return the index of the model (d,) with the least noisy loss, and this loss if asked."""
-        if not answers(task, len(starts)):
+        if HELD_OUT in asked(task) or not answers(task, len(starts)):
             return 0, {}, None
         losses = self.local.noisy_losses(
             starts, server_round=now, task=task, purpose="losses of a training"

@@ -11,7 +11,7 @@ from fl_app.client import private_inputs
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared
-from fl_app.client.privacy import Budgeted, Privacy
+from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
 from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
@@ -19,14 +19,14 @@ from fl_app.client.task import Classification
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population, own
 from fl_app.data.schedule import Dynamics, Schedule
+from fl_app.loss_checks import check_losses
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
-from fl_app.strategies.abilities import asks_losses
 from fl_app.strategies.graph_use import distance_named
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
-from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task, training_plan
+from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -69,7 +69,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         built = _complaint(_check_training, values, whole)
         built += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
-    hidden += _complaint(_check_losses, values, whole) if not split + hidden else []
+    hidden += _complaint(check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values) if values["dynamics"] else []
     moving += _complaint(_check_drift, values, whole) if values["dynamics"] and not split else []
     return list(dict.fromkeys(recipe + fitting + split + built + against + hidden + moving))
@@ -219,37 +219,6 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     if guard.kind != "none":
         module = fresh_network(values, data)
         guard.check(module, client, data.shape, deployed=engine.name == "deployment")
-
-
-def _check_losses(values: Mapping[str, Any], data: Dataset) -> None:
-    """Raise ValueError for a method whose clients tell losses that noise would hide."""
-    given, client, method = values["privacy"], values["client"], values["strategy"]
-    if any(each is None or not each.sound for each in (given, method)) or client is None:
-        return
-    guard, kind, rounds = given.resolve()(**given.options), method.resolve(), values["rounds"]
-    asked = asks_losses(kind, method.options)
-    if not isinstance(guard, Budgeted) or not asked or not rounds:
-        return
-    samples = _usual_samples(values, data)
-    plan = training_plan(rounds, method, client, samples, losses=True)
-    models = int(method.options.get("communities") or 1)
-    if guard.hides_losses(plan, models):
-        deviation = guard.loss_deviation(plan, models, samples)
-        raise ValueError(
-            f"privacy={guard.kind} must leave the losses of use by which clients of {method.path} "
-            f"compare models, got noise of deviation {deviation:.3g} on losses of at most "
-            f"privacy.loss_bound={guard.loss_bound:g}, so that choices would be drawn by lot; give "
-            f"{'a' if guard.of_samples else 'privacy=sample_dp, a'} larger privacy.epsilon or "
-            "privacy.loss_share, fewer rounds, clients with more samples, or another strategy"
-        )
-
-
-def _usual_samples(values: Mapping[str, Any], data: Dataset) -> int:
-    """Return the lower median of the clients' samples."""
-    people = values["population"]
-    built: Population = people.resolve()(data, seed=values["seed"], **people.options)
-    counts = sorted(built.samples(client) for client in range(built.clients))
-    return max(1, counts[(len(counts) - 1) // 2])
 
 
 def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:

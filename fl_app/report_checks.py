@@ -21,11 +21,6 @@ def check_reports(
             f"{asks!r} in {method.path}; see docs/extend/method.md"
         )
     hidden = privacy is not None and getattr(privacy.resolve(), "kind", "") != "none"
-    if hidden and privacy and method.options.get("fallback") is True:
-        raise ValueError(
-            "strategy.fallback must be auto or false with a privacy, got true with "
-            f"{privacy.path}: no noise hides the losses that clients report for it; give auto"
-        )
     if not asks:
         return
     names = ", ".join(asks)

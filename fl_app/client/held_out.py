@@ -14,6 +14,11 @@ SHARE = 0.2
 """Share of a client's training samples."""
 
 
+def count(samples: int) -> int:
+    """Return how many of a client's samples are held out."""
+    return min(max(1, round(SHARE * samples)), samples - 1)
+
+
 def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the samples to train on, and HELD_OUT_PARTS parts of those that are held out.
 
@@ -22,9 +27,8 @@ def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Ten
     """
     draw = torch_generator(seed, purpose="held-out samples", client=client)
     order = torch.randperm(samples, generator=draw)
-    count = min(max(1, round(SHARE * samples)), samples - 1)
-    out = order[:count]
-    return order[count:].sort().values, [out[k::HELD_OUT_PARTS] for k in range(HELD_OUT_PARTS)]
+    out = order[: count(samples)]
+    return order[len(out) :].sort().values, [out[k::HELD_OUT_PARTS] for k in range(HELD_OUT_PARTS)]
 
 
 def losses(

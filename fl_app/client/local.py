@@ -97,9 +97,10 @@ class LocalClient:
             draw = torch_generator(self.seed, purpose="poison", **keys)
             images, labels = self.attack.poison(images, labels, draw)
         told: dict[str, Told] = {}
-        if other is not None:
-            images, labels, told[HELD_OUT] = self._compare(start, other, images, labels, keys)
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
+        if other is not None:
+            out = self._hold_out(images, labels, (start, other), server_round, task or {}, draws)
+            images, labels, told[HELD_OUT] = out
         job = TrainingJob(
             start,
             images,
@@ -122,8 +123,7 @@ class LocalClient:
         elif self.plan is not None:
             plan = private_losses.planned(self.plan, task or {})
             model, metrics = self._protected(start, model, plan, task or {}, draws)
-        # which no noise hides
-        reports = {**done.reports, **told} if self.plan is None else {}
+        reports = {**(done.reports if self.plan is None else {}), **told}  # no noise hides others
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
 
     def _trained(self, job: TrainingJob, draws: Draws) -> TrainingResult:
@@ -143,20 +143,41 @@ class LocalClient:
             self.memory.write(self.learner.flat.local_state(), job.server_round)
         return done
 
-    def _compare(
-        self, start: Vector, other: Vector, images: Tensor, labels: Tensor, keys: Mapping[str, int]
+    def _hold_out(
+        self,
+        images: Tensor,
+        labels: Tensor,
+        models: Sequence[Vector],
+        server_round: int,
+        task: Mapping[str, Any],
+        draws: Draws,
     ) -> tuple[Tensor, Tensor, Vector]:
         """Return the samples that are not held out, and two models' losses on those that are."""
-        now = keys["round"]
         kept, parts = held_out.split(len(labels), seed=self.seed, client=self.client_id)
 
         def loss(model: Vector, part: Tensor) -> float:
             rows = part.to(labels.device)
-            given = images[rows], labels[rows], now
-            return self._score(model, *given, until=now - 1, shared=True).loss
+            return self._shared_loss(model, images[rows], labels[rows], server_round)
 
-        told, rows = held_out.losses((start, other), parts, loss), kept.to(labels.device)
+        told, rows = held_out.losses(models, parts, loss), kept.to(labels.device)
+        if self.plan is not None:
+            assert isinstance(self.privacy, Budgeted)
+            plan, draw = private_losses.planned(self.plan, task), draws.numpy("noise of a trial")
+            deviation = partial(self.privacy.part_deviation, plan)
+            told = private_losses.on_parts(told, parts, deviation, draw)
         return images[rows], labels[rows], told
+
+    def _shared_loss(
+        self, model: Vector, images: Tensor, labels: Tensor, server_round: int
+    ) -> float:
+        """Return the loss of a received model (d,) before a training; with a privacy, clipped."""
+        if not isinstance(self.privacy, Budgeted):
+            until = server_round - 1
+            return self._score(model, images, labels, server_round, until, shared=True).loss
+        self._recall(server_round - 1, shared=True)
+        seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
+        with keyed_layers(self.learner.flat, seed, trains=False):
+            return self.learner.bounded_loss(model, images, labels, bound=self.privacy.loss_bound)
 
     def _protected(
         self,
@@ -232,15 +253,8 @@ class LocalClient:
         assert isinstance(guard, Budgeted)
         plan = private_losses.planned(self.plan, task)
         deviation = guard.loss_deviation(plan, len(models), len(data.train_labels))
-        self._recall(server_round - 1, shared=True)
-        seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
-        with keyed_layers(self.learner.flat, seed, trains=False):
-            found = [
-                self.learner.bounded_loss(
-                    model, data.train_images, data.train_labels, bound=guard.loss_bound
-                )
-                for model in models
-            ]
+        given = data.train_images, data.train_labels, server_round
+        found = [self._shared_loss(model, *given) for model in models]
         draws = Draws(self.seed, server_round, self.client_id, keyed=guard.keyed)
         draw = draws.numpy(f"noise of {purpose}")
         return private_losses.with_noise(np.array(found), deviation=deviation, draw=draw)

@@ -15,6 +15,7 @@ from fl_app.client.learner import learner_of
 from fl_app.client.private_entries import PrivateEntries, trainable_entries
 from fl_app.client.training import Settings
 from fl_app.client.training_plan import TrainingPlan
+from fl_app.learner_reports import HELD_OUT_PARTS
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
@@ -150,6 +151,22 @@ class Budgeted(Privacy):
         """
         sensitivity = self.loss_bound / (samples if self.of_samples else 1)
         return self.loss_release(plan).noise_multiplier * sqrt(models) * sensitivity
+
+    def part_deviation(self, plan: TrainingPlan, samples: int) -> float:
+        """Return the deviation of the noise on the losses of two models on a held-out part.
+
+        The part has `samples` samples. One sample is in one part alone, and changes two losses;
+        other data of a client change those on all parts.
+        """
+        return self.loss_deviation(plan, 2 if self.of_samples else 2 * HELD_OUT_PARTS, samples)
+
+    def trial_deviation(self, plan: TrainingPlan, samples: int) -> float:
+        """Return the deviation of the noise on the mean over the parts of a model's losses.
+
+        `samples` samples are held out, in HELD_OUT_PARTS parts of one size.
+        """
+        part = max(1, samples // HELD_OUT_PARTS)
+        return self.part_deviation(plan, part) / sqrt(HELD_OUT_PARTS)
 
     def hides_losses(self, plan: TrainingPlan, models: int) -> bool:
         """Whether noise hides the differences of losses, so that an answer would be of no use.

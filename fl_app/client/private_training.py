@@ -98,8 +98,9 @@ def train_privately(
         optimiser = _noisy(kind, job)(_sgd(flat, settings), **_bounds(bounded, job))
         parameters = trainable(flat.module)
         starts = [p.detach().clone() for p in parameters]
+        source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
         each_epoch = bounded.release.steps // max(most(settings.epochs), 1)
-        for step, batch in enumerate(_batches(job, bounded.release)):
+        for step, batch in enumerate(_batches(len(job.labels), bounded.release, source)):
             if step % max(each_epoch, 1) == 0:
                 total = count = 0.0
             optimiser.zero_grad(set_to_none=True)
@@ -114,14 +115,15 @@ def train_privately(
     return TrainingResult(flat.vector(), total / max(count, 1.0), perf_counter() - began)
 
 
-def _batches(job: TrainingJob, release: Release) -> Iterator[Tensor]:
+def _batches(
+    samples: int, release: Release, source: torch.Generator | SystemNumbers
+) -> Iterator[Tensor]:
     """Yield the samples of each step, drawn independently; a batch can be empty."""
-    samples = len(job.labels)
     for _ in range(release.steps):
-        if isinstance(job.noise, SystemNumbers):
-            drawn = torch.from_numpy(job.noise.random(samples))
+        if isinstance(source, SystemNumbers):
+            drawn = torch.from_numpy(source.random(samples))
         else:
-            drawn = torch.rand(samples, generator=job.generator)
+            drawn = torch.rand(samples, generator=source)
         yield torch.nonzero(drawn < release.rate).flatten()
 
 

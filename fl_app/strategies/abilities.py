@@ -80,10 +80,15 @@ def asks_losses(kind: Any, options: Mapping[str, Any]) -> bool:
     """Whether clients with a privacy answer by losses in some round, with these settings.
 
     A method's class `kind` tells it by its class method `asks_losses`; without one, they do if
-    they compare models.
+    they compare models, or may be asked for their losses. With a fallback they tell those on
+    samples that they hold out.
     """
+    if options.get("fallback") is True:
+        return True
     own = getattr(kind, "asks_losses", None)
-    return bool(getattr(kind, "compares", False) if own is None else own(options))
+    if own is not None:
+        return bool(own(options))
+    return bool(getattr(kind, "compares", False)) or hasattr(kind, "wants_loss")
 
 
 def decided(

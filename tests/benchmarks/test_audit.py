@@ -41,9 +41,10 @@ from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.fits import FitAnswer
 from fl_app.ingress.introductions import Identity
 from fl_app.ingress.placements import PLACE, PlacementAnswer
-from fl_app.learner_reports import HELD_OUT, OFFERED
+from fl_app.learner_reports import HELD_OUT, OFFERED, PREFIX, request
 from fl_app.masking import stages
 from fl_app.params import to_bytes
+from fl_app.strategies.fallback import LOSSES as TRIAL
 
 HONEST = [each for each in rows() if each.part in ("sample", "client", "sketch", "losses")]
 FAULTY = [each for each in rows() if each.part == "fault"]
@@ -125,7 +126,7 @@ def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:
         found[each.case.name, each.part] = {"ledger": 1.5, "doubled": None, **audit}
     text = "\n".join(page.page(found))
     gaussian = [each.case.name for each in HONEST if each.gaussian]
-    assert f"bounds above the ledger: {', '.join(gaussian)}; 13 of 13 planted faults" in text
+    assert f"bounds above the ledger: {', '.join(gaussian)}; 14 of 14 planted faults" in text
     for key in found:
         found[key]["gaussian"] = 1.2
     assert "no bound above its ledger; 0 of 13 planted faults" in "\n".join(page.page(found))
@@ -161,12 +162,14 @@ def test_each_field_that_the_server_reads_is_on_the_page(answer: Any) -> None:
     assert {name for name in READ[answer].values() if name} <= _fields(MESSAGES[answer])
 
 
-def test_each_report_that_a_learner_tells_is_on_the_page_and_refused_with_privacy() -> None:
+def test_each_report_is_on_the_page_and_refused_with_privacy_or_of_a_trial_with_noise() -> None:
     learners: list[type[Learner]] = [SgdLearner, MixtureLearner]
     told = {name for learner in learners for name in learner.tells} | {HELD_OUT, OFFERED}
     reports = [each for each in FIELDS if each.name.startswith("report.")]
     assert {each.name for each in reports} == {f"report.{name}" for name in told}
-    assert all(each.sample_dp == each.local_dp == REFUSED for each in reports)
+    for each in reports:
+        way = WANTED if each.name == f"report.{HELD_OUT}" else REFUSED
+        assert each.sample_dp == each.local_dp == way
 
 
 def test_each_field_of_a_secure_sum_that_the_server_reads_is_on_the_page() -> None:
@@ -206,7 +209,9 @@ def test_all_losses_on_training_data_that_a_private_client_sends_have_noise(kind
         placed = client.evaluate(EvaluateIns(models, {**ASKED, PLACE: True}))
         losses = np.frombuffer(placed.metrics["losses"], "<f4")
         assert placed.loss == losses.min()
-        found.append((fitted["loss"], *losses.tolist()))
+        trial = client.fit(FitIns(models, {**ASKED, **request({HELD_OUT: TRIAL})})).metrics
+        out = np.frombuffer(trial[f"{PREFIX}{HELD_OUT}"], "<f4")
+        found.append((fitted["loss"], *losses.tolist(), *out.tolist()))
     exact, noisy = found
     assert all(0 <= loss <= 4 for loss in exact)
     assert all(a != b for a, b in zip(exact, noisy, strict=True))

@@ -5,6 +5,7 @@ from math import inf, sqrt
 
 import numpy as np
 import pytest
+import torch
 from flwr.common import FitIns, Parameters
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,9 @@ from fl_app.client.training_plan import TrainingPlan
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.learner_reports import HELD_OUT, PREFIX, request
 from fl_app.params import to_bytes
+from fl_app.strategies.fallback import LOSSES as TRIAL
 from fl_app.wiring import initial_model, made
 
 local_dp = partial(made, "privacy=local_dp")
@@ -58,6 +61,33 @@ def test_noise_is_that_of_the_sensitivity_by_hand() -> None:
     noisy = private_losses.with_noise(np.full(4000, 2.0), deviation=0.3, draw=draw)
     assert (noisy - 2.0).std() == pytest.approx(0.3, rel=0.05)
     assert len(np.unique(noisy)) > 3990
+
+
+def test_noise_on_the_losses_of_a_trial_is_that_of_the_sensitivity_by_hand() -> None:
+    # eight losses, of two models on four parts: a sample is in one part, a client in all
+    for guard, changes in ((sample_dp(), sqrt(2) * 4.0 / 5), (local_dp(), sqrt(8) * 4.0)):
+        noise = guard.loss_release(_plan()).noise_multiplier
+        assert guard.part_deviation(_plan(), 5) == pytest.approx(noise * changes)
+        assert guard.trial_deviation(_plan(), 20) == pytest.approx(noise * changes / 2)
+    parts = [torch.arange(2), torch.arange(0), torch.arange(4), torch.arange(1)]
+    draw, ones = np.random.default_rng(0), np.random.default_rng(0).standard_normal(8)
+    told = private_losses.on_parts(np.ones(8, np.float32), parts, lambda n: 1 / n, draw)
+    expected = 1 + ones * np.tile([0.5, 0, 0.25, 1], 2)
+    np.testing.assert_allclose(told, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sample_dp", "local_dp"])
+def test_the_losses_of_a_trial_are_clipped_and_the_only_answer_of_their_message(kind: str) -> None:
+    words = [*SMALL, "strategy=fedavg", f"privacy={kind}", "privacy.loss_bound=0.5"]
+    _, start = initial_model(config := load([*words, "privacy.epsilon=inf"]))
+    models = Parameters([to_bytes(start), to_bytes(1e30 * start)], "")
+    task = {"round": 1, SHARED: True, TOLD: True, **request({HELD_OUT: TRIAL})}
+    assert private_losses.answers({**task, TOLD: False}, 1)
+    sent = FederatedClient(client_wiring.client(config, 0)).fit(FitIns(models, task)).metrics
+    assert "loss" not in sent
+    assert sent["choice"] == 0
+    losses = np.frombuffer(sent[f"{PREFIX}{HELD_OUT}"], "<f4")
+    assert losses.tolist() == [0.5] * 8  # ln 10 and more, clipped
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 10.0])
@@ -136,6 +166,10 @@ def test_system_noise_of_losses_cannot_be_foreseen() -> None:
         (["strategy=ifca", "privacy=local_dp"], "choices would be drawn by lot; give privacy=samp"),
         (["strategy=ifca", "privacy=sample_dp", "privacy.epsilon=0.1"], "give a larger privacy.ep"),
         (["strategy=flic", "strategy.cluster_round=auto", "privacy=local_dp"], "drawn by lot"),
+        (
+            ["strategy=flic", "strategy.fallback=true", "privacy=local_dp"],
+            "verdicts would be .* lot",
+        ),
     ],
 )
 def test_losses_that_noise_would_hide_are_a_configuration_error(
@@ -148,3 +182,5 @@ def test_losses_that_noise_would_hide_are_a_configuration_error(
 def test_losses_of_use_are_none() -> None:
     load([*SMALL, "strategy=ifca", "privacy=sample_dp", "privacy.epsilon=30"], also=problems)
     load([*SMALL, "strategy=flic", "strategy.cluster_round=2", "privacy=local_dp"], also=problems)
+    trial = ["strategy=flic", "strategy.fallback=true", "privacy=sample_dp", "privacy.epsilon=30"]
+    load([*SMALL, *trial, "strategy.cluster_round=2", "population.train_samples=300"], also=problems)

@@ -35,6 +35,10 @@ class Comparing(Plain):
     compares = True
 
 
+class Wanting(Plain):
+    wants_loss = True
+
+
 def test_every_client_is_asked_for_all_unless_the_method_says_otherwise() -> None:
     assert asked_of(Plain(), [0, 1], ["counts", "losses"]) == [["counts", "losses"]] * 2
     assert asked_of(Able(), [0, 1], ["counts", "losses"]) == [[], ["counts"]]
@@ -43,12 +47,13 @@ def test_every_client_is_asked_for_all_unless_the_method_says_otherwise() -> Non
 @pytest.mark.parametrize(
     ("kind", "reads", "expected"),
     [(Plain, "losses", False), (Comparing, "losses", True), (Able, "losses", True),
-     (Able, "nothing", False), (object, "losses", False)],
+     (Able, "nothing", False), (object, "losses", False), (Wanting, "nothing", True)],
 )  # fmt: skip
 def test_losses_are_asked_for_where_models_are_compared_or_the_method_says_so(
     kind: type, reads: str, expected: bool
 ) -> None:
     assert asks_losses(kind, {"reads": reads}) == expected
+    assert asks_losses(kind, {"reads": reads, "fallback": True})
 
 
 def test_a_method_wants_losses_only_if_it_says_so() -> None:

@@ -61,6 +61,14 @@ def test_communities_of_noise_are_undone_and_everybody_trains_one_model() -> Non
     assert not view.labels.any()
 
 
+def test_with_a_privacy_only_true_judges() -> None:
+    strategy = builder("flic", participation=1.0, cluster_round=AT, fallback=True)(
+        context(private=True)
+    )
+    play(strategy, roster(12), range(1, END + 1))
+    assert [event.kind for event in strategy.events] == ["kept"]
+
+
 @pytest.mark.parametrize(("fallback", "private"), [(False, False), ("auto", True)])
 def test_without_it_nothing_is_asked(fallback: object, private: bool) -> None:
     strategy = builder("flic", participation=1.0, cluster_round=AT, fallback=fallback)(
