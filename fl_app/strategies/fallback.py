@@ -47,6 +47,14 @@ class JudgedState(MethodState):
     """In how many of these rounds each client compared two models that differ for it."""
 
 
+@dataclass(kw_only=True)
+class SettledState(JudgedState):
+    """The state of a method that would split again what was undone, in a checkpoint."""
+
+    settled: bool = False
+    """Whether a split was undone, or left by clients; then the method makes no other."""
+
+
 def begin(state: JudgedState, server_round: int) -> None:
     """Begin the trial of the communities after a split; one on trial is extended.
 
@@ -128,6 +136,13 @@ def decide(
     if not fallen:
         return [Event(KEPT, f"{count} are better for their clients than one model")]
     return [Event(LEFT, f"{len(fallen)} of the clients of {count} use one model", fallen)]
+
+
+def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
+    """Judge a split as `decide` does, and note whether it was undone or left."""
+    found = decide(state, server_round, rounds)
+    state.settled |= any(event.kind in GIVEN_UP for event in found)
+    return found
 
 
 def _verdict(state: JudgedState) -> Verdict:

@@ -4,7 +4,7 @@ Licciardi, Leo, Fani, Caputo and Ciccone, ICML 2025, "Interaction-aware Gaussian
 clustered federated learning".
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
@@ -22,22 +22,23 @@ from fl_app.graph.spectral import spectral_parts
 from fl_app.learner_reports import LARGEST, Report
 from fl_app.rng import torch_seed
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback, SettledState, begin, beside, learn, settle
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels, Participation, PositiveInt
+from fl_app.strategies.state import Communities
+from fl_app.types import Labels, Participation, PositiveInt, Vectors
 
 ENOUGH = 0.5
 """A client is placed by a split if it has met this share of the other clients of its cluster."""
 
 
 @dataclass(kw_only=True)
-class FedGwcState(MethodState):
+class FedGwcState(SettledState):
     """The state of FedGWC in a checkpoint."""
 
     interactions: Interactions = field(default_factory=Interactions)
@@ -59,7 +60,8 @@ class FedGwc(CommunityStrategy):
     one of many tests would find parts in noise. All parts go on from the cluster's model, with new
     matrices.
     A client without a cluster chooses the model with the least loss, and so does a client that has
-    met fewer than ENOUGH of its cluster at a split.
+    met fewer than ENOUGH of its cluster at a split. With `fallback` the clusters are judged some
+    rounds after a split; if they are undone, or left by clients, no further split is made.
     """
 
     state: FedGwcState
@@ -80,9 +82,14 @@ class FedGwc(CommunityStrategy):
         fewest: Annotated[int, Field(ge=3)],
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.asks = {TRAJECTORY: replace(self.asks[TRAJECTORY], length=steps)}
         self.alpha, self.tolerance, self.beta = alpha, tolerance, beta
@@ -101,6 +108,12 @@ class FedGwc(CommunityStrategy):
             cohort += self.sampler.draw(server_round, pool, f"pool {row + 1}")
         return self.instruct(server_round, sorted(cohort), client_manager)
 
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return each client's rows; while a split is on trial, also the common model."""
+        if self.state.common is None:
+            return super().offer(client_ids)
+        return beside(self.state, *self.attribute(client_ids))
+
     def aggregate_fit(
         self,
         server_round: int,
@@ -112,13 +125,18 @@ class FedGwc(CommunityStrategy):
         now = self.state.communities
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         now.members.update(heard)
+        learn(self.state, replies, self.aggregator.rule)
         self.aggregator.update(now.models, replies)
-        self.change = {}
-        for row in range(len(now.models)):
+        self.change, count = {}, len(now.models)
+        for row in range(0 if self.state.settled else count):
             mine = replies.where(replies.starts == row)
             if len(mine.client_ids) > 1:
                 self._reward(row, mine)
                 self._split(server_round, row, len(mine.client_ids))
+        if self.judges and len(self.state.communities.models) > count:
+            begin(self.state, server_round)
+        else:
+            self.events += settle(self.state, server_round, self.context.rounds)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _reward(self, row: int, replies: Replies) -> None:

@@ -4,7 +4,7 @@ Vahidian et al., AAAI 2023, "Efficient distribution similarity identification in
 federated learning via principal angles between client data subspaces".
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -22,16 +22,17 @@ from fl_app.graph.detection import ByMerging
 from fl_app.graph.principal_angles import Angle, PrincipalAngles
 from fl_app.learner_reports import Report
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback, SettledState, begin, beside, learn, settle
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Participation, PositiveInt
+from fl_app.strategies.state import Communities
+from fl_app.types import Participation, PositiveInt, Vectors
 
 Degrees = Annotated[float, Field(gt=0, le=90)]
 REACH: Mapping[Linkage, Callable[[np.ndarray], float]] = {
@@ -41,7 +42,7 @@ REACH: Mapping[Linkage, Callable[[np.ndarray], float]] = {
 
 
 @dataclass(kw_only=True)
-class PacflState(MethodState):
+class PacflState(SettledState):
     """The state of PACFL in a checkpoint."""
 
     graph: ClientGraph
@@ -58,7 +59,9 @@ class Pacfl(CommunityStrategy):
     are merged while the `angle` between their subspaces is below `threshold` degrees. A client
     that comes later sends its vectors with its first model. It joins the nearest community, or
     founds one if none is near enough; the communities of the others stay. In the first training it
-    chooses the model by its loss, and its reply counts only if it joins that community.
+    chooses the model by its loss, and its reply counts only if it joins that community. With
+    `fallback` the communities are judged; if they are undone, or left by clients, newcomers found
+    no other.
     """
 
     state: PacflState
@@ -77,9 +80,14 @@ class Pacfl(CommunityStrategy):
         linkage: Linkage,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         if signature == "data":
             self.told, wanted = SUBSPACE, Report(length=vectors, low=-1, high=1, per=("inputs",))
@@ -110,6 +118,12 @@ class Pacfl(CommunityStrategy):
         drawn = self.sampler.draw(server_round, [c for c in present if c in members], "all")
         return self.instruct(server_round, sorted(fresh + drawn), client_manager)
 
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return each client's rows; while a split is on trial, also the common model."""
+        if self.state.common is None:
+            return super().offer(client_ids)
+        return beside(self.state, *self.attribute(client_ids))
+
     def aggregate_fit(
         self,
         server_round: int,
@@ -126,11 +140,16 @@ class Pacfl(CommunityStrategy):
                 self._join(client)
         else:
             self._cluster(server_round)
+        learn(self.state, replies, self.aggregator.rule)
         rows = np.array([self.state.communities.members[c] for c in replies.client_ids.tolist()])
         counted = (rows == replies.starts) | (rows >= before)
         self.aggregator.update(
             self.state.communities.models, replace(replies, starts=rows).where(counted)
         )
+        if clustered:
+            self.events += settle(self.state, server_round, self.context.rounds)
+        elif self.judges and len(self.state.communities.models) > 1:
+            begin(self.state, server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies) -> list[int]:
@@ -162,7 +181,7 @@ class Pacfl(CommunityStrategy):
         reach = REACH[self.linkage]
         distances = [reach(angles[rows == row]) for row in range(len(now.models))]
         nearest = int(np.argmin(distances))
-        if distances[nearest] >= self.threshold:
+        if distances[nearest] >= self.threshold and not self.state.settled:
             nearest = len(now.models)
             now.models = np.concatenate([now.models, now.models[:1]])
             detail = f"community {nearest} by client {client}, as no other is near"

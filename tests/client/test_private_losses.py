@@ -183,4 +183,6 @@ def test_losses_of_use_are_none() -> None:
     load([*SMALL, "strategy=ifca", "privacy=sample_dp", "privacy.epsilon=30"], also=problems)
     load([*SMALL, "strategy=flic", "strategy.cluster_round=2", "privacy=local_dp"], also=problems)
     trial = ["strategy=flic", "strategy.fallback=true", "privacy=sample_dp", "privacy.epsilon=30"]
-    load([*SMALL, *trial, "strategy.cluster_round=2", "population.train_samples=300"], also=problems)
+    load(
+        [*SMALL, *trial, "strategy.cluster_round=2", "population.train_samples=300"], also=problems
+    )

@@ -22,6 +22,8 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "dcfl judged": builder("dcfl", fallback="auto"),
     "communities_wnn judged": builder("communities_wnn", fallback="auto"),
     "pacfl classes": builder("pacfl", signature="classes", angle="mean"),
+    "pacfl judged": builder("pacfl", fallback="auto"),
+    "fedgwc judged": builder("fedgwc", fallback="auto"),
     "flux refresh": builder("flux", cluster_round="auto", descriptor="data", refresh=2),
     "flux judged": builder("flux", fallback="auto", refresh=3),
     "kmeans random": builder("kmeans", init="random"),

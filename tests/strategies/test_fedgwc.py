@@ -10,7 +10,9 @@ from flwr.common import FitRes
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
 from fl_app.one_run import run
+from fl_app.strategies.fallback import UNDONE
 from fl_app.strategies.fedgwc import FedGwc
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.testing.toy import Proxy, builder, context, honest, play, roster
@@ -48,6 +50,28 @@ def _newcomer(known: Roster, client: int) -> None:
     proxy = Proxy(f"9999{client}")
     known.register(proxy)
     known.introduce(proxy, Identity(client, 0, 10 + client))
+
+
+def test_no_split_is_made_after_one_was_undone() -> None:
+    method, known = _method(fallback=True, fewest=3), roster(12)
+    telling, kinds, split_at = _telling(_difficult), [], ROUNDS
+
+    def harmed(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = telling(client_id, start, server_round)
+        if server_round > split_at:
+            losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+            answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+        return answer
+
+    for server_round in range(1, 2 * ROUNDS):
+        tried = UNDONE not in kinds
+        client = harmed if tried else telling
+        play(method, known, range(server_round, server_round + 1), client=client)
+        kinds += [event.kind for event in method.events]
+        split_at = min(split_at, server_round) if "clustered" in kinds else ROUNDS
+    assert kinds[-1] == UNDONE
+    assert kinds.count(UNDONE) == 1
+    assert set(method.state.communities.members.values()) == {0}
 
 
 def test_clients_with_other_losses_are_split_off_from_one_model() -> None:

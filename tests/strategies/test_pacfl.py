@@ -10,7 +10,9 @@ from flwr.common import FitRes
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
 from fl_app.one_run import run
+from fl_app.strategies.fallback import LOOKS, UNDONE
 from fl_app.strategies.pacfl import Pacfl
 from fl_app.strategies.roster import Identity, Roster
 from fl_app.testing.toy import SIZE, Proxy, builder, context, honest, play, roster
@@ -25,8 +27,8 @@ Client = Callable[[int, Vector, int], FitRes]
 AXES = np.eye(SIZE, dtype=np.float32)
 
 
-def _method() -> Pacfl:
-    built = builder("pacfl", vectors=1, threshold=10.0)(context())
+def _method(**changes: object) -> Pacfl:
+    built = builder("pacfl", vectors=1, threshold=10.0, **changes)(context())
     assert isinstance(built, Pacfl)
     return built
 
@@ -38,8 +40,8 @@ def _telling(strategy: Pacfl, angles: dict[int, float]) -> Client:
         answer = honest(client_id, start, server_round)
         turn = np.radians(angles[client_id])
         vector = np.cos(turn) * AXES[0] + np.sin(turn) * AXES[1]
-        asked = {each.client_id for each in strategy.cohort.asked.values() if each.reports}
-        if client_id in asked:
+        asked = strategy.cohort.asked.values()
+        if client_id in {each.client_id for each in asked if "subspace" in each.reports}:
             answer.metrics["report.subspace"] = vector.astype("<f4").tobytes()
         return answer
 
@@ -62,6 +64,26 @@ def test_vectors_are_asked_for_once() -> None:
     asked = {each.client_id for each in strategy.cohort.asked.values() if each.reports}
     assert asked == {4}
     assert strategy.rejections.by_client == {}
+
+
+def test_a_newcomer_founds_no_community_after_a_split_was_undone() -> None:
+    strategy, known = _method(fallback=True), roster(4)
+    strategy.sampler.participation = 1.0
+    honest_ones = _telling(strategy, {0: 0, 1: 5, 2: 40, 3: 46, 4: 85})
+
+    def harmed(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest_ones(client_id, start, server_round)
+        if 1 < server_round <= 1 + LOOKS[0]:
+            losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+            answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+        return answer
+
+    play(strategy, known, range(1, 2 + LOOKS[0]), client=harmed)
+    assert [event.kind for event in strategy.events] == [UNDONE]
+    _newcomer(known, 4)
+    play(strategy, known, range(2 + LOOKS[0], 3 + LOOKS[0]), client=harmed)
+    assert strategy.state.communities.members == dict.fromkeys(range(5), 0)
+    assert len(strategy.state.communities.models) == 1
 
 
 def test_communities_by_hand_and_newcomers_that_join_or_found_one() -> None:

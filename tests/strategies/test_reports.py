@@ -219,7 +219,6 @@ def test_a_class_without_samples_has_the_loss_0_and_a_count_of_0() -> None:
     ("overrides", "said"),
     [
         ([*ASKING, "privacy=local_dp"], "privacy must be none with user_methods.Asking"),
-        (["privacy=local_dp", "strategy.fallback=true"], "strategy.fallback must be auto or false"),
         ([*ASKING, "privacy=sample_dp"], "no noise hides these"),
         ([*SMALL, "strategy._target_=user_methods.AskingForMore"], "SgdLearner tells class_losses"),
     ],
