@@ -39,10 +39,13 @@ POPULATIONS = {
     "clients with noisy images": ("noise",),
     "half of the clients alike": ("half_iid",),
     "some classes each": ("non_iid",),
+    "three label swaps, minus_grad": ("label_swap", "groups=3"),
     "no groups": ("iid",),
     "no groups, labels of Dirichlet 0.5": ("dirichlet",),
     "no groups, unequal samples": ("quantity_skew",),
 }
+ATTACKS = {"three label swaps, minus_grad": ("attack=minus_grad", "attack.share=0.3")}
+"""Populations of which some clients send minus their update."""
 METHODS = {
     "flic": (f"strategy.cluster_round={AFTER}",),
     "late": (f"strategy.cluster_round={AFTER}",),
@@ -60,7 +63,8 @@ Written by `benchmarks/contrast_methods.py`: digits, {CLIENTS} clients of 100 sa
 the population gives clients different numbers), {ROUNDS} rounds in which all train, no privacy.
 Methods that cluster once do so after round {AFTER}. Each cell is without contrast -> with contrast,
 the mean over those of the seeds 0 to {SEEDS - 1} that are measured: the missing ones stand at the
-end. **Bold**: contrast loses more than {LESS} of it.
+end. With `minus_grad` a third of the clients sends minus its update. **Bold**: contrast loses more
+than {LESS} of it.
 `by_column` and `own` split by columns and files of a user, which digits do not have.
 """
 
@@ -70,6 +74,7 @@ def measure(seed: int, population: str, method: str, contrast: bool, *, out: Pat
     name, *given = POPULATIONS[population]
     words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
     words += [f"strategy={method}", *METHODS[method], f"seed={seed}"]
+    words += ATTACKS.get(population, ())
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     with warnings.catch_warnings():
@@ -80,6 +85,7 @@ def measure(seed: int, population: str, method: str, contrast: bool, *, out: Pat
     return {
         "count": groups["count"],
         "ari": groups["ari"], "accuracy": last["accuracy"]["mean"],
+        "recall": (last["attack"] or {}).get("recall"),
     }  # fmt: skip
 
 
@@ -95,9 +101,10 @@ def page(found: Sequence[Found]) -> list[str]:
     lines, lost = [HEAD], dict[str, list[str]]()
     for title, key, digits in (
         ("Adjusted Rand index", "ari", 2), ("Accuracy", "accuracy", 3), ("Communities", "count", 1),
+        ("Malicious clients found", "recall", 2),
     ):  # fmt: skip
         lines += [f"## {title}", "", *header("population", *METHODS)]
-        for population in POPULATIONS:
+        for population in ATTACKS if key == "recall" else POPULATIONS:
             cells = []
             for method in METHODS:
                 before, after = _pairs(known, population, method, key)
