@@ -202,7 +202,7 @@ class RoundLoop(Server):
             trained = self._train(server_round)
             try:
                 with stop_request.held():
-                    return self._learn(trained)
+                    return self._learn(trained, last=attempt == attempts)
             except LostRepliesError as error:
                 if attempt == attempts:
                     raise
@@ -226,13 +226,15 @@ class RoundLoop(Server):
         began += self._close(server_round)  # which is time of the round before
         return TrainedRound(server_round, began, training_s, failures, leaving)
 
-    def _learn(self, trained: TrainedRound) -> Outcome:
-        """Aggregate, evaluate and record a round."""
+    def _learn(self, trained: TrainedRound, *, last: bool) -> Outcome:
+        """Aggregate, evaluate and record a round, of which this is the `last` attempt or not."""
         now = trained.round
         self._sound = False
         failures, evaluation_s = failed(now, trained.failures), 0.0
         try:
-            loss, skipped = self.aggregation.learn(trained, failures, self.connections.refused)
+            loss, skipped = self.aggregation.learn(
+                trained, failures, self.connections.refused, last=last
+            )
         except TooFewRepliesError:
             self._sound = True  # the state of the method has not changed yet
             raise

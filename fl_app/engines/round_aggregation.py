@@ -20,7 +20,8 @@ from fl_app.strategies.replies import (
 log = getLogger(__name__)
 ATTEMPTS = 3
 """Most attempts at a round whose clients are lost, since they may come back. Also the number of
-rounds after which a run fails if all of them were skipped."""
+rounds after which a run fails: of its first if all were skipped, or of any in a row that were lost.
+"""
 SKIPPED = "skipped"
 
 
@@ -34,6 +35,7 @@ class RoundAggregation:
     def __init__(self, exchange: RoundExchange, parameters: Parameters, rounds: int) -> None:
         self.exchange, self.parameters, self.rounds = exchange, parameters, rounds
         self._idle: int | None = 0  # skipped rounds so far; None after the first round that was not
+        self._lost = 0  # rounds in a row in which clients were lost
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Restore whether any of the earlier rounds was not skipped."""
@@ -45,32 +47,38 @@ class RoundAggregation:
         trained: TrainedRound,
         failures: Sequence[ClientFailure],
         refused: Iterable[ClientFailure],
+        *,
+        last: bool,
     ) -> tuple[Any, Event | None]:
         """Pass the replies and failures of a round to the method; return the training loss.
 
         `failures` are those for the message of an error, and `refused` those of nodes that could
-        not introduce themselves. Raises TooFewRepliesError before the state of the method changes.
+        not introduce themselves. `last`: the round has no further attempt. Raises
+        TooFewRepliesError before the state of the method changes.
         """
         try:
             parameters, metrics = self.exchange.learn(trained.round, [*trained.failures, *refused])
         except TooFewRepliesError as error:
             told = too_few(error, failures)
-            if isinstance(told, LostRepliesError) or not self._may_skip():
+            lost = isinstance(told, LostRepliesError)
+            if (lost and not last) or not self._may_skip(lost=lost):
                 raise told from error
             log.warning("%s; the models stay as they are", told)
             return None, Event(SKIPPED, str(told))
-        self._idle = None
+        self._idle, self._lost = None, 0
         if parameters is not None:
             self.parameters = parameters
         loss: Any = metrics.get("train_loss")
         untold = isinstance(loss, float) and isnan(loss)
         return None if untold else loss, None
 
-    def _may_skip(self) -> bool:
-        """Count a skipped round; False if the first rounds of the run were all skipped."""
-        if self._idle is not None:
-            self._idle += 1
-        return self._idle is None or self._idle < min(ATTEMPTS, self.rounds)
+    def _may_skip(self, *, lost: bool) -> bool:
+        """Count a skipped round; False if nobody has been learnt from yet, or for long."""
+        self._lost = self._lost + 1 if lost else 0
+        if self._idle is None:
+            return self._lost < ATTEMPTS
+        self._idle += 1
+        return not lost and self._idle < min(ATTEMPTS, self.rounds)
 
 
 def _was_skipped(record: Mapping[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
 from fl_app.records.recorder import Recorder
+from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
@@ -141,8 +142,10 @@ class Played:
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     monkeypatch.setattr(connections, "POLL_S", 0.01)
 
-    def build(joins: Callable[[int], set[int]] = lambda look: {0, 1, 2}, least: int = 1) -> Played:
-        return Played(tmp_path / "run", joins, least)
+    def build(
+        joins: Callable[[int], set[int]] = lambda look: {0, 1, 2}, least: int = 1, rounds: int = 3
+    ) -> Played:
+        return Played(tmp_path / "run", joins, least, rounds)
 
     return build
 
@@ -285,6 +288,28 @@ def test_a_round_that_loses_them_again_and_again_ends_the_run(play: Callable[...
     assert played.federation.fits == ATTEMPTS
 
 
+@pytest.mark.parametrize(("gone", "skipped", "ends"), [
+    ({2, 3, 4}, {2}, False),
+    ({2, 3, 4, 6, 7, 8}, {2, 4}, False),
+    (set(range(2, 11)), {2, 3}, True),
+])  # fmt: skip
+def test_clients_that_are_lost_after_others_were_learnt_from_end_no_run_at_once(
+    play: Callable[..., Played], gone: set[int], skipped: set[int], ends: bool
+) -> None:
+    played = play(rounds=5)
+    played.federation.fails = lambda client, fit: lost(client) if fit in gone else None
+    if ends:
+        with pytest.raises(LostRepliesError, match="round 4 must have at least"):
+            played()
+    else:
+        played()
+    rounds = read_rounds(played.folder)
+    found = {each["round"] for each in rounds if each["train_loss"] is None}
+    assert found == skipped
+    assert all(set(rounds[each - 1]["failed"]) == {"0", "1", "2"} for each in skipped)
+    assert played.summary["status"] == ("failed" if ends else "completed")
+
+
 def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]) -> None:
     played = play()
     played.federation.fails = lambda client, fit: ClientFailure(client, "ValueError: no data")
@@ -357,12 +382,14 @@ def test_with_a_privacy_budget_no_round_is_played_again(
         def leaving(self, over: list[int]) -> None:
             return
 
+        def book(self, outcome: Outcome, known: Roster) -> None:
+            return
+
     played = play()
     played.loop.budget = played.loop.availability.budget = PrivacyBudget()  # type: ignore[assignment]
-    played.federation.fails = lambda client, fit: lost(client)
-    with pytest.raises(LostRepliesError):
-        played()
-    assert played.federation.fits == 1
+    played.federation.fails = lambda client, fit: lost(client) if fit == 2 else None
+    assert [record["train_loss"] is None for record in played()] == [False, True, False]
+    assert played.federation.fits == 3
 
 
 def asks(played: Played) -> None:
