@@ -67,11 +67,8 @@ class ChangingCommunities(CommunityStrategy):
         clustered: bool,
     ) -> View:
         """Return the view of communities (n,) in the graph in which they were found."""
-        if not self.context.contrast:
-            return view_of(self.context, graph, client_ids, labels, clustered=clustered)
-        if not np.isin(client_ids, sums.vectors.client_ids).all():
-            return View(client_ids, labels, None)
-        return view_of(self.context, sums, client_ids, labels, clustered=clustered)
+        found_in = sums if self.context.contrast else graph
+        return view_of(self.context, found_in, client_ids, labels, clustered=clustered)
 
     def judge(self, server_round: int) -> None:
         """Begin the trial of the first communities, or end it."""

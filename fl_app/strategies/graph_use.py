@@ -205,11 +205,12 @@ def view_of(
 ) -> View:
     """Return the view of communities (n,) of clients (n,) in the graph.
 
-    With more than `sparse_above` clients it has matrices (n, n) only at the clustering, and with
-    more than MOST_WHOLE never.
+    With more than `sparse_above` clients it has matrices (n, n) only at the clustering, with more
+    than MOST_WHOLE never, and not if one of them has no vector, as after a round of few replies.
     """
     n = len(client_ids)
-    if n > context.detection.sparse_above and not (clustered and n <= MOST_WHOLE):
+    large = n > context.detection.sparse_above and not (clustered and n <= MOST_WHOLE)
+    if large or not np.isin(client_ids, graph.vectors.client_ids).all():
         return View(client_ids, labels, None)
     among = graph.vectors.rows_of(client_ids.tolist())
     distance = graph.distance(among)

@@ -114,6 +114,17 @@ def test_a_resumed_run_is_the_same(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_round_of_two_replies_which_have_no_common_drift_is_shown(name: str) -> None:
+    def two(number: int, start: np.ndarray, server_round: int) -> FitRes | None:
+        return _client(3, 0)(number, start, server_round) if number < 2 else None
+
+    strategy = _built(name)
+    play(strategy, roster(CLIENTS), range(1, 2), client=two)
+    outcome = strategy.outcome(1)
+    assert outcome.view is None or set(outcome.members) <= set(outcome.view.client_ids.tolist())
+
+
 SEARCHED = (2, 3, 4, 6, 10)
 """The rounds in which communities are looked for again after one community in round 2."""
 
