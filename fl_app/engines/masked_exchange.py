@@ -67,7 +67,9 @@ class MaskedExchange:
     ) -> list[ClientFailure]:
         """Sum the updates of the instructed clients by the model that each chose."""
         self.bytes_down = self.bytes_up = 0
-        self._failures = []
+        self._failures, self._sums = [], None
+        if not instructions:  # nobody is available
+            return self._failures
         proxies = {messenger.roster.client_id(proxy): proxy for proxy, _ in instructions}
         first = instructions[0][1]
         models = len(first.parameters.tensors)
@@ -109,7 +111,7 @@ class MaskedExchange:
         """Pass the sums to the method; raises TooFewRepliesError if there are none."""
         self.method.reject(failures)
         if not isinstance(self._sums, SlotSums):
-            raise self._sums or TooFewRepliesError(f"round {server_round} has no sums")
+            raise self._sums or TooFewRepliesError(f"round {server_round}: no client can train")
         return self.method.aggregate_sums(server_round, self._sums)
 
     def evaluate(

@@ -15,7 +15,10 @@ from safetensors.numpy import load_file
 from fl_app.client_app import app
 from fl_app.client_mods import WithheldError
 from fl_app.engines import masked_exchange
+from fl_app.engines.client_messenger import ClientMessenger
+from fl_app.engines.community_exchange import CommunityExchange
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.masked_exchange import MaskedExchange
 from fl_app.masking.participant import Participant
 from fl_app.masking.slots import SlotSums, slot_sums
 from fl_app.masking.stages import (
@@ -40,8 +43,12 @@ from fl_app.masking.stages import (
 from fl_app.masking.stages import CLIENTS as CLIENTS_IN_SUM
 from fl_app.report.page.run_records import read_records
 from fl_app.report.page.write import render
+from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.roster import Roster
+from fl_app.testing.toy import context
 from fl_app.use.card import write_card
 from fl_app.use.run import load_run
+from fl_app.wiring import made
 
 sys.path.insert(0, str(Path(__file__).parent))
 from masked_runs import CLIENTS, WORDS, Watched, run
@@ -116,6 +123,16 @@ def test_no_masked_vector_has_the_model_or_the_choice_of_its_client_in_it(tmp_pa
         assert np.abs(slots.mean(axis=1)).max() < 6 * (1 / 12) ** 0.5 / slots.shape[1] ** 0.5
         assert np.abs(slots.std(axis=1) - (1 / 12) ** 0.5).max() < 0.1
     assert len({each.tobytes() for each in long}) == CLIENTS
+
+
+@pytest.mark.parametrize("name", ["ifca", "secure_flic"])
+def test_a_round_in_which_no_client_is_available_has_too_few_replies(name: str) -> None:
+    kind = CommunityExchange if name == "secure_flic" else MaskedExchange
+    exchange = kind(made(f"strategy={name}", context()), made("masking=secagg"))
+    messenger = ClientMessenger(Roster(), clients=CLIENTS, timeout=None)
+    assert exchange.train(messenger, 1, []) == []
+    with pytest.raises(TooFewRepliesError, match="round 1"):
+        exchange.learn(1, [])
 
 
 @pytest.mark.parametrize("stage", [*STAGES, *(f"{stage} again" for stage in STAGES)])
