@@ -20,7 +20,8 @@ STATES = ("running", "completed", "interrupted", "failed")
 LAST_SCRAPE_S, LATE = 90.0, 1.5
 """How long the end of a run waits for its last scrape: at most these seconds, and intervals."""
 POLL_S = 0.2
-_FIELD = re.compile(r"([a-z_]{1,40}) must be ")
+_FIELD = re.compile(r"(?:[a-z_]+[ .:]+)*([a-z_]{1,40})")
+"""What stands before the first `must be` of a reason, unless it quotes what a client sent."""
 
 
 class Metrics:
@@ -92,7 +93,7 @@ class Metrics:
             self.stored.labels("all" if part == "." else part).set(size(self.folder / part))
 
     def _rule(self, why: str) -> str:
-        found = _FIELD.search(why)
+        found = _FIELD.fullmatch(why.partition(" must be ")[0])
         rule = found[1] if found else "other"
         if rule not in self._rules and len(self._rules) >= MOST_RULES:
             return "other"

@@ -74,6 +74,16 @@ def test_what_clients_send_makes_few_labels(metrics: Metrics) -> None:
     assert "other" in rules
 
 
+def test_a_label_is_never_what_a_client_sent(metrics: Metrics) -> None:
+    quoted = "'report.x' must be a report that was asked for, got 'mine must be so'"
+    metrics.round(
+        RECORD | {"rejected": {"0": quoted, "1": "evaluation: counts of points must be at least 0"}}
+    )
+    assert read(metrics, "rejections_total", rule="other") == 1
+    assert read(metrics, "rejections_total", rule="points") == 1
+    assert read(metrics, "rejections_total", rule="mine") is None
+
+
 def test_outcomes_count_each_client_once() -> None:
     found = outcomes(RECORD)
     assert found == {"asked": 4, "answered": 2, "failed": 1, "rejected": 1, "lost": 1}
