@@ -33,12 +33,15 @@ def failed(
 
 
 def times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:
-    """Return the seconds of a round until now, in total and for each part."""
+    """Return the seconds of a round until now, in total and for each part.
+
+    What clients tell of their seconds counts up to those that the server waited for each of them.
+    """
     total_s = time.perf_counter() - trained.began
     return {
         "total_s": total_s,
         "training_s": trained.training_s,
         "server_s": total_s - trained.training_s - evaluation_s,
         "evaluation_s": evaluation_s,
-        "clients_s": outcome.training_s,
+        "clients_s": min(outcome.training_s, len(outcome.cohort) * trained.training_s),
     }

@@ -22,6 +22,7 @@ from fl_app.engines.loop import RoundLoop
 from fl_app.engines.puller import Silence
 from fl_app.engines.round_aggregation import ATTEMPTS
 from fl_app.engines.shortage import NodeWait, TooFewNodesError
+from fl_app.engines.trained_round import TrainedRound, times
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
@@ -308,6 +309,13 @@ def test_clients_that_are_lost_after_others_were_learnt_from_end_no_run_at_once(
     assert found == skipped
     assert all(set(rounds[each - 1]["failed"]) == {"0", "1", "2"} for each in skipped)
     assert played.summary["status"] == ("failed" if ends else "completed")
+
+
+def test_clients_cannot_claim_more_seconds_than_the_server_waited_for_each() -> None:
+    trained = TrainedRound(1, began=0.0, training_s=2.0, failures=[], leaving=None)
+    told = replace(made("strategy=fedavg", context()).outcome(0), cohort=[0, 1, 2], training_s=1e9)
+    assert times(trained, 0.0, told)["clients_s"] == 6.0
+    assert times(trained, 0.0, replace(told, training_s=5.0))["clients_s"] == 5.0
 
 
 def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]) -> None:
