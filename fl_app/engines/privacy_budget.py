@@ -1,7 +1,7 @@
 """The privacy budget of every client: what each round releases, and when it is spent."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -146,18 +146,18 @@ class PrivacyBudget:
 
     def over(self, roster: Roster) -> list[int]:
         """Return the present clients whose budget does not suffice for another round."""
-        if not isfinite(self.guard.limit):
-            return []
-        return [client for client in roster.proxies() if not self._affords(client, roster)]
+        return self._spent_among(roster.proxies(), roster)
 
     def exhausted(self, roster: Roster, least: int) -> Event | None:
         """Return the event that ends the run, else None.
 
         The run ends when at least half of the clients cannot train, or fewer than `least` can.
         Before that, only the clients without budget stop. Therefore a client that claims few
-        samples, and thus spends more per round, cannot end the run of the others.
+        samples, and thus spends more per round, cannot end the run of the others, nor while some
+        of them are not connected, who may come back.
         """
-        over, clients = self.over(roster), len(roster.proxies())
+        members = roster.members()
+        over, clients = self._spent_among(members, roster), len(members)
         if not over or (2 * len(over) < clients and clients - len(over) >= least):
             return None
         return Event("budget spent", self._costs(over))
@@ -174,6 +174,11 @@ class PrivacyBudget:
         new = [client for client in over if client not in self._left]
         self._left.update(new)
         return Event("trains no more", self._costs(new), new) if new else None
+
+    def _spent_among(self, clients: Iterable[int], roster: Roster) -> list[int]:
+        if not isfinite(self.guard.limit):
+            return []
+        return [client for client in clients if not self._affords(client, roster)]
 
     def _affords(self, client: int, roster: Roster) -> bool:
         once_more = [*self.releases.get(client, []), self._release(client, roster)]

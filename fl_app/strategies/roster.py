@@ -92,6 +92,10 @@ class Roster(SimpleClientManager):
             return connected
         return {client: p for client, p in connected.items() if client not in self.absent}
 
+    def members(self) -> list[int]:
+        """Return the sorted clients that have introduced themselves, also if not connected now."""
+        return sorted(self._holders.keys() - self.absent)
+
     def client_id(self, proxy: ClientProxy) -> int:
         """Return the client id of a node, or -1 before it has introduced itself."""
         identity = self._identities.get(proxy.cid)

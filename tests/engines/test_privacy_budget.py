@@ -173,6 +173,17 @@ def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(clai
     assert budget.book(_outcome([1, 2, 3], {}), known)["epsilon"]["max"] < 4.0
 
 
+def test_a_client_without_budget_ends_no_run_while_others_are_not_connected() -> None:
+    known, budget = (
+        _claiming(1, 1000, 1000, 1000),
+        _budget(sample_dp(noise_multiplier=1.0, epsilon=4.0), rounds=50),
+    )
+    for client in (1, 2, 3):
+        known.unregister(known.proxy(client))
+    assert budget.over(known) == [0]
+    assert budget.exhausted(known, 1) is None
+
+
 def test_a_run_ends_when_half_of_the_clients_or_all_but_too_few_cannot_train_on() -> None:
     budget = _budget(sample_dp(noise_multiplier=1.0, epsilon=4.0), rounds=50)
     assert budget.exhausted(_claiming(1, 1000, 1000), 2) is None
