@@ -7,6 +7,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fl_app.config import CONF, carried
@@ -24,6 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lost = LostRuns(connection, options.folders, CONF, carried)
         while True:
             lost.tell()
+            if options.looked is not None:
+                with suppress(OSError):  # on a full disk it goes on looking
+                    options.looked.touch()
             if options.once:
                 return
             time.sleep(options.every)
@@ -36,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--root-certificates", type=Path, required=True)
     found.add_argument("--every", type=float, default=10.0, help="seconds between looks")
     found.add_argument("--once", action="store_true", help="look once and end")
+    found.add_argument("--looked", type=Path, help="file that is touched after each look")
     found.add_argument("folders", type=Path, nargs="+", help="with output folders of runs")
     return found
 

@@ -22,6 +22,7 @@ _KEYS = "${FL_APP_KEYS:-./deployment/keys}"
 _OUTPUTS, _PORT = "/outputs", 9094
 _GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
 _WARM = "fl_app.engines.warm_node"
+_HEALTH = ("python", "-Im", "fl_app.engines.health")
 _SERVICE, _GPU = re.compile(r"^  supernode-(\d+):", re.MULTILINE), "driver: nvidia"
 """What a node, and its GPU, look like in the file that `write` wrote."""
 
@@ -128,8 +129,6 @@ def _supernode(node: int, nodes: int, gpus: bool, warm: bool) -> dict[str, Any]:
         _INSIDE, node=node, nodes=nodes, superlink="superlink:9092", port=_PORT, data_root="/data"
     )
     command = ["python", "-m", _WARM, *command] if warm else command
-    looks = f"('localhost', {_PORT})", "('superlink', 9092)"
-    program = "; ".join(["import socket", *(f"socket.create_connection({at}, 2)" for at in looks)])
     found = _part(
         command,
         files=[_INSIDE.authority, _INSIDE.node_key(node)],
@@ -138,9 +137,9 @@ def _supernode(node: int, nodes: int, gpus: bool, warm: bool) -> dict[str, Any]:
     )
     found["volumes"].append(_mount("${FL_APP_DATA:-./data}", "/data"))
     found["healthcheck"] = {
-        "test": ["CMD", "python", "-ISc", program],
+        "test": ["CMD", *_HEALTH, "--process", "flower-supernode", "--port", "9092"],
         "interval": "30s",
-        "timeout": "5s",
+        "timeout": "10s",
         "retries": 4,
     }
     return found | ({"deploy": {"resources": _GPUS}} if gpus else {})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fl_app import deploy, resumer
-from fl_app.engines import commands, compose, credentials, registrar
+from fl_app.engines import commands, compose, credentials, health, registrar
 from fl_app.engines.credentials import Credentials, known_as
 from fl_app.records import audit
 
@@ -137,6 +137,28 @@ def test_a_part_has_a_health_check_no_capability_and_the_users_id(service):
     assert part["healthcheck"] == {"disable": True} if ends else "test" in part["healthcheck"]
     assert part["cap_drop"] == ["ALL"]
     assert part["user"] == "${FL_APP_USER:?run scripts/deploy keys first}"
+
+
+@pytest.mark.parametrize(
+    "service", ["serverapp", "runs", *(f"supernode-{n}" for n in range(NODES))]
+)
+def test_a_health_check_is_of_the_part_itself(service):
+    part = SERVICES[service]
+    *command, module = part["healthcheck"]["test"][:4]
+    assert (command, module) == (["CMD", "python", "-Im"], health.__name__)
+    options = health.parser().parse_args(part["healthcheck"]["test"][4:])
+    if service == "runs":
+        words = part["command"][3:]
+        assert options.file == resumer.parser().parse_args(words).looked
+        return
+    assert options.process in part["command"]
+    assert any(word.endswith(f":{options.port}") for word in part["command"])
+
+
+def test_the_resumer_tells_of_its_last_look(tmp_path):
+    words = ["--address", "here:1", "--root-certificates", str(tmp_path / "ca.crt")]
+    resumer.main([*words, "--once", "--looked", str(tmp_path / "looked"), str(tmp_path)])
+    assert health.main(["--file", str(tmp_path / "looked")]) == 0
 
 
 def test_one_image_serves_all_is_built_once_and_has_the_tested_flower():
