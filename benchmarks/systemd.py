@@ -70,7 +70,8 @@ def stopped(machine: Booted) -> str:
     results = machine.run("systemctl", "show", "--property=Result", *SERVICES).split()
     machine.run("systemctl", "start", "--no-block", *SERVICES)
     status, seen = _ended(machine, "stopped")
-    told = f"all stopped after {seconds:.0f} s ({', '.join(sorted(set(results)))}), {len(left)} processes left"
+    how = ", ".join(sorted(set(results)))
+    told = f"all stopped after {seconds:.0f} s ({how}), {len(left)} processes left"
     what = "`systemctl stop` of all services in mid-run, then `start`"
     return row(what, status, f"{told}; {seen}; {_same(machine, 'stopped')}")
 

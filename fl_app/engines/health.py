@@ -2,9 +2,9 @@
 
     python -Im fl_app.engines.health --process flower-superexec --port 8000
 
-A process is at work if it runs, is not stopped or stuck, and has a connection to the port. With
-`--file` it is at work if that file, which it touches, is not older than `--within` seconds. It
-imports only the standard library.
+A process is at work if it runs, is not stopped or stuck, and its container has a connection to the
+port. With `--file` it is at work if that file, which it touches, is not older than `--within`
+seconds. It imports only the standard library.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def _idle(name: str, port: int | None) -> str:
     if not found:
         return f"{name} must run, and there is no such process"
     (pid, *_) = found
-    if port is not None and not _connected(pid, port):
+    if port is not None and not _connected(port):
         return f"{name} must have a connection to port {port}, and has none"
     before, until = _switches(pid), time.monotonic() + WATCHED_S
     while time.monotonic() < until:
@@ -72,25 +72,18 @@ def _programs(pid: Path) -> list[str]:
     return []
 
 
-def _connected(pid: Path, port: int) -> bool:
-    """Whether a process itself holds an established TCP connection to a port."""
-    own = set[str]()
-    for each in (pid / "fd").glob("*"):
-        with contextlib.suppress(OSError):  # it was closed
-            own.add(str(each.readlink()))
-    return any(f"socket:[{inode}]" in own for inode in _sockets(pid, port))
+def _connected(port: int) -> bool:
+    """Whether this container has an established TCP connection to a port.
 
-
-def _sockets(pid: Path, port: int) -> list[str]:
-    """Return the inodes of the established connections to a port in the network of a process."""
-    found = list[str]()
+    Whose it is cannot be seen: Flower's SuperExec hides its files from all other processes.
+    """
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):  # without IPv6
-            for line in (pid / "net" / table).read_text().splitlines()[1:]:
-                _, _, remote, state, *rest = line.split()
+            for line in (PROC / "net" / table).read_text().splitlines()[1:]:
+                _, _, remote, state, *_ = line.split()
                 if state == _ESTABLISHED and int(remote.split(":")[1], 16) == port:
-                    found.append(rest[5])
-    return found
+                    return True
+    return False
 
 
 def _switches(pid: Path) -> int:
