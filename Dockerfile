@@ -7,11 +7,13 @@ FROM ${BASE}
 WORKDIR /opt/fl-app
 COPY pyproject.toml constraints.txt ./
 # The packages come before the code, so that a change of the code keeps this layer.
+# Of TORCH_INDEX are torch and torchvision alone: it may lack the tested versions of what they need.
 ARG TORCH_INDEX=
 RUN python3 -m venv /opt/venv \
     && python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > needed.txt \
     && if [ -n "$TORCH_INDEX" ]; then \
-        /opt/venv/bin/pip install --no-cache-dir --no-compile --constraint constraints.txt --index-url "$TORCH_INDEX" torch torchvision; fi \
+        /opt/venv/bin/pip install --no-cache-dir --no-compile --no-deps --constraint constraints.txt \
+            --index-url "$TORCH_INDEX" torch torchvision; fi \
     && /opt/venv/bin/pip install --no-cache-dir --no-compile --constraint constraints.txt --requirement needed.txt hatchling
 COPY README.md ./
 COPY fl_app fl_app

@@ -175,6 +175,14 @@ def test_one_image_serves_all_is_built_once_and_has_the_tested_flower():
         assert (REPO / name).exists()
 
 
+def test_an_index_of_torch_need_not_have_what_torch_needs():
+    lines = (REPO / "Dockerfile").read_text().replace("\\\n", "").splitlines()
+    (words,) = [line.split() for line in lines if "--index-url" in line]
+    end = words.index("--index-url")
+    begin = max(at for at, word in enumerate(words[:end]) if word.endswith("/pip"))
+    assert {"--no-deps", "--constraint"} <= set(words[begin:end])
+
+
 def test_a_node_reserves_a_gpu_if_it_is_told_to():
     node = compose.node_services(1, gpus=True, warm=True)["services"]["supernode-0"]
     (device,) = node["deploy"]["resources"]["reservations"]["devices"]
