@@ -18,7 +18,7 @@ from pathlib import Path
 
 from booted import CLIENTS, NODES, SERVICES, Booted
 from compose import copied
-from table import REPO, header, machine, row
+from table import REPO, header, machine, put_rows, row
 
 from fl_app.records import run_state
 from fl_app.records.summary import read_summary
@@ -130,7 +130,9 @@ def main() -> None:
     """Boot the machine, run the scenarios and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = [each.__name__ for each in SCENARIOS]
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="write no page")
+    parser.add_argument(
+        "--only", nargs="+", choices=names, default=names, help="put their rows into the page"
+    )
     only = parser.parse_args().only
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the machine would go on
     with tempfile.TemporaryDirectory(prefix="fl-app-systemd-") as top:
@@ -153,6 +155,8 @@ def main() -> None:
         version = _version(root)
     if only == names:
         TABLE.write_text(_page(rows, version))
+    else:
+        put_rows(TABLE, rows)
 
 
 def _version(root: Path) -> str:
