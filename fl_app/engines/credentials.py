@@ -23,6 +23,7 @@ _AUTHORITY_DAYS = 3650
 _SERVER_DAYS = 825
 _RENEW_DAYS = 30
 _NODE = re.compile(r"node(\d+)\.pub")
+_HOST = re.compile(r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_-]+)*\.?")
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,18 @@ def node_numbers(folder: Path) -> list[int]:
 
 
 def split_hosts(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names and the IP addresses among hosts."""
+    """Return the names and the IP addresses among hosts; raises CredentialsError for others."""
     names, addresses = list[str](), list[str]()
     for host in hosts:
         try:
             addresses.append(str(ipaddress.ip_address(host)))
         except ValueError:
             names.append(host)
+    if wrong := [name for name in names if not _HOST.fullmatch(name)]:
+        raise CredentialsError(
+            f"a host must be an IP address or a name of letters, digits, hyphens and dots, without "
+            f"a port, got {', '.join(map(repr, wrong))}; write other letters in their xn-- form"
+        )
     return names, addresses
 
 
@@ -133,7 +139,7 @@ def known_as(certificate: Path) -> list[str]:
     """Return the names and addresses in a server's certificate; none if there is no such file."""
     if not certificate.exists():
         return []
-    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    found = _loaded(certificate)
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = names.get_values_for_type(x509.IPAddress)
     return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
@@ -142,8 +148,19 @@ def known_as(certificate: Path) -> list[str]:
 def _stale(certificate: Path) -> bool:
     if not certificate.exists():
         return True
-    end = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    return end < datetime.now(UTC) + timedelta(days=_RENEW_DAYS)
+    return _loaded(certificate).not_valid_after_utc < datetime.now(UTC) + timedelta(
+        days=_RENEW_DAYS
+    )
+
+
+def _loaded(certificate: Path) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate.read_bytes())
+    except ValueError as error:
+        raise CredentialsError(
+            f"{certificate} must be a certificate in PEM, got {certificate.stat().st_size} bytes of "
+            f"something else; bring it back, or remove it for a new one"
+        ) from error
 
 
 def _must_sign(keys: Credentials) -> None:
@@ -181,7 +198,7 @@ def _make_authority(to: Credentials) -> None:
 
 
 def _make_server(to: Credentials, names: Sequence[str], addresses: Sequence[str]) -> None:
-    authority = x509.load_pem_x509_certificate(to.authority.read_bytes())
+    authority = _loaded(to.authority)
     signer = serialization.load_pem_private_key(to.authority_key.read_bytes(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(_CURVE)
