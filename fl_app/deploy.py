@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import fcntl
 import itertools
-import json
 import os
 import shlex
 import signal
@@ -23,16 +22,20 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fl_app import deploy_arguments, deploy_state
 from fl_app.config import CONF, carried
+from fl_app.deploy_state import holder, keeper
 from fl_app.engines import compose, credentials, flower, membership, watchdog
 from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
+from fl_app.engines.flower import FlowerError
 from fl_app.engines.nodes import nodes_online
-from fl_app.engines.processes import tail
+from fl_app.engines.processes import ProcessError, tail
 from fl_app.engines.restarts import LostRuns
 
 _REPO = Path(__file__).resolve().parent.parent
+_FOLDER = _REPO / "deployment"
 _DEMO = ["experiment=federation_demo"]
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
@@ -44,49 +47,37 @@ _LOOK_EVERY_S = 10
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    options, overrides = _parser().parse_known_args(arguments)
+    options, overrides = deploy_arguments.read(arguments, _FOLDER, __doc__)
     folder: Path = options.folder.resolve()
     try:
-        match options.action:
-            case "up":
-                return up(folder, options)
-            case "run":
-                return run(folder, overrides)
-            case "status":
-                return show_status(folder)
-            case "down":
-                return down(folder)
-            case "keys":
-                return keys(folder, options)
-            case membership.ADD | membership.REMOVE | membership.ROTATE:
-                return change(folder, options.action, options.node)
-            case "keep":
-                return keep(folder, options)
-            case _:
-                return demo(folder, options)
+        return _act(folder, options, overrides)
     except KeyboardInterrupt:
         return 130
+    except TimeoutError as error:
+        print(error)
+    except OSError as error:
+        print(f"{folder} must be a folder with room in which you can read and write: {error}")
+    return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="deploy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    actions = ["up", "run", "status", "down", "keys", "demo", "keep"]
-    actions += [membership.ADD, membership.REMOVE, membership.ROTATE]
-    parser.add_argument("action", nargs="?", choices=actions, default="demo")
-    told = f"SuperNodes (default {NODES_AT_FIRST}; keys: those that an earlier call wrote)"
-    parser.add_argument("--nodes", type=int, help=told)
-    parser.add_argument("--folder", type=Path, default=_REPO / "deployment")
-    parser.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
-    parser.add_argument("--node", type=int, help="number of a node, which is its client id")
-    hosts = "keys: further names and addresses of the SuperLink, with commas between"
-    parser.add_argument("--hosts", default="", help=hosts)
-    told = "keys: each node reserves a GPU (default: as an earlier call wrote)"
-    parser.add_argument("--gpus", action=argparse.BooleanOptionalAction, help=told)
-    told = "clients are forks of a process that has their libraries (default: yes; keys: as before)"
-    parser.add_argument("--warm", action=argparse.BooleanOptionalAction, help=told)
-    return parser
+def _act(folder: Path, options: argparse.Namespace, overrides: Sequence[str]) -> int:
+    match options.action:
+        case "up":
+            return up(folder, options)
+        case "run":
+            return run(folder, overrides)
+        case "status":
+            return show_status(folder)
+        case "down":
+            return down(folder)
+        case "keys":
+            return keys(folder, options)
+        case membership.ADD | membership.REMOVE | membership.ROTATE:
+            return change(folder, options.action, options.node)
+        case "keep":
+            return keep(folder, options)
+        case _:
+            return demo(folder, options)
 
 
 def demo(folder: Path, options: argparse.Namespace) -> int:
@@ -102,7 +93,7 @@ def demo(folder: Path, options: argparse.Namespace) -> int:
 
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation in the background; return when its nodes are online."""
-    if keeper(folder) is not None:
+    if holder(folder) is not None:
         print(f"a federation is already running in {folder}; stop it with scripts/deploy down")
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -143,47 +134,48 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
         time.sleep(_POLL_S)
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
-    print(f"use it: scripts/deploy run; or FLWR_HOME={home} flwr run . {NAME}")
+    where = "" if folder == _FOLDER else f" --folder {shlex.quote(str(folder))}"
+    print(f"use it: scripts/deploy run{where}; or FLWR_HOME={home} flwr run . {NAME}")
     return 0
 
 
 def keep(folder: Path, options: argparse.Namespace) -> int:
     """Run a federation until SIGTERM; this is the process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with _pid_file(folder).open("a") as held:
+    with deploy_state.file_of(folder).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
-        held.truncate(0)
-        with Federation(
+        federation = Federation(
             folder, nodes=options.nodes, warm=options.warm, data_root=options.data_root
-        ) as federation:
-            _publish(federation, folder)
-            lost = LostRuns(federation.connection, [folder / RUNS], CONF, carried)
-            with contextlib.suppress(KeyboardInterrupt):
-                for second in itertools.count():
-                    federation.check()
-                    if membership.carry_out(federation):
-                        _publish(federation, folder)
-                    if second % _LOOK_EVERY_S == 0:
-                        lost.tell()
-                    time.sleep(1.0)
-        held.truncate(0)
+        )
+        deploy_state.publish(federation, folder, up=False)
+        try:
+            with federation:
+                _keep_up(federation, folder)
+        except (credentials.CredentialsError, FlowerError, ProcessError) as error:
+            print(error)
+            return 1
+        finally:
+            held.truncate(0)
     return 0
 
 
-def _publish(federation: Federation, folder: Path) -> None:
-    """Write the state of a federation over the locked file of its keeper."""
-    state = {
-        "pid": os.getpid(),
-        "nodes": federation.numbers,
-        "mark": federation.supervisor.token,
-    }
-    _pid_file(folder).write_text(json.dumps(state))
+def _keep_up(federation: Federation, folder: Path) -> None:
+    deploy_state.publish(federation, folder, up=True)
+    lost = LostRuns(federation.connection, [folder / RUNS], CONF, carried)
+    with contextlib.suppress(KeyboardInterrupt):
+        for second in itertools.count():
+            federation.check()
+            if membership.carry_out(federation):
+                deploy_state.publish(federation, folder, up=True)
+            if second % _LOOK_EVERY_S == 0:
+                lost.tell()
+            time.sleep(1.0)
 
 
 def change(folder: Path, action: str, node: int | None) -> int:
     """Add, remove or renew a node of the running federation; return 0 if it was done."""
     if keeper(folder) is None:
-        print(f"no federation is running in {folder}; start one with scripts/deploy up")
+        print(_absent(folder))
         return 1
     try:
         print(membership.ask(folder, action, node, timeout_s=_CHANGE_TIMEOUT_S))
@@ -193,23 +185,18 @@ def change(folder: Path, action: str, node: int | None) -> int:
     return 0
 
 
-def keeper(folder: Path) -> dict[str, object] | None:
-    """Return the state of the running keeper of a folder, or None if there is none."""
-    with contextlib.suppress(FileNotFoundError), _pid_file(folder).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(json.JSONDecodeError):  # empty: it is starting or stopping
-                state: dict[str, object] = json.loads(file.read())
-                return state
-    return None
+def _absent(folder: Path) -> str:
+    """Return why no federation can be used in a folder."""
+    if holder(folder) is not None:
+        return f"the federation in {folder} is just starting or stopping; try again in a moment"
+    return f"no federation is running in {folder}; start one with scripts/deploy up"
 
 
 def run(folder: Path, overrides: Sequence[str]) -> int:
     """Run fl-app on the running federation; return its exit status."""
     state = keeper(folder)
     if state is None:
-        print(f"no federation is running in {folder}; start one with scripts/deploy up")
+        print(_absent(folder))
         return 1
     nodes = _numbers(state)
     if not nodes:
@@ -249,7 +236,7 @@ def show_status(folder: Path) -> int:
     """Print whether a federation is running and how many nodes are online; 0 if all are."""
     state = keeper(folder)
     if state is None:
-        print(f"no federation is running in {folder}")
+        print(_absent(folder))
         return 3
     connection = flower.Connection(NAME, folder / "home")
     online = nodes_online(connection)
@@ -260,26 +247,34 @@ def show_status(folder: Path) -> int:
 
 def down(folder: Path) -> int:
     """Stop the federation and everything it started; return 0, also if none is running."""
-    state = keeper(folder)
-    if state is None:
+    deadline = time.monotonic() + _DOWN_TIMEOUT_S
+    former: dict[str, object] = {}
+    if holder(folder) is None:
         print(f"no federation is running in {folder}")
         return 0
-    pid = int(str(state["pid"]))
-    os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + _DOWN_TIMEOUT_S
-    while keeper(folder) is not None:
+    while (state := holder(folder)) is not None:
+        if state and not former:
+            former = state
+            _signal(former, signal.SIGTERM)
         if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
+            _signal(former, signal.SIGKILL)
             break
         time.sleep(_POLL_S)
-    watchdog.sweep(str(state["mark"]))
+    if former:
+        watchdog.sweep(str(former["mark"]))
     print("the federation is stopped")
     return 0
 
 
+def _signal(state: dict[str, object], number: signal.Signals) -> None:
+    if state:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(int(str(state["pid"])), number)
+
+
 def keys(folder: Path, options: argparse.Namespace) -> int:
     """Create all that docker-compose.yml needs, and a connection `compose` to it."""
-    hosts = options.hosts.split(",")
+    hosts = [host.strip() for host in options.hosts.split(",")]
     try:
         given = {"nodes": options.nodes, "gpus": options.gpus, "warm": options.warm}
         print(compose.prepare(_REPO, folder, hosts=hosts, **given))
@@ -287,10 +282,6 @@ def keys(folder: Path, options: argparse.Namespace) -> int:
         print(error)
         return 1
     return 0
-
-
-def _pid_file(folder: Path) -> Path:
-    return folder / "federation.pid"
 
 
 if __name__ == "__main__":

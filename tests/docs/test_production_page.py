@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from flwr.common.config import parse_config_args
 
-from fl_app import deploy
+from fl_app import deploy_arguments
 from fl_app.config import load
 
 REPO = Path(__file__).parents[2]
@@ -42,5 +42,5 @@ def test_scripts_deploy_reads_its_commands() -> None:
     given = [words for page in PAGES for words in commands(page) if "scripts/deploy" in words[:1]]
     assert len(given) > 5
     for _, *words in given:
-        options, overrides = deploy._parser().parse_known_args(words)
+        options, overrides = deploy_arguments.read(words, REPO, None)
         assert not overrides or options.action == "run"

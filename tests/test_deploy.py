@@ -1,0 +1,91 @@
+"""What `scripts/deploy` refuses before it starts anything, and what it says of a federation."""
+
+import fcntl
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from fl_app import deploy, deploy_state
+from fl_app.engines import credentials
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("up --node_s 4", "up does not know --node_s 4"),
+        ("status rounds=3", "status does not know rounds=3"),
+        ("up --nodes 0", "at least 1, got '0'"),
+        ("keys --nodes -1", "at least 1, got '-1'"),
+        ("up --nodes 99", "in 1..16 on one machine, got 99"),
+        ("remove-node", "which node, as by --node 1"),
+        ("up --data-root {}/absent", "a folder that is there, got"),
+        ("up --data-root {}/it's", "quote"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(words, told, tmp_path, capsys):
+    (tmp_path / "it's").mkdir()
+    with pytest.raises(SystemExit):
+        deploy.main([*words.replace("{}", str(tmp_path)).split(), "--folder", str(tmp_path / "f")])
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("action", ["up", "keys", "status", "down", "run", "add-node"])
+def test_a_folder_that_cannot_be_used_is_told(action, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    (tmp_path / "file").touch()
+    assert deploy.main([action, "--folder", str(tmp_path / "file")]) == 1
+    assert "must be a folder with room in which you can read" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("ca.crt", "", "must be a certificate in PEM, got 0 bytes"),
+        ("server.pem", "x", "must be a certificate in PEM, got 1 bytes"),
+    ],
+)
+def test_a_certificate_that_is_none_is_told(file, text, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    keys = credentials.ensure(tmp_path / "f" / "keys", nodes=1)
+    (keys.folder / file).write_text(text)
+    assert deploy.main(["keys", "--folder", str(tmp_path / "f")]) == 1
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("host", ["http://x", "fl.org:9092", "köln.de", "a b", "-x"])
+def test_a_host_that_no_certificate_can_name_is_told(host, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    words = ["keys", "--folder", str(tmp_path / "f"), f"--hosts=fl.example.org, ::1,{host}"]
+    assert deploy.main(words) == 1
+    assert f"without a port, got {host!r}" in capsys.readouterr().out
+    assert not (tmp_path / "f").exists()
+
+
+def test_a_federation_that_starts_is_neither_running_nor_absent(tmp_path, capsys, monkeypatch):
+    words = ["--folder", str(tmp_path)]
+    path = deploy_state.file_of(tmp_path)
+    with path.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        path.write_text(json.dumps({"pid": 1, "up": False, "nodes": [], "mark": "x"}))
+        assert deploy.main(["status", *words]) == 3
+        assert deploy.main(["run", *words]) == 1
+        assert capsys.readouterr().out.count("just starting or stopping") == 2
+        assert deploy.main(["up", *words]) == 1
+        assert not (tmp_path / "keeper.log").exists()
+
+        def ended(pid: int, number: int) -> None:
+            assert (pid, number) == (1, signal.SIGTERM)
+            fcntl.flock(held, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(deploy.os, "kill", ended)
+        assert deploy.main(["down", *words]) == 0
+    assert "is stopped" in capsys.readouterr().out
+
+
+def test_a_killed_federation_is_none(tmp_path):
+    path: Path = deploy_state.file_of(tmp_path)
+    path.write_text(json.dumps({"pid": 1, "up": True, "nodes": [0], "mark": "x"}))
+    assert deploy_state.holder(tmp_path) is None
