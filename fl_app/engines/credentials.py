@@ -158,8 +158,8 @@ def _loaded(certificate: Path) -> x509.Certificate:
         return x509.load_pem_x509_certificate(certificate.read_bytes())
     except ValueError as error:
         raise CredentialsError(
-            f"{certificate} must be a certificate in PEM, got {certificate.stat().st_size} bytes of "
-            f"something else; bring it back, or remove it for a new one"
+            f"{certificate} must be a certificate in PEM, got {certificate.stat().st_size} bytes "
+            f"of something else; bring it back, or remove it for a new one"
         ) from error
 
 
