@@ -54,7 +54,7 @@ class Layout:
         if vector.shape != (self.size,):
             raise ValueError(
                 f"the model must have {self.size} parameters, got a vector of shape "
-                f"{vector.shape}; configure server and client with the same network"
+                f"{vector.shape}; server and client need the same network, features and classes"
             )
 
     @property
