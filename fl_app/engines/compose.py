@@ -154,6 +154,7 @@ def _part(
         "user": "${FL_APP_USER:?run scripts/deploy keys first}",
         "restart": restart,
         "init": True,
+        "logging": {"driver": "local"},
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "networks": ["federation"],

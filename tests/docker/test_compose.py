@@ -136,6 +136,7 @@ def test_a_part_has_a_health_check_no_capability_and_the_users_id(service):
     ends = service == "registrar"
     assert part["healthcheck"] == {"disable": True} if ends else "test" in part["healthcheck"]
     assert part["cap_drop"] == ["ALL"]
+    assert part["logging"] == {"driver": "local"}  # the only one that replaces old lines unasked
     assert part["user"] == "${FL_APP_USER:?run scripts/deploy keys first}"
 
 
