@@ -71,13 +71,10 @@ class Dataset:
             # frozen for everyone else
             object.__setattr__(self, f"{part}_images", inputs)
             object.__setattr__(self, f"{part}_labels", labels)
-        train, test = self.train_images, self.test_images
-        if train.shape[1:] != test.shape[1:] or _kind(train) != _kind(test):
-            raise DataError(
-                f"the test inputs of {self.name} must be like those for training, {train.dtype} "
-                f"of shape {train.shape[1:]}, got {test.dtype} of shape {test.shape[1:]}; use "
-                "data of one kind"
-            )
+        same_form(
+            self.train_images, self.test_images, "those for training",
+            f"the test inputs of {self.name}",
+        )  # fmt: skip
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,6 +127,15 @@ class Dataset:
 
     def _take(self, images: np.ndarray, labels: np.ndarray, i: np.ndarray) -> tuple[Tensor, Tensor]:
         return as_inputs(images[i], self.moments), torch.from_numpy(labels[i])
+
+
+def same_form(first: np.ndarray, other: np.ndarray, told: str, others: str) -> None:
+    """Raise DataError unless inputs (N, ...) have the shape and kind of the first; told so."""
+    if first.shape[1:] != other.shape[1:] or _kind(first) != _kind(other):
+        raise DataError(
+            f"{others} must be like {told}, {first.dtype} of shape {first.shape[1:]}, got "
+            f"{other.dtype} of shape {other.shape[1:]}; use data of one kind"
+        )
 
 
 def _kind(inputs: np.ndarray) -> str:

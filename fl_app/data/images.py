@@ -11,7 +11,10 @@ import numpy as np
 from pydantic import Field
 
 from fl_app.data.checks import DataError
+from fl_app.data.client_folder import read_clients
 from fl_app.data.datasets import Dataset, moments
+from fl_app.data.frame import shortened
+from fl_app.data.split import TestShare
 from fl_app.data.unread import tell_of_unread
 from fl_app.types import Text
 
@@ -63,17 +66,70 @@ def image_folder(
     )  # fmt: skip
 
 
+def client_images(
+    *, root: Text, size: Size, channels: Channels, standardise: bool, test_share: TestShare,
+    seed: int,
+) -> Dataset:  # fmt: skip
+    """Load a folder with `root`/<client>/<class>/<image>; settings as for `image_folder`.
+
+    The classes are those of all clients, of which a client can lack some. `test_share` of each
+    client's images are for test. `population=by_column` makes them clients.
+    """
+    folder = Path(root)
+    _check_place(folder)
+    found = read_clients(folder, _of_client, (), folders="<class>/<image>")
+    files = [each for part in found for each in part]
+    tell_of_unread(folder, shown_files(folder), ENDINGS)
+    classes = sorted({name for name, _ in files})
+    images = stacked([(str(path), read(path, size, channels)) for _, path in files])
+    labels = np.array([classes.index(name) for name, _ in files])
+    train, test, owners = found.split(test_share, seed)
+    scale = moments(images[train]) if standardise else None
+    return Dataset(
+        folder.name, len(classes), images[train], labels[train], images[test], labels[test], scale,
+        class_names=tuple(classes), owners=owners,
+    )  # fmt: skip
+
+
+def _of_client(folder: Path) -> list[tuple[str, Path]]:
+    """Return the class and the file of each image of a client."""
+    classes = _class_folders(folder)
+    if not classes or set(classes) <= {"train", "test"}:
+        raise DataError(
+            f"the folder of a client must contain <class>/<image>, got "
+            f"{shortened(classes) or 'no folder'} in {folder}; put its images into one folder per "
+            "class, from which data.test_share takes those for test"
+        )
+    inside = {name: shown_files(folder / name) for name in classes}
+    return [(n, path) for n, each in inside.items() if each for path in _images(folder / n, each)]
+
+
 def _classes(root: Path, split: str) -> list[str]:
     """Return the names of the folders in `root`/`split` that are not hidden."""
-    folder = root / split
-    inside = folder.iterdir() if folder.is_dir() else ()
-    found = sorted(e.name for e in inside if e.is_dir() and not e.name.startswith("."))
+    found = _class_folders(root / split)
     if not found:
         raise DataError(
             f"no image folder at {root}: expected {root}/{split}/<class>/<image>; put the images "
             "there or point data.root elsewhere"
         )
     return found
+
+
+def _class_folders(folder: Path) -> list[str]:
+    """Return the names of the folders in one that are not hidden; raises DataError for images."""
+    _check_place(folder)
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return sorted(e.name for e in inside if e.is_dir() and not e.name.startswith("."))
+
+
+def _check_place(folder: Path) -> None:
+    """Raise DataError for an image that is beside the folders for images."""
+    lost = sorted(e for e in folder.glob("[!.]*") if e.suffix.lower() in ENDINGS and e.is_file())
+    if lost:
+        raise DataError(
+            f"an image must be in the folder of a class, got {len(lost)} beside these folders, "
+            f"such as {lost[0]}; move them to <class>/<image>"
+        )
 
 
 def shown_files(folder: Path) -> list[Path]:

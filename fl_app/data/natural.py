@@ -30,7 +30,8 @@ def by_column(
     if owners is None:
         raise DataError(
             f"population=by_column needs data that name the client of each row, got "
-            f"{dataset.name}; give data.client=<column>, or use data=client_files or data=femnist"
+            f"{dataset.name}; give data.client=<column>, data.clients=<file> with data=arrays, or "
+            "use data=client_files, client_texts, client_arrays, client_images or femnist"
         )
     chosen = _chosen(owners, clients, min_samples, seed)
     train = _parts(owners.train, chosen, train_samples, seed, "train split")

@@ -2,24 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from logging import getLogger
 from pathlib import Path
-from unicodedata import normalize
 
 import numpy as np
 
 from fl_app.data.checks import DataError
+from fl_app.data.client_folder import read_clients
 from fl_app.data.columns import Categories, Missing, features, fitted
 from fl_app.data.datasets import Dataset
-from fl_app.data.frame import Frame, joined, plain, shortened
+from fl_app.data.frame import Frame, joined, plain
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
 from fl_app.data.targets import Classes, TableTarget, classes_of, numbers_of
-from fl_app.data.unread import tell_of_unread
 from fl_app.types import Text
 
-log = getLogger(__name__)
 Column = Text | int
 
 
@@ -79,42 +76,17 @@ def client_files(
     """Load a folder with one table per client, named by the file; settings as for `table`.
 
     `test_share` of each client's rows are for test. `population=by_column` makes them clients.
-    Hidden files, such as those that systems and editors leave, are none.
     """
-    folder = Path(root)
-    shown = sorted(path for path in folder.glob("*") if not path.name.startswith("."))
-    paths = [path for path in shown if path.suffix.lower() in ENDINGS]
-    tell_of_unread(folder, shown, ENDINGS)
-    if not paths:
-        raise DataError(
-            f"no tables at {folder}: expected one file per client, ending in "
-            f"{', '.join(ENDINGS)}; put them there or point data.root elsewhere"
-        )
-    _check_names(paths)
-    frames = [read_table(path) for path in paths]
-    if empty := [path.name for path, frame in zip(paths, frames, strict=True) if not len(frame)]:
-        log.warning("%s: no rows, and so no client, in %s", folder, shortened(empty))
-    clients = [p.stem for p, frame in zip(paths, frames, strict=True) for _ in range(len(frame))]
-    whole = joined(frames)
-    train, test = split_rows(len(whole), test_share, seed=seed, owners=clients)
+    rows = client_rows(Path(root), test_share, seed)
     form = Form(label, target, classes, categories, exclude, missing, standardise)
-    return build(folder.name, Rows(whole, train, test, clients, f"the files of {folder}"), form)
+    return build(Path(root).name, rows, form)
 
 
-def _check_names(paths: Sequence[Path]) -> None:
-    """Raise DataError for two files of one client, whose rows might be the same.
-
-    Names that some systems, or people, do not tell apart are those of one client too.
-    """
-    seen: dict[str, Path] = {}
-    for path in paths:
-        name = " ".join(normalize("NFC", path.stem).casefold().split())
-        if (other := seen.setdefault(name, path)) is not path:
-            raise DataError(
-                f"the files of clients must have different names, apart from ending, case and "
-                f"white space, got {other.name} and {path.name} in {path.parent}; rename or "
-                "remove one"
-            )
+def client_rows(folder: Path, test_share: float, seed: int, *, skip: Path | None = None) -> Rows:
+    """Return the rows of a folder with one table per client, a share of each for test."""
+    found = read_clients(folder, read_table, ENDINGS, skip=skip)
+    train, test, _ = found.split(test_share, seed)
+    return Rows(joined(found.parts), train, test, found.clients, found.source)
 
 
 def build(name: str, rows: Rows, form: Form) -> Dataset:

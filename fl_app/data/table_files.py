@@ -41,7 +41,7 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
     if path.is_dir() and path.suffix.lower() != ".parquet":  # which can be a folder of parts
         raise DataError(
             f"a table must be a file, got the folder {path}; point data.root and data.file at a "
-            "file, or give data=client_files if each file has the rows of a client"
+            "file, or give data=client_files (client_texts) if each file has the rows of a client"
         )
     if not path.exists():
         raise DataError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from fl_app.data.datasets import Dataset
 from fl_app.data.rows import Label, TextRows
 from fl_app.data.split import TestShare
-from fl_app.data.table import Column, Rows, read_rows
+from fl_app.data.table import Column, Rows, client_rows, read_rows
 from fl_app.data.targets import Classes, classes_of
 from fl_app.data.vocabulary import (
     Tokens,
@@ -50,6 +50,24 @@ def text(
     words = None if given is None else read_vocabulary(given, vocabulary)
     form = TextForm(column, label, classes, tokens, length, vocabulary, words)
     return build(Path(file).stem, rows, form)
+
+
+def client_texts(
+    *, root: Text, test_share: TestShare, column: Column, label: Column, classes: Classes,
+    tokens: Tokens, length: Count, vocabulary: VocabularySize, vocabulary_file: Text | None,
+    seed: int,
+) -> Dataset:  # fmt: skip
+    """Load a folder with one table of texts per client, named by the file; settings as for `text`.
+
+    `test_share` of each client's rows are for test. `population=by_column` makes them clients. The
+    vocabulary is one for all clients.
+    """
+    folder = Path(root)
+    given = None if vocabulary_file is None else folder / vocabulary_file
+    rows = client_rows(folder, test_share, seed, skip=given)
+    words = None if given is None else read_vocabulary(given, vocabulary)
+    form = TextForm(column, label, classes, tokens, length, vocabulary, words)
+    return build(folder.name, rows, form)
 
 
 def build(name: str, rows: Rows, form: TextForm) -> Dataset:

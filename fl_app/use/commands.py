@@ -102,7 +102,7 @@ def predict(arguments: Sequence[str]) -> None:
 
     parser = _arguments("predict", description="Write what a model answers to raw samples.")
     _add_model(parser)
-    parser.add_argument("--data", type=Path, required=True, help="a table, .npy file or images")
+    parser.add_argument("--data", type=Path, required=True, help="a table, .npy, .npz or images")
     parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
     parser.add_argument("--batch", type=_count, default=BATCH, help="samples at once")
     given = parser.parse_args(list(arguments))

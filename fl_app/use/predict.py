@@ -28,6 +28,8 @@ Batch = tuple[list[str], Tensor]
 """The line, row or file of each sample, and the inputs (s, ...)."""
 Progress = Callable[[int], None]
 """Is called with the number of rows after each batch."""
+INPUTS = "inputs"
+"""The array of a `.npz` file with the samples."""
 ROW = "row"
 """The first column: the line, the row or the file of a sample."""
 
@@ -158,8 +160,8 @@ def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
                 numbers = source.numbers[start : start + size].tolist()
                 yield [str(number) for number in numbers], every[start : start + size]
         use.tell(str(data))
-    elif data.suffix == ".npy":
-        array = read_array(data, mapped=True)
+    elif data.suffix in (".npy", ".npz"):
+        array = read_array(data, INPUTS, mapped=True)
         for start in range(0, len(array), size):
             part = np.asarray(array[start : start + size])
             yield [str(start + row) for row in range(len(part))], prepare(part)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fl_app.data.arrays import read_array
 from fl_app.data.checks import DataError, checked_labels
 from fl_app.data.clients import to_device
 from fl_app.data.frame import shortened
@@ -13,9 +14,11 @@ from fl_app.data.images import ENDINGS as IMAGES
 from fl_app.data.images import shown_files
 from fl_app.data.rows import RowPreparation, frame_of
 from fl_app.data.unread import tell_of_unread
-from fl_app.use.predict import batches, check_tokens, images
+from fl_app.use.predict import INPUTS, batches, check_tokens, images
 from fl_app.use.run import FinishedRun
 
+LABELS = "labels"
+"""The array of a `.npz` file with the labels."""
 BATCH = 500
 """Samples that are read at once."""
 FORMS = {
@@ -34,7 +37,7 @@ def labelled(run: FinishedRun, path: Path) -> tuple[Tensor, Tensor]:
         frame = frame_of(path)
         return prepare(frame), _checked(run, prepare.labels(frame), len(frame), path)
     if path.suffix == ".npz":
-        given, labels = _arrays(path, "inputs", "labels")
+        given, labels = (read_array(path, name) for name in (INPUTS, LABELS))
         inputs = prepare(given)
         check_tokens(run.network(), inputs)
         return inputs, _checked(run, labels, len(inputs), path)
@@ -58,31 +61,10 @@ def unlabelled(run: FinishedRun, path: Path) -> Tensor:
 
     Labels are not read. Raises DataError for data of another kind or without samples.
     """
-    if path.suffix == ".npz" and path.exists():
-        (given,) = _arrays(path, "inputs")
-        parts = [run.preprocess(given)]
-    else:
-        parts = [inputs for _, inputs in batches(run.preprocess, path, BATCH)]
+    parts = [inputs for _, inputs in batches(run.preprocess, path, BATCH)]
     inputs = _some(torch.cat(parts) if parts else torch.empty(0), path)
     check_tokens(run.network(), inputs)
     return inputs
-
-
-def _arrays(path: Path, *names: str) -> list[np.ndarray]:
-    """Return arrays in a file by name; raises DataError without one of them."""
-    save = f"save it by numpy.savez(path, {', '.join(f'{name}=...' for name in names)})"
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-    except Exception as error:  # damaged files fail in different ways
-        raise DataError(
-            f"{path} must be a .npz file of arrays that can be read, got {type(error).__name__}: "
-            f"{error}; {save}"
-        ) from error
-    if not set(names) <= found.keys():
-        arrays = f"array{'s' * (len(names) > 1)} {' and '.join(names)}"
-        raise DataError(f"{path} must have the {arrays}, got {shortened(list(found))}; {save}")
-    return [found[name] for name in names]
 
 
 def _some(inputs: Tensor, path: Path) -> Tensor:

@@ -459,7 +459,7 @@ def test_files_that_give_no_client_are_told(
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({}, r"no tables at .*expected one file per client, ending in .csv"),
+        ({}, r"no clients at .*expected a file ending in .csv, .* for each client; put them"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
          r"b.csv must have the 2 columns of .*a.csv in .* got no 'y', and 'z' in addition; use"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y,z\n1,0,0\n"}, r"got 'z' in addition; use tables"),

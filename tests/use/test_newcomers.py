@@ -138,7 +138,7 @@ def test_wrong_samples_are_told(swapped_run: Path, tmp_path: Path) -> None:
     for name, said in (
         ("damaged.npz", "must be a .npz file of arrays that can be read"),
         ("none.npz", "which is not there"),
-        ("x.npz", "must have the arrays inputs and labels, got images"),
+        ("x.npz", "must have the array inputs, got images"),
         (".", "must have images in <class>/<image>"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -74,11 +74,13 @@ def test_images_come_as_an_array_or_as_files(digits_run: Path, tmp_path: Path) -
     for number, each in enumerate(raw):
         image.fromarray(each).save(tmp_path / "images" / f"{number}.png")
     np.save(tmp_path / "images.npy", raw)
-    for data in ("images", "images.npy"):
+    np.savez(tmp_path / "images.npz", inputs=raw, labels=np.zeros(5, int))
+    for data in ("images", "images.npy", "images.npz"):
         command([str(digits_run), "--client", "0", "--data", str(tmp_path / data),
                  "--out", str(tmp_path / f"{data}.csv"), "--batch", "2"])  # fmt: skip
     files, arrays = _read(tmp_path / "images.csv"), _read(tmp_path / "images.npy.csv")
     assert [row["row"] for row in arrays] == list("01234")
+    assert _read(tmp_path / "images.npz.csv") == arrays
     assert files[3]["row"].endswith("images/3.png")
     assert [row["prediction"] for row in files] == [row["prediction"] for row in arrays]
 
