@@ -12,7 +12,7 @@ from fl_app.data.datasets import Dataset, moments
 from fl_app.data.frame import Frame, Source, shortened
 from fl_app.data.images import Channels, Size, pixels, stacked
 from fl_app.data.split import TestShare
-from fl_app.data.table import Form, Rows, build, shared_rows, two_tables
+from fl_app.data.table import Form, LabelColumn, Rows, build, shared_rows, two_tables
 from fl_app.data.table_files import as_column, without_index
 from fl_app.data.targets import Classes, TableTarget, classes_of
 from fl_app.data.text import TextForm
@@ -54,7 +54,7 @@ def images(
 
 def table(
     *, name: Text, subset: Text | None, split: Text, test_split: Text | None,
-    test_share: TestShare, samples: Count | None, label: Text | None, target: TableTarget,
+    test_share: TestShare, samples: Count | None, label: LabelColumn, target: TableTarget,
     classes: Classes, categories: Categories, exclude: list[Text | int], missing: Missing,
     standardise: bool, client: Text | None, seed: int,
 ) -> Dataset:  # fmt: skip
@@ -62,7 +62,7 @@ def table(
     parts = _loaded(name, subset, split, test_split, samples, seed, [])
     frames = [_frame(part, without_index(part.column_names), name) for part in parts]
     rows = _rows(frames, test_share, client, seed)
-    if label is not None and target == "classification" and classes is None:
+    if isinstance(label, str) and target == "classification" and classes is None:
         classes = _class_names(parts[0], label)
     form = Form(label, target, classes, categories, exclude, missing, standardise)
     return replace(build(name, rows, form), inferred=())  # all nodes load the same rows

@@ -13,27 +13,34 @@ from fl_app.data.columns import CategoryColumn, FeatureColumn, NumberColumn, fea
 from fl_app.data.frame import AfterRun, Frame, Source, shortened
 from fl_app.data.preparation import Preparation
 from fl_app.data.table_files import as_column, read_table
-from fl_app.data.targets import classes_of, numbers_of
+from fl_app.data.targets import classes_of, numbers_of, truths_of
 from fl_app.data.vocabulary import Tokens, encoded, pieces
 
 
 @dataclass(frozen=True)
 class Label:
-    """The column to predict: the names of its classes in order, or none for numbers."""
+    """The column to predict, and the names of its classes in order, or none for numbers.
 
-    column: str
+    Of several columns, each is a class that a row has or has not, or a number.
+    """
+
+    column: str | Sequence[str]
     classes: Sequence[str]
 
     def of(self, frame: Frame) -> np.ndarray:
-        """Return the labels (N,) of a table; raises DataError without the column."""
-        if self.column not in frame.columns:
-            raise DataError(
-                f"{frame.name} must have the column {self.column!r} with the labels, got "
-                f"{shortened(list(frame.columns))}; add it"
-            )
-        if not self.classes:
-            return numbers_of(frame, self.column)
-        return classes_of(frame, self.column, list(self.classes))[0]
+        """Return the labels (N,) or (N, k) of a table; raises DataError without a column."""
+        names = [self.column] if isinstance(self.column, str) else self.column
+        for name in names:
+            if name not in frame.columns:
+                raise DataError(
+                    f"{frame.name} must have the column {name!r} with the labels, got "
+                    f"{shortened(list(frame.columns))}; add it"
+                )
+        if isinstance(self.column, str) and self.classes:
+            return classes_of(frame, self.column, list(self.classes))[0]
+        read = truths_of if self.classes else numbers_of
+        found = np.stack([read(frame, name) for name in names], axis=1)
+        return found[:, 0] if isinstance(self.column, str) else found
 
 
 @dataclass(frozen=True)

@@ -14,17 +14,19 @@ from fl_app.data.frame import Frame, joined, plain
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
-from fl_app.data.targets import Classes, TableTarget, classes_of, numbers_of
+from fl_app.data.targets import Classes, TableTarget, classes_of
 from fl_app.types import Text
 
 Column = Text | int
+LabelColumn = Column | list[Column] | None
+"""The column to predict, or several; None: nothing is predicted."""
 
 
 @dataclass(frozen=True)
 class Form:
     """What the columns of a table are; see `table`."""
 
-    label: Column | None
+    label: LabelColumn
     target: TableTarget
     classes: Classes
     categories: Categories
@@ -50,16 +52,17 @@ class Rows:
 
 def table(
     *, root: Text, file: Text, test_file: Text | None, test_share: TestShare,
-    label: Column | None, target: TableTarget, classes: Classes, categories: Categories,
+    label: LabelColumn, target: TableTarget, classes: Classes, categories: Categories,
     exclude: list[Column], missing: Missing, standardise: bool, client: Column | None, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a table, `root`/`file`, with one row per sample and columns of numbers or words.
 
     The rows of `test_file`, or without it `test_share` of all rows, are for test. `label` is the
     column to predict: with `target` classification its values are classes, named or numbered by
-    `classes`; with regression they are numbers. None: nothing is predicted, and only distances are
-    measured. `client` is the column that names the client of each row. All other columns but
-    `exclude` are features; see `columns.fitted` for `categories`, `missing` and `standardise`.
+    `classes`; with regression they are numbers; with multilabel, several columns of 0 and 1. None:
+    nothing is predicted, and only distances are measured. `client` is the column that names the
+    client of each row. All other columns but `exclude` are features; see `columns.fitted` for
+    `categories`, `missing` and `standardise`.
     In a deployment all nodes must have the same columns, and the server needs only their names.
     Raises DataError that names the file and the line or column.
     """
@@ -69,7 +72,7 @@ def table(
 
 
 def client_files(
-    *, root: Text, test_share: TestShare, label: Column | None, target: TableTarget,
+    *, root: Text, test_share: TestShare, label: LabelColumn, target: TableTarget,
     classes: Classes, categories: Categories, exclude: list[Column], missing: Missing,
     standardise: bool, seed: int,
 ) -> Dataset:  # fmt: skip
@@ -94,43 +97,62 @@ def build(name: str, rows: Rows, form: Form) -> Dataset:
     frame = rows.frame
     others = {frame.column(each, "data.exclude") for each in form.exclude}
     others |= {rows.source} & set(frame.columns)
-    column = None if form.label is None else frame.column(form.label, "data.label")
-    if column is not None and column == rows.source:
-        raise DataError(
-            f"data.client must be another column than data.label, got {column!r} for both; each "
-            "client would have one class"
-        )
-    labels, names, inferred = _labels(frame, column, form)
+    predicted = _predicted(frame, form, rows.source)
+    labels, label, inferred = _labels(frame, predicted, form)
     columns, more = fitted(
-        frame, [each for each in frame.columns if each not in {*others, column}], rows.train,
+        frame, [each for each in frame.columns if each not in {*others, *predicted}], rows.train,
         categories=form.categories, missing=form.missing, standardise=form.standardise,
     )  # fmt: skip
     inputs, train, test = features(frame, columns), rows.train, rows.test
-    label = None if column is None else Label(column, names)
+    names = () if label is None else tuple(label.classes)
+    outputs = len(predicted) if form.target == "regression" else max(len(names), 1)
     return Dataset(
-        name, max(len(names), 1), inputs[train], labels[train], inputs[test], labels[test],
-        target=form.target, class_names=tuple(names), owners=rows.owners(),
+        name, outputs, inputs[train], labels[train], inputs[test], labels[test],
+        target=form.target, class_names=names, owners=rows.owners(),
         inferred=(*inferred, *more), preparation=TableRows.of(columns, label),
     )  # fmt: skip
 
 
-def _labels(
-    frame: Frame, column: str | None, form: Form
-) -> tuple[np.ndarray, list[str], list[str]]:
-    """Return the labels of all rows, the names of classes, and what was left to the rows."""
-    if (column is None or form.target == "regression") and form.classes is not None:
+def _predicted(frame: Frame, form: Form, source: str) -> list[str]:
+    """Return the names of the columns to predict; raises DataError for those of no target."""
+    given = form.label if isinstance(form.label, list) else [form.label]
+    names = [frame.column(each, "data.label") for each in given if each is not None]
+    if source in names:
+        raise DataError(
+            f"data.client must be another column than data.label, got {source!r} for both; each "
+            "client would have one class"
+        )
+    classes = form.target == "classification"
+    if isinstance(form.label, list):
+        fits = not classes and len(names) == len(set(names)) > 1
+    else:
+        fits = classes or (form.target == "regression" and form.label is not None)
+    if not fits:
+        raise DataError(
+            "data.label must name the column to predict with data.target=classification, a list "
+            "of at least two different ones with multilabel, and either with regression, got "
+            f"{form.label} with {form.target}; correct one of them"
+        )
+    if form.classes is not None and not (classes and names):
         raise DataError(
             "data.classes must be null unless data.label names a column and data.target is "
             f"classification, got {form.classes}; remove it or set these"
         )
-    if column is None and form.target == "regression":
-        raise DataError("data.label must name the column to predict for a regression, got null")
-    if column is None:
-        return np.zeros(len(frame), int), [], []
-    if form.target == "regression":
-        return numbers_of(frame, column), [], []
-    labels, names = classes_of(frame, column, form.classes)
-    return labels, names, ["data.classes"] if form.classes is None else []
+    return names
+
+
+def _labels(
+    frame: Frame, columns: Sequence[str], form: Form
+) -> tuple[np.ndarray, Label | None, list[str]]:
+    """Return the labels of all rows, what they are, and what was left to the rows."""
+    if not columns:
+        return np.zeros(len(frame), int), None, []
+    if form.target == "classification":
+        labels, names = classes_of(frame, columns[0], form.classes)
+        return labels, Label(columns[0], names), ["data.classes"] if form.classes is None else []
+    column = list(columns) if isinstance(form.label, list) else columns[0]
+    label = Label(column, list(columns) if form.target == "multilabel" else [])
+    return label.of(frame), label, []
 
 
 def read_rows(

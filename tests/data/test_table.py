@@ -1,5 +1,6 @@
 """Tables as people have them: what is read, what is split, and what each error names."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 
 from fl_app.data.datasets import DataError
 from fl_app.data.frame import joined
+from fl_app.data.preparation import preparation
 from fl_app.data.rows import frame_of
 from fl_app.data.table_files import as_column, read_table, without_index
 from fl_app.data.targets import classes_of
@@ -23,6 +25,9 @@ own = partial(made, "population=own", seed=0)
 PATIENTS = """age,ward,sick,hospital
 {rows}
 """
+
+
+SEVERAL = {"label": ["a", "b"], "target": "multilabel"}
 
 
 def _write(root: Path, text: str, name: str = "points.csv") -> None:
@@ -93,6 +98,22 @@ def test_labels_become_classes(
     data = table(root=str(tmp_path), label="y", test_share=0, **options)
     assert (data.train_labels.tolist(), data.class_names) == (found, names)
     assert data.classes == len(names)
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [("multilabel", [[1, 0], [0, 1], [1, 1]]), ("regression", [[1, 0], [0, 1], [1, 1]])],
+)
+def test_several_columns_are_predicted(target: str, found: list, tmp_path: Path) -> None:
+    truths = ("true", "False") if target == "multilabel" else ("1", "0.0")
+    _write(tmp_path, f"sick,x,old\n{truths[0]},4,0\n{truths[1]},5,1.0\n1,6,1\n")
+    data = table(root=str(tmp_path), label=["sick", "old"], target=target, test_share=0)
+    assert data.train_labels.tolist() == found
+    assert data.train_images.tolist() == [[4], [5], [6]]
+    assert (data.target, data.classes, data.inferred) == (target, 2, ())
+    assert data.class_names == (("sick", "old") if target == "multilabel" else ())
+    again = preparation(json.loads(json.dumps(data.prepares.describe())))
+    assert again.labels(read_table(tmp_path / "points.csv")).tolist() == found
 
 
 def test_a_regression_has_float_labels(tmp_path: Path) -> None:
@@ -258,6 +279,13 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("a,b\n1,\n", {"label": "b", "target": "regression"}, r"must be a number to predict"),
         ("a,b\n1,x\n", {"label": "b", "target": "regression"}, r"line 2, column 'b' .*got 'x'"),
         ("a,b\n1,2\n", {"target": "regression"}, r"data.label must name the column to predict"),
+        ("a,b\n1,2\n", {"label": "b", "target": "multilabel"}, r"at least two .* got b with mult"),
+        ("a,b\n1,2\n", {"label": ["a", "b"]}, r"a list of .* got \['a', 'b'\] with classif"),
+        ("a,b\n1,2\n", SEVERAL | {"label": ["a", "a"]}, r"at least two different ones with multi"),
+        ("a,b,c\n1,0,3\n1,2,4\n", SEVERAL, r"line 3, column 'b' .*0 or 1, .* got '2'; correct"),
+        ("a,b,c\n1,0,3\n,1,4\n", SEVERAL, r"line 3, column 'a' .*0 or 1, .* got nothing; corr"),
+        ("a,b,c\n1,0,3\n", SEVERAL | {"client": "a"}, r"data.client must be another column"),
+        ("a,b,c\n1,0,3\n", SEVERAL | {"classes": 2}, r"data.classes must be null unless"),
         ("a,b\n1,2\n", {"exclude": ["a", "b"]}, r"must have a column with features, got none"),
         ("a,b\nx,2\n", {"categories": {"a": ["y"]}}, r"'a' .*one of data.categories.a, y, got 'x'"),
         ("a,b\n1,2\n", {"test_file": "points.csv"}, r"data.test_file must be another table than"),
