@@ -22,9 +22,10 @@ COLUMNS = 16_384
 def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
     """Return `sum_i w_i v_i / sum_i w_i` (d,) of vectors (n, d) and weights (n,).
 
-    If all weights are zero, it is the plain mean. Finite for all finite weights and for vectors
-    with norm below 1e18. Raises ValueError for weights that are negative, infinite or NaN.
-    McMahan et al., AISTATS 2017, algorithm 1.
+    If all weights are zero, it is the plain mean. An entry in which all vectors with a weight are
+    equal is their value, bit for bit. Finite for all finite weights and for vectors with norm below
+    1e18. Raises ValueError for weights that are negative, infinite or NaN. McMahan et al., AISTATS
+    2017, algorithm 1.
     """
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
@@ -35,7 +36,21 @@ def weighted_mean(vectors: Vectors, weights: Weights) -> Vector:
     scaled = np.ldexp(weights, -np.frexp(weights.max())[1])
     shares = scaled if scaled.any() else np.ones(len(weights))
     mean: Vector = (shares / float(shares.sum())).astype(np.float32) @ vectors
+    keep_equal(mean, vectors, np.flatnonzero(shares))
     return mean
+
+
+def keep_equal(mean: Vector, vectors: Vectors, rows: np.ndarray) -> None:
+    """Set the entries of a mean (d,) in which the `rows` of vectors (n, d) are equal to this value.
+
+    In place. Shares in float32 add up to 1 only nearly, so that a constant such as a mask of -1e9
+    would drift from round to round.
+    """
+    first, same = vectors[rows[0]], np.arange(len(mean))
+    for number, row in enumerate(rows[1:].tolist()):
+        other = vectors[row]
+        same = same[other[same] == first[same]] if number else np.flatnonzero(other == first)
+    mean[same] = first[same]
 
 
 def median(vectors: Vectors, weights: Weights) -> Vector:

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
+from fl_app.aggregation import keep_equal
 from fl_app.types import Between, Labels, Vector, Vectors
 
 
@@ -40,14 +41,17 @@ def mixed(weights: Float[np.ndarray, " k"], models: Vectors) -> Vector:
     """Return `sum_j weights_j * models_j` (d,) of models (k, d), in float32.
 
     The terms are added entry by entry in the order of the rows, without those of weight 0, so that
-    the tensors of a model give the same bits one by one. Raises ValueError if all weights are 0.
+    the tensors of a model give the same bits one by one. An entry in which these rows are equal is
+    their value. Raises ValueError if all weights are 0.
     """
-    terms = [np.float32(weights[row]) * models[row] for row in np.flatnonzero(weights)]
+    rows = np.flatnonzero(weights)
+    terms = [np.float32(weights[row]) * models[row] for row in rows]
     if not terms:
         raise ValueError("weights must not all be 0, got none above; give those of a mean")
     total: Vector = terms[0]
     for term in terms[1:]:
         total += term
+    keep_equal(total, models, rows)
     return total
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fl_app.aggregation import (
     COLUMNS,
+    Rule,
     dominant,
     geometric_median,
     lower_median,
@@ -14,7 +15,9 @@ from fl_app.aggregation import (
     sample_weights,
     weighted_mean,
 )
+from fl_app.attribution import mixed
 
+MIXED: Rule = lambda models, weights: mixed(weights / weights.sum(), models)  # noqa: E731
 MODELS = np.array([[1, 10], [2, 20], [6, -90]], np.float32)
 
 
@@ -38,6 +41,25 @@ def test_mean_agrees_with_double_precision() -> None:
     models, weights = draw.normal(size=(10, 5000)).astype(np.float32), draw.uniform(1, 600, 10)
     exact = np.average(models.astype(np.float64), axis=0, weights=weights)
     np.testing.assert_allclose(weighted_mean(models, weights), exact, atol=1e-6)
+
+
+@pytest.mark.parametrize("rule", [median, geometric_median, weighted_mean, MIXED])
+@pytest.mark.parametrize("clients", [1, 3, 7, 10, 49])
+def test_what_all_models_hold_is_kept_to_the_bit(rule: Rule, clients: int) -> None:
+    # shares of these weights are no binary fractions
+    draw = np.random.default_rng(0)
+    constants = np.array([-1e9, 0.1, 1 / 3, 7e14, -3e-39], np.float32)
+    models = draw.normal(size=(clients, 9)).astype(np.float32)
+    models[:, :5] = constants
+    found = rule(models, draw.integers(1, 1000, clients).astype(float))
+    assert found[:5].tolist() == constants.tolist()
+    assert found[5:].tolist() != models[0, 5:].tolist() or clients == 1
+
+
+@pytest.mark.parametrize("rule", [weighted_mean, MIXED])
+def test_a_model_without_weight_changes_no_constant(rule: Rule) -> None:
+    models = np.array([[-1e9], [0], [-1e9], [-1e9]], np.float32)
+    assert rule(models, np.array([3.0, 0.0, 7.0, 11.0])).tolist() == [-1e9]
 
 
 def test_weights_that_are_all_zero_are_the_plain_mean() -> None:

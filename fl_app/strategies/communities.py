@@ -219,7 +219,8 @@ class CommunityDiscovery(ChangingCommunities):
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
-        before, after = self.state.global_model, models.mean(axis=0)
+        before = self.state.global_model
+        after = weighted_mean(models, np.ones(len(models)))
         self.state.global_model = after
         length = float(np.linalg.norm(after))
         self.aggregator.step = float(np.linalg.norm(after - before)) / length if length else None

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from fl_app.aggregation import Rule
+from fl_app.aggregation import Rule, weighted_mean
 from fl_app.evaluation.benefit import Verdict, judge, relative_gains
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
@@ -63,7 +63,7 @@ def begin(state: JudgedState, server_round: int) -> None:
     if state.common is None:
         now = state.communities
         counts = np.bincount(list(now.members.values()), minlength=len(now.models))
-        state.common = (counts / counts.sum()).astype(np.float32) @ now.models
+        state.common = weighted_mean(now.models, counts.astype(float))
     state.split_at, state.gains, state.looks = server_round, {}, {}
 
 

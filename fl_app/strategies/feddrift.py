@@ -14,7 +14,7 @@ from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 from pydantic import PositiveFloat
 
-from fl_app.aggregation import Weighting
+from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import agglomerative
 from fl_app.graph.loss_distance import loss_distance
 from fl_app.learner_reports import LARGEST, OFFERED, Report
@@ -129,8 +129,8 @@ class FedDrift(CommunityStrategy):
         into = np.arange(len(counts))
         for label in np.flatnonzero(np.bincount(labels) > 1):
             rows = models[labels == label]
-            shares = (counts[rows] / counts[rows].sum()).astype(np.float32)
-            self.state.communities.models[rows[0]] = shares @ self.state.communities.models[rows]
+            now = self.state.communities.models
+            now[rows[0]] = weighted_mean(now[rows], counts[rows].astype(float))
             into[rows] = rows[0]
             self.events.append(Event("merged", f"models {rows.tolist()}"))
         self._keep(into)
