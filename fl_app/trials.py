@@ -243,7 +243,8 @@ def _step_fault(trial: StateTrial, client: ClientConfig, recipe: Recipe) -> str 
     found = "a model that is not" if _finite(loss) else f"loss {loss}"
     return (
         f"task.loss must be finite, and the model after a step too, got {found} with "
-        f"{_parts(client, recipe)}; change the loss or the network, or lower the learning rate"
+        f"{_parts(client, recipe)}; change the loss or the network, lower the learning rate, or "
+        "write numbers to predict in a unit in which their deviation is about 1"
     )
 
 

@@ -38,6 +38,16 @@ two values. For several labels at once, `value` excludes those without both clas
 """
 
 
+OF_ANY_UNIT = ("R2Score", "ExplainedVariance", "RelativeSquaredError")
+"""Metrics that do not depend on the origin and the unit of the labels.
+
+torchmetrics adds squares in float32 and takes sums below 1e-4 for 0, so that R2 would be 1 for
+fractions, and noise for years.
+"""
+USUAL = 1e-3, 1e3
+"""Deviations of labels that a network reaches from its first answers, which are about 1."""
+
+
 @torch.no_grad()
 def evaluate_task(
     module: nn.Module, images: Tensor, labels: Tensor, task: Task, *, classes: int,
@@ -67,12 +77,23 @@ def evaluate_task(
             right, count = right + int(good), count + of
         predicted, wanted = task.predictions(answers, y)
         for measure in measures.values():
-            measure.update(_for(measure, predicted, wanted).cpu(), wanted.cpu())
+            given = _for(measure, predicted, wanted).cpu(), wanted.cpu()
+            measure.update(*(_in_deviations(measure, each, labels) for each in given))
         seen += [wanted.cpu()] if measures else []
     accuracy = right / max(count, 1) if task.has_accuracy else None
     found = {name: value(each, torch.cat(seen)) for name, each in measures.items()}
     known = {name: number for name, number in found.items() if number is not None}
     return Score(total / losses, accuracy, len(labels), metrics=known)
+
+
+def _in_deviations(metric: Any, values: Tensor, labels: Tensor) -> Tensor:
+    """Return predictions or labels with the mean 0 and deviation 1 of the labels if it may be."""
+    if not _of_any(metric, OF_ANY_UNIT):
+        return values
+    every = labels.cpu().double()
+    deviation = every.std(0, correction=0)
+    scaled = (values.double() - every.mean(0)) / torch.where(deviation > 0, deviation, 1.0)
+    return scaled.float()
 
 
 def build_metric(given: Mapping[str, Any], classes: int) -> Any:
@@ -159,6 +180,7 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
             "into them, so that they would be measured otherwise; let it change a copy"
         )
     _check_scale(task, answers)
+    _warn_of_unit(data)
     _check_gradients(loss, lambda scores: build()(scores, labels), answers)
     _warn_of_sums(loss, build(), answers, labels)
     for name, given in task.metrics.items():
@@ -242,6 +264,19 @@ def _warn_of_sums(given: Mapping[str, Any], loss_of: Loss, answers: Tensor, labe
             "task.loss %s is a sum over samples: steps of training and recorded losses grow with "
             "the samples of a batch; a mean, such as reduction=mean, does not", dict(given)
         )  # fmt: skip
+
+
+def _warn_of_unit(data: Dataset) -> None:
+    """Log that numbers to predict are in a unit that a network hardly reaches."""
+    if data.target != "regression":
+        return
+    for deviation in np.atleast_1d(data.train_labels.std(axis=0, dtype=np.float64)).tolist():
+        if deviation and not USUAL[0] <= deviation <= USUAL[1]:
+            log.warning(
+                "the numbers to predict of %s have a deviation of %.3g, but the first answers of a "
+                "network are about 1; write them in a unit in which it is about 1",
+                data.name, deviation,
+            )  # fmt: skip
 
 
 def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Any]) -> None:

@@ -13,11 +13,12 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
 from fl_app import client_wiring, wiring
-from fl_app.client.scoring import build_metric, evaluate_task, value
+from fl_app.client.scoring import build_metric, check_task, evaluate_task, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, choices, load
+from fl_app.data.datasets import Dataset
 from fl_app.ingress.evaluations import EvaluationQuestion, read_evaluation
 from fl_app.one_run import run
 from fl_app.params import to_bytes
@@ -296,6 +297,34 @@ def test_a_metric_of_differences_is_undefined_for_equal_labels(name: str) -> Non
         labels = torch.ones(3)
         metric.update(chances, labels)
     assert value(metric, labels) is None  # torchmetrics says 0, 1 or 10 ** 8
+
+
+@pytest.mark.parametrize("name", ["R2Score", "RelativeSquaredError", "ExplainedVariance"])
+@pytest.mark.parametrize(("unit", "origin"), [(1e-9, 0.0), (1e9, 0.0), (1.0, 1e5)])
+def test_a_share_of_variance_is_the_same_in_any_unit(name: str, unit: float, origin: float) -> None:
+    # torchmetrics says an R2 of 1 for the smallest, and 0.99 in place of 0.94 around 1e5
+    measure = {"found": {"_target_": f"torchmetrics.regression.{name}"}}
+    task: Regression = made("task=regression", metrics=measure)
+    labels = torch.arange(40.0)
+    answers = labels + 4 * torch.sin(labels)
+    found = [
+        evaluate_task(torch.nn.Identity(), a * answers + b, a * labels + b, task, classes=1,
+                      precision="fp32").metrics["found"]
+        for a, b in ((1.0, 0.0), (unit, origin))
+    ]  # fmt: skip
+    assert 0.01 < found[0] < 0.99
+    assert found[1] == pytest.approx(found[0], rel=1e-2)
+
+
+@pytest.mark.parametrize(("deviation", "warned"), [(1e-9, True), (1.0, False), (1e9, True)])
+def test_numbers_in_an_unusual_unit_are_told(
+    deviation: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.zeros((20, 3), np.float32)
+    numbers = deviation * (-1.0) ** np.arange(20)
+    data = Dataset("rows", 1, rows, numbers, rows, numbers, target="regression")
+    check_task(made("task=regression", metrics={}), torch.nn.Linear(3, 1), data)
+    assert ["of rows have a deviation of" in each for each in caplog.messages] == [True] * warned
 
 
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
