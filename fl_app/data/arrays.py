@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from fl_app.data.datasets import Dataset, same_form
 from fl_app.data.frame import shortened
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.types import Count, Text
+
+log = getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def _dataset(
     for each in parts:
         same_form(parts[0].inputs, each.inputs, parts[0].inputs_from, each.inputs_from)
     inputs = np.concatenate([each.inputs for each in parts])
+    _warn_of_channels(inputs, parts[0].inputs_from)
     labels = np.concatenate([
         checked_labels(each.labels, each.labels_from, samples=len(each), classes=outputs,
                        target=target)
@@ -103,6 +107,19 @@ def _dataset(
         name, outputs, inputs[train], labels[train], inputs[test], labels[test], target=target,
         owners=owners, inferred=("data.classes",) if classes is None else (),
     )  # fmt: skip
+
+
+def _warn_of_channels(inputs: np.ndarray, name: str) -> None:
+    """Log that bytes look like images with their channels at the end, where pixels are read."""
+    usual = (1, 3, 4)
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        first, height, last = inputs.shape[1:]
+        if last in usual and first not in usual:
+            log.warning(
+                "the images of %s have %d channels of %dx%d pixels; if the %d numbers at the end "
+                "are the channels, save images.transpose(0, 3, 1, 2)",
+                name, first, height, last, last,
+            )  # fmt: skip
 
 
 def _check_length(array: np.ndarray, name: str, samples: Samples) -> None:

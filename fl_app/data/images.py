@@ -24,7 +24,8 @@ Size = Pixels | Annotated[list[Pixels], Field(min_length=2, max_length=2)] | Non
 """A side in pixels, or height and width; None: as it is."""
 Channels = Literal[1, 3, 4]
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp",
+           ".gif")  # fmt: skip
 ORIENTATION = 0x0112
 """The EXIF tag of how a picture is to be turned."""
 SIXTEEN_BITS = ("PPM", "PNG")

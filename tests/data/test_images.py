@@ -41,6 +41,12 @@ def test_hidden_files_and_folders_are_left_out(root: Path) -> None:
     assert (data.class_names, data.train_labels.tolist()) == (("cat", "dog"), [0, 1])
 
 
+def test_a_grey_gif_is_an_image(root: Path) -> None:
+    Image.new("L", (4, 4), 90).save(root / "train" / "cat" / "0.gif")
+    data = image_folder(root=str(root), channels=1, standardise=False)
+    assert (data.train_images == 90).all(axis=(1, 2, 3)).any()
+
+
 @pytest.mark.parametrize("channels", [1, 3, 4])
 def test_images_are_converted_to_the_channels_asked_for(root: Path, channels: int) -> None:
     _picture(root / "train" / "cat" / "1.png", mode="L")
@@ -105,11 +111,11 @@ def test_frames_beyond_the_first_are_told(root: Path, caplog: pytest.LogCaptureF
 
 
 def test_files_of_other_endings_are_counted(root: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("1.gif", "2.gif", "3.avif", ".4.gif"):
+    for name in ("1.svg", "2.svg", "3.avif", ".4.svg"):
         (root / "train" / "cat" / name).write_bytes(b"")
     image_folder(root=str(root), standardise=False)
     (told,) = caplog.messages
-    assert f"{root} has files that are not read: 2 .gif, 1 .avif; convert those" in told
+    assert f"{root} has files that are not read: 2 .svg, 1 .avif; convert those" in told
 
 
 def _empty_class(root: Path) -> None:

@@ -122,11 +122,11 @@ def test_hidden_files_are_no_samples_and_others_are_told(
         (tmp_path / name).mkdir(parents=True)
         image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / name / "x.png")
     (tmp_path / "3" / "._x.png").write_bytes(b"of another system")
-    (tmp_path / "3" / "y.gif").write_bytes(b"")
+    (tmp_path / "3" / "y.svg").write_bytes(b"")
     assert [names for names, _ in batches(load_run(digits_run).preprocess, tmp_path, 9)] == [
         [str(tmp_path / "3" / "x.png")]
     ]
-    assert "has files that are not read: 1 .gif" in caplog.text
+    assert "has files that are not read: 1 .svg" in caplog.text
     assert len(labelled(load_run(digits_run), tmp_path)[1]) == 1
 
 
