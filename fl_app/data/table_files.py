@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -16,6 +16,8 @@ ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
 DELIMITERS = ",;\t"
 EXACT = 2**53
 """Whole numbers beyond it are texts in a frame, because float64 would make some of them equal."""
+LONGEST = 2**31 - 1
+"""Limit for the characters of a cell; that of Python, 131,072, is less than a long text has."""
 QUOTED = re.compile(r'"[^"]*"')
 INDEX = re.compile(r"__index_level_\d+__")
 """A column in which pandas writes an index without a name."""
@@ -71,10 +73,7 @@ def _text(path: Path, rows: int | None) -> Iterator[Frame]:
         first = file.readline()
         file.seek(0)
         delimiter = max(DELIMITERS, key=QUOTED.sub("", first).count)
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        lines: Iterator[tuple[int, list[str]]] = (
-            (reader.line_num, [cell.strip() for cell in row]) for row in reader if row
-        )
+        lines = _lines(path, file, delimiter)
         head = next(lines, None)
         if head is None:
             raise DataError(
@@ -87,6 +86,22 @@ def _text(path: Path, rows: int | None) -> Iterator[Frame]:
             yield _frame(path, names, part, delimiter)
             if not (part := list(islice(lines, rows))):
                 return
+
+
+def _lines(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the last line and the cells of each row that is not empty; raises DataError."""
+    csv.field_size_limit(LONGEST)
+    reader, last = csv.reader(file, delimiter=delimiter, strict=True), 0
+    try:
+        for row in reader:
+            last = reader.line_num
+            if row:
+                yield last, [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise DataError(
+            f"line {last + 1} of {path} must begin a row of a {path.suffix} file that can be read, "
+            f"got {error}; close its quotes, and double those within a cell"
+        ) from error
 
 
 def _frame(

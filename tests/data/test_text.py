@@ -41,6 +41,9 @@ def test_tokens_are_numbered_by_frequency_in_the_training_rows(tmp_path: Path) -
 def test_long_texts_are_cut_and_rare_words_are_unknown(tmp_path: Path) -> None:
     data = _two(tmp_path, "text,label\na b a c a,x\na b d,b\n", length=3, vocabulary=4)
     assert data.train_images.tolist() == [[2, 3, 2], [2, 3, 1]]
+    # longer than the limit for a cell of Python's reader of CSV files
+    long = _two(tmp_path, f"text,label\na{' b' * 70_000},x\na b d,b\n", length=3, vocabulary=4)
+    assert long.train_images.tolist() == [[3, 2, 2], [3, 2, 1]]
 
 
 @pytest.mark.parametrize(
