@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from logging import getLogger
 from pathlib import Path
 from typing import Generic, TypeVar
-from unicodedata import normalize
 
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import shortened
+from fl_app.data.frame import folded, shortened
 from fl_app.data.split import Owners, split_rows
 from fl_app.data.unread import tell_of_unread
 
@@ -70,14 +69,10 @@ def _name(path: Path) -> str:
 
 
 def _check_names(paths: Sequence[Path]) -> None:
-    """Raise DataError for two files of one client, whose samples might be the same.
-
-    Names that some systems, or people, do not tell apart are those of one client too.
-    """
+    """Raise DataError for two files of one client, whose samples might be the same."""
     seen: dict[str, Path] = {}
     for path in paths:
-        name = " ".join(normalize("NFC", _name(path)).casefold().split())
-        if (other := seen.setdefault(name, path)) is not path:
+        if (other := seen.setdefault(folded(_name(path)), path)) is not path:
             raise DataError(
                 f"the files of clients must have different names, apart from ending, case and "
                 f"white space, got {other.name} and {path.name} in {path.parent}; rename or "

@@ -11,7 +11,7 @@ import numpy as np
 
 from fl_app.command_words import list_of
 from fl_app.data.checks import DataError
-from fl_app.data.frame import MISSING, Frame, of_categories, plain, shortened
+from fl_app.data.frame import MISSING, Frame, of_categories, plain, shortened, warn_of_twins
 from fl_app.types import Text
 
 log = getLogger(__name__)
@@ -273,4 +273,5 @@ def _categories(
             "of a date is one feature", name, frame.name, len(known), known[0], len(train),
             list_of("data.exclude", name),
         )  # fmt: skip
+    warn_of_twins(known, f"the categories of column {name!r} of {frame.name}")
     return CategoryColumn(name, known, usual, bool(listed))

@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from logging import getLogger
 from math import isnan
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -98,9 +99,12 @@ class Frame:
             return name
         if isinstance(name, int) and -len(names) <= name < len(names):
             return names[name]
+        remedy = "use one of these"
+        if len(names) == 1:
+            remedy = "separate the columns of a text by commas, semicolons or tabs"
         raise DataError(
             f"{setting} must name a column of {self.name}, one of {shortened(names)}, got "
-            f"{name!r}; use one of these"
+            f"{name!r}; {remedy}"
         )
 
     def words(self, name: str) -> list[str | None]:
@@ -225,6 +229,23 @@ def shortened(names: Sequence[Any], most: int = 8) -> str:
     """Return the first names for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
+
+
+def folded(name: str) -> str:
+    """Return a name without what some systems, and people, do not tell apart: case and spacing."""
+    return " ".join(normalize("NFC", name).casefold().split())
+
+
+def warn_of_twins(names: Iterable[str], told: str) -> None:
+    """Log two names, of what `told` says, that differ by case or spacing alone."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(folded(name), name)) != name:
+            log.warning(
+                "%s: %r and %r differ by case or spacing alone and are two; write them alike if "
+                "they are one", told, other, name,
+            )  # fmt: skip
+            return
 
 
 def of_categories(name: str) -> str:

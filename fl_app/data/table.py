@@ -10,7 +10,7 @@ from fl_app.data.checks import DataError
 from fl_app.data.client_folder import read_clients
 from fl_app.data.columns import Categories, Missing, features, fitted
 from fl_app.data.datasets import Dataset
-from fl_app.data.frame import Frame, joined, plain
+from fl_app.data.frame import Frame, joined, plain, warn_of_twins
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
@@ -196,4 +196,5 @@ def _clients(frame: Frame, client: Column | None) -> tuple[list[str] | None, str
         if word is None:
             raise frame.error(row, column, "the client of its row", "fill it or remove the row")
         found.append(plain(word))
+    warn_of_twins(dict.fromkeys(found), f"the clients of column {column!r} of {frame.name}")
     return found, column

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, is_number, plain, shortened
+from fl_app.data.frame import Frame, is_number, plain, shortened, warn_of_twins
 from fl_app.types import Count, Text
 
 TableTarget = Literal["classification", "regression", "multilabel"]
@@ -105,4 +105,5 @@ def _found(frame: Frame, column: str, words: Sequence[str]) -> list[str]:
             f"column {column!r} of {frame.name} must have at least two classes, got only "
             f"{names[0]!r}; use another data.label"
         )
+    warn_of_twins(names, f"the classes of column {column!r} of {frame.name}")
     return names or ["unknown"]

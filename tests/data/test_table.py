@@ -293,7 +293,8 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("a,b\n1,2\n", {"client": "c"}, r"data.client must name a column"),
         ("a,b\n1,2\n,3\n", {"client": "a"}, r"line 3, .*the client of its row, got nothing"),
         ("a,b\n,2\n,3\n", {"missing": "mean"}, r"at least one training row, .*data.exclude=.a."),
-        ('a,b\n1,"2\n', {}, r"points.csv must be a .csv file that can be read, got Error"),
+        ('a,b\n1,2\n3,"4\n5,6\n', {}, r"line 3 of .*points.csv must begin a row .*; close its qu"),
+        ("a|b\n1|2\n", {"label": "b"}, r"one of a\|b, got 'b'; separate the columns of a text by"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_line_and_column(
@@ -459,6 +460,18 @@ def test_a_folder_with_one_file_per_client(tmp_path: Path) -> None:
     found = [sorted(torch.cat([h.train_images, h.test_images]).ravel().tolist()) for h in held]
     assert found == [[7, 8], [1, 2, 3]]
     assert [len(each.test_labels) for each in held] == [1, 1]
+
+
+def test_names_that_differ_by_case_or_spacing_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cells = [("Yes", "A", "a  b"), ("yes", "a", "a b"), ("no", "b", "c")]
+    _write(tmp_path, "y,x,who\n" + "".join(f"{','.join(cells[i % 3])}\n" for i in range(30)))
+    assert table(root=str(tmp_path), label="y", client="who").classes == 3
+    told = ["the clients of column 'who'", "the classes of column 'y'",
+            "the categories of column 'x'"]  # fmt: skip
+    assert [each.partition(" of " + str(tmp_path))[0] for each in caplog.messages] == told
+    assert "'A' and 'a' differ by case or spacing alone" in caplog.messages[2]
 
 
 @pytest.mark.parametrize("other", ["berlin.tsv", "Berlin.csv", "berlin .csv"])
