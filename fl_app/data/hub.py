@@ -79,7 +79,9 @@ def text(
     rows = _rows([_frame(part, columns, name) for part in parts], test_share, client, seed)
     classes = _class_names(parts[0], label)
     return build_text(
-        name, rows, TextForm(column, label, classes, tokens, length, vocabulary, None)
+        name,
+        rows,
+        TextForm(label, "classification", classes, column, tokens, length, vocabulary, None),
     )
 
 

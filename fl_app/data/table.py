@@ -23,12 +23,50 @@ LabelColumn = Column | list[Column] | None
 
 
 @dataclass(frozen=True)
-class Form:
-    """What the columns of a table are; see `table`."""
+class Predicted:
+    """What is predicted of the rows of a table; see `table`."""
 
     label: LabelColumn
     target: TableTarget
     classes: Classes
+
+    def of(self, frame: Frame, source: str) -> "Labels":
+        """Return the labels of a table with its clients in the column `source`."""
+        columns = _predicted(frame, self, source)
+        if not columns:
+            return Labels([], np.zeros(len(frame), int), None, 1, [])
+        if self.target == "classification":
+            values, names = classes_of(frame, columns[0], self.classes)
+            inferred = ["data.classes"] if self.classes is None else []
+            return Labels(columns, values, Label(columns[0], names), len(names), inferred)
+        column = columns if isinstance(self.label, list) else columns[0]
+        label = Label(column, columns if self.target == "multilabel" else [])
+        return Labels(columns, label.of(frame), label, len(columns), [])
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of the rows of a table (N,) or (N, k), and how many outputs a network needs.
+
+    `inferred` are the settings that were left to the rows.
+    """
+
+    columns: Sequence[str]
+    values: np.ndarray
+    label: Label | None
+    outputs: int
+    inferred: Sequence[str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes, if there are any."""
+        return () if self.label is None else tuple(self.label.classes)
+
+
+@dataclass(frozen=True)
+class Form(Predicted):
+    """What the columns of a table are; see `table`."""
+
     categories: Categories
     exclude: Sequence[Column]
     missing: Missing
@@ -97,23 +135,20 @@ def build(name: str, rows: Rows, form: Form) -> Dataset:
     frame = rows.frame
     others = {frame.column(each, "data.exclude") for each in form.exclude}
     others |= {rows.source} & set(frame.columns)
-    predicted = _predicted(frame, form, rows.source)
-    labels, label, inferred = _labels(frame, predicted, form)
+    found = form.of(frame, rows.source)
     columns, more = fitted(
-        frame, [each for each in frame.columns if each not in {*others, *predicted}], rows.train,
-        categories=form.categories, missing=form.missing, standardise=form.standardise,
+        frame, [each for each in frame.columns if each not in {*others, *found.columns}],
+        rows.train, categories=form.categories, missing=form.missing, standardise=form.standardise,
     )  # fmt: skip
-    inputs, train, test = features(frame, columns), rows.train, rows.test
-    names = () if label is None else tuple(label.classes)
-    outputs = len(predicted) if form.target == "regression" else max(len(names), 1)
+    inputs, labels, train, test = features(frame, columns), found.values, rows.train, rows.test
     return Dataset(
-        name, outputs, inputs[train], labels[train], inputs[test], labels[test],
-        target=form.target, class_names=names, owners=rows.owners(),
-        inferred=(*inferred, *more), preparation=TableRows.of(columns, label),
+        name, found.outputs, inputs[train], labels[train], inputs[test], labels[test],
+        target=form.target, class_names=found.names, owners=rows.owners(),
+        inferred=(*found.inferred, *more), preparation=TableRows.of(columns, found.label),
     )  # fmt: skip
 
 
-def _predicted(frame: Frame, form: Form, source: str) -> list[str]:
+def _predicted(frame: Frame, form: Predicted, source: str) -> list[str]:
     """Return the names of the columns to predict; raises DataError for those of no target."""
     given = form.label if isinstance(form.label, list) else [form.label]
     names = [frame.column(each, "data.label") for each in given if each is not None]
@@ -139,20 +174,6 @@ def _predicted(frame: Frame, form: Form, source: str) -> list[str]:
             f"classification, got {form.classes}; remove it or set these"
         )
     return names
-
-
-def _labels(
-    frame: Frame, columns: Sequence[str], form: Form
-) -> tuple[np.ndarray, Label | None, list[str]]:
-    """Return the labels of all rows, what they are, and what was left to the rows."""
-    if not columns:
-        return np.zeros(len(frame), int), None, []
-    if form.target == "classification":
-        labels, names = classes_of(frame, columns[0], form.classes)
-        return labels, Label(columns[0], names), ["data.classes"] if form.classes is None else []
-    column = list(columns) if isinstance(form.label, list) else columns[0]
-    label = Label(column, list(columns) if form.target == "multilabel" else [])
-    return label.of(frame), label, []
 
 
 def read_rows(

@@ -88,6 +88,7 @@ def _whole(word: str) -> str:
     Leading zeros stay, as in the names of clients and categories: 01 and 1 can be two codes.
     """
     word = plain(word).removeprefix("+")
+    word = "0" if word == "-0" else word
     return word if re.fullmatch(r"-?\d+", word) else str(int(float(word)))
 
 

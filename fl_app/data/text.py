@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fl_app.data.datasets import Dataset
-from fl_app.data.rows import Label, TextRows
+from fl_app.data.rows import TextRows
 from fl_app.data.split import TestShare
-from fl_app.data.table import Column, Rows, client_rows, read_rows
-from fl_app.data.targets import Classes, classes_of
+from fl_app.data.table import Column, Predicted, Rows, client_rows, read_rows
+from fl_app.data.targets import Classes, TableTarget
 from fl_app.data.vocabulary import (
     Tokens,
     VocabularySize,
@@ -21,12 +21,10 @@ from fl_app.types import Count, Text
 
 
 @dataclass(frozen=True)
-class TextForm:
+class TextForm(Predicted):
     """What the columns of a table of texts are; see `text`. `words` is a given vocabulary."""
 
     column: Column
-    label: Column
-    classes: Classes
     tokens: Tokens
     length: int
     vocabulary: int
@@ -35,8 +33,9 @@ class TextForm:
 
 def text(
     *, root: Text, file: Text, test_file: Text | None, test_share: TestShare, column: Column,
-    label: Column, classes: Classes, client: Column | None, tokens: Tokens, length: Count,
-    vocabulary: VocabularySize, vocabulary_file: Text | None, seed: int,
+    label: Column | list[Column], target: TableTarget, classes: Classes, client: Column | None,
+    tokens: Tokens, length: Count, vocabulary: VocabularySize, vocabulary_file: Text | None,
+    seed: int,
 ) -> Dataset:  # fmt: skip
     """Load texts, one per row of `root`/`file`, as tokens (N, `length`); see `data.table.table`.
 
@@ -48,14 +47,14 @@ def text(
     rows = read_rows(Path(root), file, test_file, test_share, client, seed)
     given = None if vocabulary_file is None else Path(root) / vocabulary_file
     words = None if given is None else read_vocabulary(given, vocabulary)
-    form = TextForm(column, label, classes, tokens, length, vocabulary, words)
+    form = TextForm(label, target, classes, column, tokens, length, vocabulary, words)
     return build(Path(file).stem, rows, form)
 
 
 def client_texts(
-    *, root: Text, test_share: TestShare, column: Column, label: Column, classes: Classes,
-    tokens: Tokens, length: Count, vocabulary: VocabularySize, vocabulary_file: Text | None,
-    seed: int,
+    *, root: Text, test_share: TestShare, column: Column, label: Column | list[Column],
+    target: TableTarget, classes: Classes, tokens: Tokens, length: Count,
+    vocabulary: VocabularySize, vocabulary_file: Text | None, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a folder with one table of texts per client, named by the file; settings as for `text`.
 
@@ -66,7 +65,7 @@ def client_texts(
     given = None if vocabulary_file is None else folder / vocabulary_file
     rows = client_rows(folder, test_share, seed, skip=given)
     words = None if given is None else read_vocabulary(given, vocabulary)
-    form = TextForm(column, label, classes, tokens, length, vocabulary, words)
+    form = TextForm(label, target, classes, column, tokens, length, vocabulary, words)
     return build(folder.name, rows, form)
 
 
@@ -74,17 +73,15 @@ def build(name: str, rows: Rows, form: TextForm) -> Dataset:
     """Return the data set of a table of texts."""
     frame, train, test = rows.frame, rows.train, rows.test
     column = frame.column(form.column, "data.column")
-    label = frame.column(form.label, "data.label")
-    labels, names = classes_of(frame, label, form.classes)
+    found = form.of(frame, rows.source)
     texts = pieces(frame, column, form.tokens)
     words = form.words or most_frequent((texts[row] for row in train), form.vocabulary)
-    found = encoded(texts, words, form.length)
-    inferred = ["data.classes"] if form.classes is None else []
-    inferred += ["data.vocabulary_file"] if form.words is None else []
+    tokens, labels = encoded(texts, words, form.length), found.values
+    inferred = [*found.inferred, *([] if form.words else ["data.vocabulary_file"])]
+    label = None if found.label is None else vars(found.label)
     return Dataset(
-        name, len(names), found[train], labels[train], found[test], labels[test],
-        class_names=tuple(names), owners=rows.owners(), inferred=tuple(inferred),
-        preparation=TextRows(
-            vars(Label(label, names)), column, form.tokens, form.length, list(words)
-        ),
+        name, found.outputs, tokens[train], labels[train], tokens[test], labels[test],
+        target=form.target, class_names=found.names, owners=rows.owners(),
+        inferred=tuple(inferred),
+        preparation=TextRows(label, column, form.tokens, form.length, list(words)),
     )  # fmt: skip

@@ -89,6 +89,7 @@ def test_arrays_and_text_without_names_have_numbered_columns(tmp_path: Path, lab
         (["5", "3", "5"], {"classes": [3, 5]}, [1, 0, 1], ("3", "5")),
         (["01", "1", "2.0", "01"], {}, [0, 1, 2, 0], ("01", "1", "2")),
         (["+1", "-1", "1e0"], {}, [1, 0, 1], ("-1", "1")),
+        (["-0", "0.0", "1"], {}, [0, 0, 1], ("0", "1")),
     ],
 )
 def test_labels_become_classes(

@@ -46,6 +46,16 @@ def test_long_texts_are_cut_and_rare_words_are_unknown(tmp_path: Path) -> None:
     assert long.train_images.tolist() == [[3, 2, 2], [3, 2, 1]]
 
 
+def test_texts_have_several_labels_or_numbers(tmp_path: Path) -> None:
+    _write(tmp_path, "text,rude,funny\na,1,0\nb,0,0\nc,1,1\n")
+    given = {"root": str(tmp_path), "test_share": 0, "column": "text"}
+    data = text(**given, label=["rude", "funny"], target="multilabel")
+    assert (data.class_names, data.classes) == (("rude", "funny"), 2)
+    assert data.train_labels.tolist() == [[1, 0], [0, 0], [1, 1]]
+    one = text(**given, label="rude", target="regression")
+    assert (one.classes, one.train_labels.tolist()) == (1, [1.0, 0.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("tokens", "found"),
     [("characters", [[2, 3, 3], [2, 0, 0]]), ("spaces", [[3, 0, 0], [2, 0, 0]])],
@@ -96,7 +106,7 @@ def test_lists_of_integers_are_tokens_as_they_are() -> None:
     lists[:] = [[7, -3], [7, 9]]
     frame = Frame({"ids": lists, "y": np.array([0.0, 1.0])}, (Source("mine", "row", np.arange(2)),))
     rows = Rows(frame, np.arange(1), np.arange(1, 2))
-    data = build("mine", rows, TextForm("ids", "y", None, "words", 3, 10, None))
+    data = build("mine", rows, TextForm("y", "classification", None, "ids", "words", 3, 10, None))
     assert (data.train_images.tolist(), data.test_images.tolist()) == ([[3, 2, 0]], [[3, 1, 0]])
 
 
