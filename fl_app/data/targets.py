@@ -7,15 +7,13 @@ from typing import Literal
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import Frame, is_number, plain, shortened, warn_of_twins
+from fl_app.data.frame import TRUTHS, Frame, is_number, plain, shortened, warn_of_twins
 from fl_app.types import Count, Text
 
 TableTarget = Literal["classification", "regression", "multilabel"]
 Classes = Count | list[Text | int] | None
 """Number of classes 0..k-1, or their names in order; None: the values of the rows, in order."""
 MOST_CLASSES = 1000
-TRUTHS = {"0": 0, "1": 1, "false": 0, "true": 1}
-"""Cells of a label that a sample has or has not, in lower case."""
 
 
 def classes_of(frame: Frame, column: str, classes: Classes) -> tuple[np.ndarray, list[str]]:
@@ -56,13 +54,13 @@ def truths_of(frame: Frame, column: str) -> np.ndarray:
     """Return 0 or 1 for each row (N,); raises DataError for anything else."""
     found = []
     for row, word in enumerate(frame.words(column)):
-        truth = None if word is None else TRUTHS.get(plain(word).lower())
-        if truth is None:
+        truth = None if word is None else TRUTHS.get(word.lower(), plain(word))
+        if truth not in ("0", "1"):
             raise frame.error(
                 row, column, "0 or 1, or false or true, for a label that a row has or has not",
                 "correct it, or remove the row",
             )  # fmt: skip
-        found.append(truth)
+        found.append(int(truth))
     return np.array(found, int)
 
 
