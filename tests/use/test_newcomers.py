@@ -136,7 +136,7 @@ def test_wrong_samples_are_told(swapped_run: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=np.zeros(3))
     (tmp_path / "damaged.npz").write_bytes(b"abc")
     for name, said in (
-        ("damaged.npz", "must be a .npz file of arrays that can be read"),
+        ("damaged.npz", "must be a .npy or .npz file of numbers that can be read"),
         ("none.npz", "which is not there"),
         ("x.npz", "must have the array inputs, got images"),
         (".", "must have images in <class>/<image>"),
