@@ -1,10 +1,10 @@
 """The optimiser of a client by its name in torch.optim, with a learning rate for each round."""
 
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from torch.optim import Optimizer
 SHORT = frozenset({"lr", "momentum", "weight_decay"})
 """Arguments of SGD that the settings of the group `client` have too."""
 Build = Callable[..., Any]
+Shapes = tuple[tuple[int, ...], ...]
+Values = Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -27,8 +29,7 @@ class Optimisation:
     build: Build
     options: Mapping[str, Any]
     schedule: Callable[[Optimizer], Any] | None = None
-    _rounds: list[Mapping[str, Any]] = field(default_factory=list)
-    _source: Any = None
+    _courses: dict[Shapes, "_Course"] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -37,33 +38,61 @@ class Optimisation:
         return self.build is torch.optim.SGD and set(self.options) <= SHORT
 
     def at(self, server_round: int) -> Mapping[str, Any]:
-        """Return the arguments in a round, the first of which is 1."""
-        if self.schedule is None:
-            return self.options
-        with self._lock:
-            while len(self._rounds) < server_round:
-                self._rounds.append(self._next())
-            return self._rounds[server_round - 1]
+        """Return the arguments in a round, the first of which is 1, of a single parameter."""
+        return {**self.options, **self._groups([_parameter()], server_round)[0]}
 
     def make(self, parameters: Sequence[nn.Parameter], server_round: int) -> Optimizer:
         """Return the optimiser of these parameters for a round."""
-        made: Optimizer = self.build(list(parameters), **self.at(server_round))
+        made: Optimizer = self.build(list(parameters), **self.options)
+        groups = self._groups(parameters, server_round)
+        for group, now in zip(made.param_groups, groups, strict=self.schedule is not None):
+            group.update(now)
         return made
 
-    def _next(self) -> Mapping[str, Any]:
-        """Return the arguments of the next round, as the scheduler leaves them in the optimiser."""
-        assert self.schedule is not None
-        if self._source is None:
-            optimiser = self.build([_parameter()], **self.options)
-            arguments = signature(self.build).parameters
-            first = {k: deepcopy(v) for k, v in optimiser.param_groups[0].items() if k in arguments}
-            self._source = optimiser, self.schedule(optimiser), first
-        else:
-            self._source[0].step()  # else torch warns that the scheduler steps first
-            self._source[1].step()
-        optimiser, _, first = self._source
-        now = {name: optimiser.param_groups[0][name] for name in first}
-        return {**self.options, **{k: v for k, v in now.items() if v != first[k] or k == "lr"}}
+    def _groups(self, parameters: Sequence[nn.Parameter], server_round: int) -> Sequence[Values]:
+        """Return what the scheduler has set in each group of parameters until a round."""
+        if self.schedule is None:
+            return [{}]
+        shapes = tuple(tuple(each.shape) for each in parameters)
+        with self._lock:
+            if shapes not in self._courses:
+                unfilled = [nn.Parameter(torch.empty(each, device="meta")) for each in shapes]
+                optimiser = self.build(unfilled, **self.options)
+                self._courses[shapes] = _Course(optimiser, self.schedule)
+            return self._courses[shapes].at(server_round)
+
+
+class _Course:
+    """What a scheduler sets in the groups of an optimiser, round after round."""
+
+    def __init__(self, optimiser: Optimizer, schedule: Callable[[Optimizer], Any]) -> None:
+        self.optimiser, self.first = optimiser, _values(optimiser)
+        self.scheduler = schedule(optimiser)
+        self.rounds = [self._changed()]
+
+    def at(self, server_round: int) -> Sequence[Values]:
+        """Return the values of each group in a round, the first of which is 1."""
+        while len(self.rounds) < server_round:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that the optimiser has not stepped before
+                self.scheduler.step()
+            self.rounds.append(self._changed())
+        return self.rounds[server_round - 1]
+
+    def _changed(self) -> Sequence[Values]:
+        pairs = zip(self.first, _values(self.optimiser), strict=True)
+        return [
+            {k: now[k] for k, value in first.items() if k == "lr" or now[k] != value}
+            for first, now in pairs
+        ]
+
+
+def _values(optimiser: Optimizer) -> Sequence[Values]:
+    """Return copies of the settings of each group of parameters."""
+    return [
+        {name: deepcopy(value) for name, value in group.items() if name != "params"}
+        for group in optimiser.param_groups
+    ]
 
 
 def check(optimisation: Optimisation, rounds: int) -> None:

@@ -164,6 +164,24 @@ def test_a_schedule_is_made_by_functions_of_a_user(
     assert rates == pytest.approx(expected)
 
 
+def _grouped(parameters: list[torch.nn.Parameter], *, lr: float) -> torch.optim.SGD:
+    groups = [
+        {"params": [each], "lr": lr / 10 ** (place + 1)} for place, each in enumerate(parameters)
+    ]
+    return torch.optim.SGD(groups, lr=lr, momentum=0.5)
+
+
+def test_each_group_of_parameters_keeps_its_rate_under_a_schedule() -> None:
+    halved = partial(lr_scheduler.ExponentialLR, gamma=0.5)
+    chosen = Optimisation(_grouped, {"lr": 1.0}, halved)
+    check(chosen, 3)
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    for now, first in ((2, 0.5), (1, 1.0)):
+        rates = [group["lr"] for group in chosen.make(parameters, now).param_groups]
+        assert rates == pytest.approx([first / 10, first / 100, first / 1000])
+    assert len(chosen.make(parameters[:1], 2).param_groups) == 1  # as a personal head alone
+
+
 def test_an_optimiser_of_matrices_alone_is_accepted() -> None:
     check(Optimisation(torch.optim.Muon, {"lr": 0.1}), 3)
 
