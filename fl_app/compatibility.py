@@ -13,7 +13,6 @@ from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared
 from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
-from fl_app.client.scoring import check_task
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification
 from fl_app.data.datasets import DataError, Dataset
@@ -25,6 +24,7 @@ from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
 from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
+from fl_app.task_checks import check_task
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
 from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from fl_app.client.attacks import Attack
 from fl_app.client.learner import Learner, TrainingResult
 from fl_app.client.recipe import Recipe
-from fl_app.client.scoring import TRIED, tried
 from fl_app.client.training import Score, scores
 from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
@@ -19,6 +18,7 @@ from fl_app.hidden_state import StateTrial
 from fl_app.params import FlatModule, Layout, is_finite
 from fl_app.rng import generator, global_torch_seed
 from fl_app.schema import ClientConfig, Target
+from fl_app.task_checks import TRIED, tried
 from fl_app.types import Vector
 
 ROUNDING = 1e-3

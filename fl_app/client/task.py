@@ -202,7 +202,10 @@ class Multilabel(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Task):
-    """Numbers per sample: answers and labels are (s,), (s, 1) or (s, c)."""
+    """Numbers per sample: answers and labels are (s,), (s, 1) or (s, c).
+
+    Other answers, such as a mean and a variance for one label, are for a user's loss and metrics.
+    """
 
     kind = "regression"
 
@@ -217,7 +220,8 @@ class Regression(Task):
             )
 
     def arranged(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return answers.reshape(labels.shape), labels.float()
+        same = answers.numel() == labels.numel()
+        return answers.reshape(labels.shape) if same else answers, labels.float()
 
     def predictions(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return self.arranged(answers, labels)

@@ -33,6 +33,7 @@ SMALL = ["population=iid", "population.clients=3", "strategy=fedavg", "strategy.
          "rounds=6", "client.epochs=3", "client.learning_rate=0.2", "network=mcmahan_cnn",
          "network._target_=user_tasks.dense", "~data.test_share", "~data.standardise",
          "client.cohort=single"]  # fmt: skip
+TWO = ["network._target_=user_tasks.two_numbers", "task.loss._target_=user_tasks.Gaussian"]
 QUIET = ["records.figures=false", "tracking=none"]
 
 
@@ -142,6 +143,11 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
          "must leave answers and labels as they are, got .*user_tasks.Rounds"),
         ("words", ["task=tokens", "network._target_=user_tasks.first_word"],
          "scores .16, 5, 12., one for each"),
+        ("words", ["task=tokens", "network._target_=user_tasks.classes_first"],
+         r"the class last, got shape \(16, 12, 5\); return scores.flatten\(2\).transpose\(1, 2\)"),
+        ("numbers", ["task=regression", "network._target_=user_tasks.two_numbers"],
+         r"numbers of shape \(16,\) for .*, got shape \(16, 2\); .*, or name a loss of your own"),
+        ("numbers", ["task=regression", *TWO], "task.metrics.mae must be .*; change .*~task.metri"),
         *(("rare", ["network._target_=user_tasks.ways", f"+network.way={way}"], said)
           for way, said in (
               ("pair", r"as in evaluation mode, with a tensor of shape \(16, 2\), got tuple"),
@@ -200,6 +206,7 @@ def test_every_task_scores_as_worked_by_hand(name: str) -> None:
         ("rare", ["network._target_=user_tasks.log_likely",
                   "task.loss._target_=torch.nn.NLLLoss"]),
         ("words", ["task=tokens", "network._target_=user_tasks.sparse_words"]),
+        ("numbers", ["task=regression", *TWO, "~task.metrics.mae", "~task.metrics.r2"]),
         ("labels", ["task=multilabel",
                     "+task.metrics.b._target_=torchmetrics.classification.BinaryF1Score"]),
     ],
@@ -217,6 +224,34 @@ def test_a_loss_that_is_a_sum_is_told(given: str, caplog: pytest.LogCaptureFixtu
     caplog.clear()
     load(_given("rare", "task.loss._target_=user_tasks.Pairs"), also=problems)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("data", "overrides", "told"),
+    [
+        ("labels", ["task=multilabel", "network._target_=user_tasks.with_sigmoid"], "the sigmoid"),
+        ("rare", ["network._target_=user_tasks.likely"], "the softmax"),
+        ("numbers", ["task=regression", "task.loss._target_=torch.nn.PoissonNLLLoss"], "Softplus"),
+        ("numbers", ["task=regression", "task.loss._target_=torch.nn.PoissonNLLLoss",
+                     "+task.loss.log_input=false", "network._target_=user_tasks.with_sigmoid"], ""),
+        ("labels", ["task=multilabel"], ""),
+        ("rare", [], ""),
+    ],
+)  # fmt: skip
+def test_answers_on_another_scale_than_the_task_has_are_told(
+    data: str, overrides: list[str], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    load(_given(data, *overrides), also=problems)
+    assert len(caplog.messages) == (told != "")
+    assert told in caplog.text
+
+
+def test_a_loss_of_ones_own_gets_other_answers_than_labels() -> None:
+    loss = {"_target_": "user_tasks.Gaussian"}
+    task: Regression = made("task=regression", metrics={}, loss=loss)
+    answers, labels = torch.tensor([[1.0, 0.0], [2.0, np.log(4)]]), torch.tensor([3.0, 2.0])
+    score = evaluate_task(torch.nn.Identity(), answers, labels, task, classes=1, precision="fp32")
+    assert score.loss == pytest.approx((4 / 2 + np.log(4) / 2) / 2)  # variances 1 and 4
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,18 @@ def one_score(shape: tuple[int, ...], classes: int) -> nn.Module:
     return dense(shape, 1)
 
 
+def two_numbers(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with a mean and the logarithm of a variance."""
+    return dense(shape, 2)
+
+
+class Gaussian(nn.Module):
+    """The mean negative log-likelihood of labels (s,) under such answers (s, 2)."""
+
+    def forward(self, answers: Tensor, labels: Tensor) -> Tensor:
+        return functional.gaussian_nll_loss(answers[:, 0], labels, answers[:, 1].exp())
+
+
 class Pair(nn.Module):
     """Scores and the inputs, as some networks return them."""
 
@@ -115,6 +127,11 @@ def log_likely(shape: tuple[int, ...], classes: int) -> nn.Module:
     return nn.Sequential(dense(shape, classes), nn.LogSoftmax(1))
 
 
+def likely(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that answers with probabilities of one class of several."""
+    return nn.Sequential(dense(shape, classes), nn.Softmax(1))
+
+
 class Words(nn.Module):
     """Scores (s, t, c) of the next word."""
 
@@ -131,6 +148,11 @@ class Words(nn.Module):
 def next_word(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network with an answer for each word."""
     return Words(classes)
+
+
+def classes_first(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network whose scores have the classes before the words, as torch's losses take."""
+    return nn.Sequential(Words(classes), nn.Flatten(), nn.Unflatten(1, (classes, shape[0])))
 
 
 def first_word(shape: tuple[int, ...], classes: int) -> nn.Module:
