@@ -294,7 +294,7 @@ def _target(
     takes = inspect.signature(target).parameters.keys() | getattr(target, "shared", {}).keys()
     options = {k: v for k, v in options.items() if v is not None or k in takes}  # null: not given
     try:
-        model = options_model(target)(**options)
+        model = options_model(key, target)(**options)
         options = {name: getattr(model, name) for name in options}
     except ValidationError as error:
         problems += messages(key, error)

@@ -12,20 +12,22 @@ from fl_app.schema import STRICT
 
 BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
 """Number of positional arguments of a target: context, data set, shape and classes, run."""
+NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SEEDED = ("population", "data")
 
 
 @lru_cache(maxsize=64)
-def options_model(target: Callable[..., Any]) -> Any:
-    """Return a pydantic model of the keyword-only parameters of `target`.
+def options_model(key: str, target: Callable[..., Any]) -> Any:
+    """Return a pydantic model of the parameters of `target` that the wiring does not give itself.
 
-    `seed` is excluded, because the wiring passes the run's seed. The names in `shared` of a class
-    are settings of its subclasses too, even if these have no such parameter.
+    Nor does it have `seed`, which is that of the run. The names in `shared` of a class are settings
+    of its subclasses too, even if these have no such parameter.
     """
     fields: dict[str, Any] = {}
     nothing = inspect.Parameter.empty
-    for parameter in _signature(target).parameters.values():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.name != "seed":
+    parameters = list(_signature(target).parameters.values())
+    for parameter in parameters[BEFORE_OPTIONS.get(key, 0) :]:
+        if parameter.kind in NAMED and parameter.name != "seed":
             kind = Any if parameter.annotation is nothing else parameter.annotation
             default = ... if parameter.default is nothing else parameter.default
             fields[parameter.name] = (kind, default)

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from fl_app.config import CONF, choices, compose, option
 from fl_app.data.schedule import Dynamics
+from fl_app.option_schema import options_model
 from fl_app.schema import FIXED, NESTED, TARGETS
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.server_context import ServerContext
@@ -46,6 +47,14 @@ def test_an_option_of_fixed_form_states_its_fields(group: str, form: type) -> No
     for name in choices(group):
         stated = OmegaConf.select(compose([f"{group}={name}"]), group.replace("/", "."))
         assert set(stated) == {field.name for field in fields(form)}, name
+
+
+def test_parameters_after_those_of_the_wiring_are_settings_keyword_only_or_not() -> None:
+    def network(shape: Any, classes: int, width: int = 8, *, depth: int) -> None: ...
+    def data(samples: int, seed: int) -> None: ...
+
+    assert set(options_model("network", network).model_fields) == {"width", "depth"}
+    assert set(options_model("data", data).model_fields) == {"samples"}
 
 
 def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
