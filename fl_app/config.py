@@ -18,7 +18,6 @@ import hydra
 import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
@@ -283,7 +282,7 @@ def _target(
     if not built:
         return Target(path=str(node["_target_"]), options=options)
     try:
-        target = get_object(node["_target_"])
+        target = own.imported_from(node["_target_"])
         inspect.signature(target)
     except (ImportError, ValueError, TypeError) as error:
         if why := own.unfound(node["_target_"]):

@@ -33,7 +33,10 @@ def options_model(key: str, target: Callable[..., Any]) -> Any:
             fields[parameter.name] = (kind, default)
     for name, kind in getattr(target, "shared", {}).items():
         fields.setdefault(name, (kind, None))
-    return create_model("Options", __config__=STRICT, **fields)
+    form = STRICT
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        form = {**STRICT, "extra": "allow"}  # what a user's class passes on to one of ours
+    return create_model("Options", __config__=form, **fields)
 
 
 def _signature(target: Callable[..., Any]) -> inspect.Signature:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hydra.utils import get_object
+
 from fl_app.own_sources import DOTTED, beside, imported, sources
 
 PROJECT = "project"
@@ -148,6 +150,17 @@ def modules(tree: Any) -> dict[str, Path]:
     return found
 
 
+def imported_from(path: str) -> Any:
+    """Return what a dotted path names; raises ImportError also for a module that ends Python."""
+    try:
+        return get_object(path)
+    except SystemExit as error:
+        raise ImportError(
+            "its module ends the program when it is imported, as a script does; put what it runs "
+            'under `if __name__ == "__main__":`'
+        ) from error
+
+
 def unfound(dotted: str) -> str | None:
     """Return an error for a module that cannot be found; None if it can be found.
 
@@ -158,6 +171,11 @@ def unfound(dotted: str) -> str | None:
         return None
     spec, inner = PathFinder.find_spec(name), _first(inside)
     places = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
+    origin = getattr(sys.modules.get(name, spec), "__file__", None) or (spec and spec.origin)
+    found = [Path(origin)] if origin and name not in sys.builtin_module_names else places
+    if mine := _hidden(name, inner, found):
+        there = found[0] if found else "Python itself"
+        return f"the module {name} of {there} is found before {mine}; rename {mine.name}"
     if spec is not None and (spec.origin is not None or any(_has(p, inner) for p in places)):
         return None
     if projects := [each.parent for each in searched if _offers(each.parent, name, inner)]:
@@ -165,6 +183,17 @@ def unfound(dotted: str) -> str | None:
     module = f"{name}.{inner}" if places else name
     file = f"{module.replace('.', '/')}.py"
     return f"there is no module {module}; start fl-app in the folder of {file} or set PYTHONPATH"
+
+
+def _hidden(name: str, inner: str, found: Sequence[Path]) -> Path | None:
+    """Return the user's file or folder of this name, if a module in another place is `found`."""
+    if not found and name not in sys.builtin_module_names:
+        return None
+    folders = [Path.cwd(), *(each.parent.resolve() for each in searched)]
+    mine = next((folder / name for folder in folders if _offers(folder, name, inner)), None)
+    if mine is None or {mine, mine.parent} & {each.resolve().parent for each in found}:
+        return None
+    return mine if mine.is_dir() else mine.with_suffix(".py")
 
 
 def keep(tree: Any, folder: Path) -> None:

@@ -56,6 +56,11 @@ def test_parameters_after_those_of_the_wiring_are_settings_keyword_only_or_not()
     assert set(options_model("network", network).model_fields) == {"width", "depth"}
     assert set(options_model("data", data).model_fields) == {"samples"}
 
+    def passes_on(context: Any, *, beta: float, **more: Any) -> None: ...
+
+    made = options_model("strategy", passes_on)(beta=0.5, participation=1.0)
+    assert (made.beta, made.participation) == (0.5, 1.0)
+
 
 def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
     stated = OmegaConf.load(CONF / "config.yaml").hydra.callbacks.table

@@ -213,6 +213,19 @@ def test_a_folder_of_modules_without_the_one_named_is_no_module(folder: Path) ->
     )
 
 
+def test_a_module_that_is_a_script_is_told(folder: Path) -> None:
+    (folder / "own_script.py").write_text("import sys\ndef made(shape, classes): ...\nsys.exit(2)")
+    with pytest.raises(ConfigError, match=r"ends the program when it is imported.*__main__"):
+        load(["network._target_=own_script.made"])
+
+
+@pytest.mark.parametrize("name", ["json", "pydantic", "time", "fl_app"])
+def test_a_module_that_another_one_hides_is_told(name: str, folder: Path) -> None:
+    (folder / f"{name}.py").write_text("def made(shape, classes): ...")
+    with pytest.raises(ConfigError, match=f"is found before .*{name}.py; rename {name}.py"):
+        load([f"network._target_={name}.made"])
+
+
 def test_an_option_must_not_hide_one_of_the_app_nor_a_folder_be_missing(folder: Path) -> None:
     (folder / "conf" / "network" / "small_cnn.yaml").write_text("_target_: own_network.made\n")
     own.search(folder / "conf")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from hydra.utils import get_object
 from torch import Tensor, nn
 
 from fl_app.client.private_losses import mean_of_clipped
@@ -16,7 +15,7 @@ from fl_app.client.recipe import PLAIN, Recipe
 from fl_app.client.training import Score, Settings, as_number
 from fl_app.data.checks import LabelKind
 from fl_app.learner_reports import Told, asked
-from fl_app.own import unfound
+from fl_app.own import imported_from, unfound
 from fl_app.params import FlatModule
 from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
@@ -146,7 +145,7 @@ def learner_of(module: nn.Module, named: str | None) -> type[Learner]:
 def learner_at(path: str) -> type[Learner]:
     """Return the learner at a dotted path; raises ValueError with the rule that it breaks."""
     try:
-        found: object = get_object(path)
+        found: object = imported_from(path)
     except Exception as error:  # the import of a user's module can raise anything
         why = unfound(path) or " ".join(str(error).split())
         raise ValueError(f"the path of a class that can be imported ({why})") from error
