@@ -31,6 +31,7 @@ DEPTH = 3
 OF_EACH_LOAD = "num_batches_tracked"
 """The one integer buffer that may change: batch normalisation needs it only within a training."""
 REMEDY = "remove it, or register it as a float32 buffer"
+OF_ALL_LEARNERS = ("flat", "settings", "classes", "recipe")
 BASE = frozenset(vars(nn.Module()))
 Attributes = dict[tuple[str, str], Any]
 
@@ -57,6 +58,7 @@ class StateTrial:
         self.start.flags.writeable = False  # as the model of a message is
         self._models: list[Vector] = []
         self._seen = [attributes(self.flat.module)]
+        self._remembered: list[Attributes] = []
 
     def train(self) -> TrainingResult:
         """Train once more."""
@@ -64,6 +66,8 @@ class StateTrial:
         done = self.learner.train(TrainingJob(self.start, self.images, self.labels, draw, epochs=1))
         self._models.append(np.array(done.model, np.float32))
         self._seen.append(attributes(self.flat.module))
+        kept = ((n, each) for n, each in vars(self.learner).items() if n not in OF_ALL_LEARNERS)
+        self._remembered.append({("the learner", name): _copy(value) for name, value in kept})
         return done
 
     def fault(self, build: Callable[[], nn.Module]) -> str | None:
@@ -79,7 +83,13 @@ class StateTrial:
         if growing := _differing(*self._seen[1:]):
             return _told(_named(growing), "is neither sent nor saved")
         found = _named(_differing(self._seen[0], self._seen[1]))
-        if not self._repeats():
+        if changed := _differing(*self._remembered):
+            log.warning(
+                "training changes %s, which serves all clients of a thread and is built anew by "
+                "other processes, so that results depend on the engine: let it remember nothing "
+                "(docs/extend/learner.md)", _named(changed),
+            )  # fmt: skip
+        elif not self._repeats():
             self.train()
             if found and self._repeats():
                 return _told(found, "is neither sent nor saved")

@@ -38,6 +38,12 @@ def test_a_wrong_learner_is_named(learner: str, said: str) -> None:
         load([*SMALL, f"client.learner=user_parts.{learner}"], also=problems)
 
 
+def test_a_learner_that_remembers_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    load([*SMALL, "client.learner=user_parts.Remembering"], also=problems)
+    (told,) = set(caplog.messages)
+    assert "training changes the attribute last of the learner, which serves all clients" in told
+
+
 def test_a_learner_that_needs_what_its_method_sends_is_not_tried() -> None:
     load([*SMALL, "client.learner=user_parts.Asking"], also=problems)
 

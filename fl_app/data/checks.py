@@ -1,5 +1,6 @@
 """Checks of the arrays of a data set: what cannot be trained on is refused before a run."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Literal
 
@@ -21,6 +22,13 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
 
     `data` names them in messages, such as "the training data of mnist".
     """
+    several = isinstance(inputs, tuple) and all(np.ndim(each) > 1 for each in inputs)
+    if several or isinstance(inputs, Mapping):
+        raise DataError(
+            f"the inputs of {data} must be one array (samples, ...), got a "
+            f"{type(inputs).__name__} of {len(inputs)} parts; flatten the parts, concatenate them "
+            "to one array (samples, d), and split it in the network"
+        )
     try:
         array = np.asarray(inputs)
     except ValueError as error:  # NumPy's message does not say whose
@@ -31,7 +39,7 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
     if array.ndim < 2 or array.dtype.kind not in "buif" or 0 in array.shape[1:]:
         raise DataError(
             f"the inputs of {data} must be numbers of shape (samples, ...), got {array.dtype} of "
-            f"shape {array.shape}; return one entry per sample with at least one number each"
+            f"shape {array.shape}; {_remedy_of_inputs(array)}"
         )
     if array.dtype.kind == "f":
         # wider numbers overflow here, not in the first round
@@ -40,6 +48,15 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
         whole = finite.all(axis=tuple(range(1, array.ndim)))
         _refuse(~whole, data, "inputs", "finite float32")
     return array
+
+
+def _remedy_of_inputs(array: np.ndarray) -> str:
+    """Return how inputs of another form or type become numbers."""
+    if array.dtype.kind == "c":
+        return "give real and imaginary parts as two numbers"
+    if array.dtype.kind in "USO":
+        return "number the words and categories, or read them by data=text or data=table"
+    return "return one entry per sample with at least one number each"
 
 
 def checked_labels(
