@@ -21,7 +21,7 @@ from fl_app.use.run import FinishedRun
 
 LARGEST = 1e-4
 """The largest difference between the answers of an exported model and PyTorch's, as a share of the
-largest answer if this is above 1."""
+largest answer if this is above 1; for answers of 16 bits, their rounding."""
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
 Answer = Callable[[Tensor], np.ndarray]
@@ -108,19 +108,26 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     mixes = any(layer.running_mean is None for layer in batch_norms(model))
     for count in CHECKED[mixes:]:  # it normalises over the samples, and so cannot take one alone
         inputs = samples(run, count)
-        wanted, found = model(inputs).numpy(), answer(inputs)
+        answered = model(inputs)
+        wanted, found = _numbers(answered), answer(inputs)
+        limit = LARGEST if answered.itemsize > 2 else torch.finfo(answered.dtype).eps
         if wanted.shape != found.shape:
             raise ValueError(
                 f"the exported {name} must answer {count} samples in the form {wanted.shape}, got "
                 f"{found.shape}; use another format"
             )
         gaps.append(float(np.abs(wanted - found).max() / max(1.0, np.abs(wanted).max())))
-    if not max(gaps) <= LARGEST:
+    if not max(gaps) <= limit:
         raise ValueError(
-            f"the answers of the exported {name} must differ by at most {LARGEST}, got "
+            f"the answers of the exported {name} must differ by at most {limit:.2g}, got "
             f"{max(gaps):.2g}; use another format"
         )
     return max(gaps)
+
+
+def _numbers(answers: Tensor) -> np.ndarray:
+    """Return answers as float32, since NumPy has no bfloat16."""
+    return np.asarray(answers.float().numpy())
 
 
 def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
@@ -140,14 +147,14 @@ def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path)
     traced: Any = torch.jit.trace(model, inputs, check_trace=False)  # type: ignore[no-untyped-call]
     torch.jit.save(traced, str(file))
     loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
-    return lambda given: np.asarray(loaded(given).numpy())
+    return lambda given: _numbers(loaded(given))
 
 
 def _pt2(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
     batch = {0: torch.export.Dim("batch", min=1)}
     torch.export.save(torch.export.export(model, (inputs,), dynamic_shapes=(batch,)), file)
     loaded = torch.export.load(file).module()
-    return lambda given: np.asarray(loaded(given).numpy())
+    return lambda given: _numbers(loaded(given))
 
 
 def _safetensors(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
@@ -156,7 +163,7 @@ def _safetensors(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path)
     loaded = run.network()
     loaded.load_state_dict(load_file(file))
     loaded.eval()
-    return lambda given: np.asarray(loaded(given).numpy())
+    return lambda given: _numbers(loaded(given))
 
 
 Write = Callable[[FinishedRun, nn.Module, Tensor, Path], Answer]

@@ -2,6 +2,8 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from fl_app.config import ConfigError
 from fl_app.one_run import run
 from fl_app.use.card import write_card
 from fl_app.use.commands import export as command
-from fl_app.use.export import FORMATS
+from fl_app.use.export import FORMATS, _difference
 from fl_app.use.run import load_run
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
@@ -101,6 +103,20 @@ def test_the_card_tells_what_the_output_is(
     card = write_card(run, tmp_path, []).read_text()
     assert f"from raw samples. The output is {told}" in card
     assert "- **Measures**: mae 1.25\n" in card
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> None:
+    class Half(torch.nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return inputs.clamp(0.5, 1).to(kind)
+
+    run: Any = SimpleNamespace(input_shape=(3,), serving={"input_type": "float32"})
+    step = torch.finfo(kind).eps / 2
+    near = _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + step)
+    assert near == pytest.approx(step, rel=0.1)
+    with pytest.raises(ValueError, match=r"must differ by at most 0.00.*; use another format"):
+        _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + 3 * step)
 
 
 def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
