@@ -21,22 +21,39 @@ def options_model(key: str, target: Callable[..., Any]) -> Any:
     """Return a pydantic model of the parameters of `target` that the wiring does not give itself.
 
     Nor does it have `seed`, which is that of the run. The names in `shared` of a class are settings
-    of its subclasses too, even if these have no such parameter.
+    of its subclasses too, even if these have no such parameter. So are those of a base class to
+    which a class passes on `**options`; it can give them itself, so that none is required.
     """
     fields: dict[str, Any] = {}
-    nothing = inspect.Parameter.empty
-    parameters = list(_signature(target).parameters.values())
-    for parameter in parameters[BEFORE_OPTIONS.get(key, 0) :]:
-        if parameter.kind in NAMED and parameter.name != "seed":
-            kind = Any if parameter.annotation is nothing else parameter.annotation
-            default = ... if parameter.default is nothing else parameter.default
-            fields[parameter.name] = (kind, default)
+    nothing, forms = inspect.Parameter.empty, _forms(target)
+    for form in forms:
+        for parameter in list(form.parameters.values())[BEFORE_OPTIONS.get(key, 0) :]:
+            if parameter.kind in NAMED and parameter.name != "seed":
+                kind = Any if parameter.annotation is nothing else parameter.annotation
+                required = form is forms[0] and parameter.default is nothing
+                fields.setdefault(parameter.name, (kind, ... if required else parameter.default))
     for name, kind in getattr(target, "shared", {}).items():
         fields.setdefault(name, (kind, None))
-    form = STRICT
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        form = {**STRICT, "extra": "allow"}  # what a user's class passes on to one of ours
-    return create_model("Options", __config__=form, **fields)
+    config: Any = {**STRICT, "extra": "allow"} if _passes_on(forms[-1]) else STRICT
+    return create_model("Options", __config__=config, **fields)
+
+
+def taken(target: Callable[..., Any]) -> set[str]:
+    """Return the names of the parameters of `target`."""
+    return {name for form in _forms(target) for name in form.parameters}
+
+
+def _forms(target: Callable[..., Any]) -> list[inspect.Signature]:
+    """Return the signature, and those of base classes to which a class passes on `**options`."""
+    forms: list[inspect.Signature] = []
+    for each in getattr(target, "__mro__", ())[:-1]:
+        if "__init__" in vars(each) and (not forms or _passes_on(forms[-1])):
+            forms.append(_signature(each))
+    return forms or [_signature(target)]
+
+
+def _passes_on(form: inspect.Signature) -> bool:
+    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in form.parameters.values())
 
 
 def _signature(target: Callable[..., Any]) -> inspect.Signature:
@@ -52,11 +69,11 @@ def _signature(target: Callable[..., Any]) -> inspect.Signature:
 def misfit(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> str | None:
     """Return why the wiring cannot call `target`, or None."""
     form = inspect.signature(target)
-    untaken = getattr(target, "shared", {}).keys() - form.parameters.keys()
-    taken = {name: value for name, value in options.items() if name not in untaken}
+    untaken = getattr(target, "shared", {}).keys() - taken(target)
+    given = {name: value for name, value in options.items() if name not in untaken}
     seed = {"seed": 0} if key in SEEDED else {}
     try:
-        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **taken)
+        form.bind(*range(BEFORE_OPTIONS.get(key, 0)), **seed, **given)
     except TypeError as error:
         return str(error)
     return None

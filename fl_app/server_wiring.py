@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from inspect import signature
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import choose
 from fl_app.masking.settings import SecAgg
 from fl_app.masking_checks import masking_problems
+from fl_app.option_schema import taken
 from fl_app.params import FlatModule
 from fl_app.records.metrics import Endpoint, Metrics
 from fl_app.records.models import StateForm
@@ -97,7 +97,7 @@ def strategy(config: Config) -> CommunityStrategy:
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
     method, options = config.strategy.resolve(), dict(config.strategy.options)
-    untaken = getattr(method, "shared", {}).keys() - signature(method).parameters.keys()
+    untaken = getattr(method, "shared", {}).keys() - taken(method)
     shared = {name: options.pop(name) for name in untaken & options.keys()}
     built: CommunityStrategy = method(context, **options)
     for name, value in shared.items():

@@ -256,7 +256,7 @@ def check_recipe(client: ClientConfig, rounds: int) -> None:
                 f"client.{name} must be a class of torch with arguments that it accepts, got "
                 f"{target.path} with {dict(target.options)}: {error}; remove "
                 f"what it does not take (~client.{name}.<argument>), or use one of "
-                f"conf/client/{name}"
+                f"conf/client/{name}, or a client.learner of your own"
             ) from error
 
 

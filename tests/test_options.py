@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from hydra.utils import get_object
 from omegaconf import OmegaConf
+from pydantic import ValidationError
 
 from fl_app.config import CONF, choices, compose, option
 from fl_app.data.schedule import Dynamics
-from fl_app.option_schema import options_model
+from fl_app.option_schema import options_model, taken
 from fl_app.schema import FIXED, NESTED, TARGETS
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.fedavg import FedAvg
 from fl_app.strategies.server_context import ServerContext
 from fl_app.wiring import made
 
@@ -60,6 +62,19 @@ def test_parameters_after_those_of_the_wiring_are_settings_keyword_only_or_not()
 
     made = options_model("strategy", passes_on)(beta=0.5, participation=1.0)
     assert (made.beta, made.participation) == (0.5, 1.0)
+
+
+def test_a_class_that_passes_settings_on_has_those_of_its_base() -> None:
+    class Mine(FedAvg):
+        def __init__(self, context: ServerContext, *, beta: float, **more: Any) -> None:
+            super().__init__(context, **more)
+
+    fields = options_model("strategy", Mine).model_fields
+    assert set(fields) == {"beta", "participation", "weighting"}
+    assert taken(Mine) == {"context", "more", *fields}
+    options_model("strategy", Mine)(beta=1)  # the class can give the others itself
+    with pytest.raises(ValidationError, match="colour"):
+        options_model("strategy", Mine)(beta=1, participation=1, weighting="capped", colour=2)
 
 
 def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
