@@ -171,10 +171,12 @@ def unfound(dotted: str) -> str | None:
         return None
     spec, inner = PathFinder.find_spec(name), _first(inside)
     places = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
-    origin = getattr(sys.modules.get(name, spec), "__file__", None) or (spec and spec.origin)
-    found = [Path(origin)] if origin and name not in sys.builtin_module_names else places
-    if mine := _hidden(name, inner, found):
-        there = found[0] if found else "Python itself"
+    known = getattr(sys.modules.get(name), "__file__", None)
+    origin: str | None = known or (None if spec is None else spec.origin)
+    if name in sys.builtin_module_names:
+        origin = None
+    if mine := _hidden(name, inner, origin):
+        there = origin or "Python itself"
         return f"the module {name} of {there} is found before {mine}; rename {mine.name}"
     if spec is not None and (spec.origin is not None or any(_has(p, inner) for p in places)):
         return None
@@ -185,13 +187,13 @@ def unfound(dotted: str) -> str | None:
     return f"there is no module {module}; start fl-app in the folder of {file} or set PYTHONPATH"
 
 
-def _hidden(name: str, inner: str, found: Sequence[Path]) -> Path | None:
-    """Return the user's file or folder of this name, if a module in another place is `found`."""
-    if not found and name not in sys.builtin_module_names:
+def _hidden(name: str, inner: str, origin: str | None) -> Path | None:
+    """Return the user's file or folder of this name, if a module in another file is found."""
+    if origin is None and name not in sys.builtin_module_names:
         return None
     folders = [Path.cwd(), *(each.parent.resolve() for each in searched)]
     mine = next((folder / name for folder in folders if _offers(folder, name, inner)), None)
-    if mine is None or {mine, mine.parent} & {each.resolve().parent for each in found}:
+    if mine is None or (origin and Path(origin).resolve().parent in (mine, mine.parent)):
         return None
     return mine if mine.is_dir() else mine.with_suffix(".py")
 
