@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from fl_app import own
 from fl_app.cross_checks import cross_checks
 from fl_app.option_schema import messages, misfit, no_target, options_model
-from fl_app.override_errors import NOT_COMPOSED, first_line, judged, unresolved
+from fl_app.override_errors import NOT_COMPOSED, first_line, hydra_reasons, judged, unresolved
 from fl_app.schema import (
     FIXED,
     PARTS,
@@ -36,6 +36,7 @@ from fl_app.schema import (
     ConfigError,
     Target,
 )
+from fl_app.usual_settings import usual_settings
 
 __all__ = [
     "CONF",
@@ -49,6 +50,7 @@ __all__ = [
     "load_text",
     "of_run",
     "option",
+    "reasons_of",
 ]
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -163,10 +165,7 @@ def check(
     known = {*TOP, *FIXED, *TARGETS}
     found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
     if not on_client:
-        defaults = {name: _defaults(name) for name in ("graph", "client")}
-        method = values["strategy"]
-        defaults["strategy"] = {} if method is None else _method_defaults(method.path)
-        found += cross_checks(values, defaults)
+        found += cross_checks(values, usual_settings(values, CONF))
     found += also(values) if also else []
     if found:
         raise ConfigError(found)
@@ -222,26 +221,13 @@ def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[st
         return composed, found or [first_line(error)]
 
 
+def reasons_of(error: Exception, words: Sequence[str]) -> list[str]:
+    """Return why Hydra fails on the words of a command line."""
+    return hydra_reasons(error, words, compose, _choices_of)
+
+
 def _choices_of(key: str) -> list[str]:
     return choices(key) if key in GROUPS else []
-
-
-@cache
-def _defaults(group: str) -> dict[str, Any]:
-    """Return the default settings of a group with fixed settings."""
-    tree = OmegaConf.to_container(OmegaConf.load(CONF / group / "default.yaml"))
-    assert isinstance(tree, dict)
-    return {str(name): value for name, value in tree.items()}
-
-
-@cache
-def _method_defaults(path: str) -> dict[str, Any]:
-    """Return the default settings of the method at this path; none for a user's own."""
-    file = CONF / "strategy" / f"{path.split('.')[-2] if '.' in path else path}.yaml"
-    tree = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
-    assert isinstance(tree, dict)
-    mine = tree.get("_target_") == path
-    return {str(name): value for name, value in tree.items()} if mine else {}
 
 
 @cache

@@ -1,12 +1,14 @@
 """Rules between the groups of a configuration that need only their values."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
+from fl_app.used_with import ABSENT, idle_settings
 
+DYNAMICS = "population.dynamics"
 SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
 """Settings of the group `client` that the optimiser SGD has as arguments."""
 
@@ -14,8 +16,7 @@ SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "w
 def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return contradictions between the typed groups; a rule needs valid groups.
 
-    `defaults` are the default settings in conf of the groups `graph` and `client`, and of the
-    `strategy`.
+    `defaults` are the default settings in conf of each group, for the option that is chosen.
     """
     found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
@@ -52,7 +53,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"got {records.snapshot_rounds}; remove the later ones"
         )
     found += _unused_short_names(values["client"], defaults["client"])
-    found += _idle(values["graph"], defaults["graph"])
+    found += _idle(values, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
 
 
@@ -70,21 +71,27 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
     ]
 
 
-def _idle(graph: GraphConfig | None, defaults: Mapping[str, Any]) -> list[str]:
-    """Return a problem for each given setting of the graph that another one makes idle."""
-    if graph is None:
-        return []
-    used_with = {
-        "memory_gb": ("store", ("auto",)),
-        "sketch_dim": ("store", ("auto", "sketch")),
-        "root_samples": ("benign", ("root",)),
-    }
-    return [
-        f"graph.{name} must stay {defaults[name]} with graph.{other}={getattr(graph, other)}, got "
-        f"{getattr(graph, name)}; remove it, or choose graph.{other}={values[-1]}"
-        for name, (other, values) in used_with.items()
-        if getattr(graph, other) not in values and getattr(graph, name) != defaults[name]
-    ]
+def _idle(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a problem for each given setting that another one makes idle: see `used_with`."""
+
+    def look_up(setting: str) -> object:
+        place, _, name = setting.rpartition(".")
+        return _options(values["dynamics" if place == DYNAMICS else place])[1].get(name, ABSENT)
+
+    found = []
+    for group, usual in defaults.items():
+        kind, given = _options(values[group])
+        used_with = getattr(kind, "used_with", {})
+        place = DYNAMICS if group == "dynamics" else group
+        found += idle_settings(place, used_with, given, usual, look_up)
+    return found
+
+
+def _options(group: Any) -> tuple[object, Mapping[str, Any]]:
+    """Return the class of a group, and its settings; none of a group that is wrong by itself."""
+    if isinstance(group, Target):
+        return group.resolve(), group.options
+    return type(group), vars(group) if is_dataclass(group) else {}
 
 
 def _without_effect(

@@ -76,7 +76,36 @@ def _reason(override: str, error: Exception, composed: DictConfig, choices: Choi
         return f"{key} is not a setting of this run; {_remedy(key, override, composed)}"
     if text.startswith("Could not append"):
         return f"{key} is a setting of this run already; give it without +, as {key}={value}"
-    return f"{override}: {first_line(error)}"
+    return f"{override} cannot be used: {_detail(error)}; correct or remove it"
+
+
+def hydra_reasons(
+    error: Exception, words: Sequence[str], compose: Compose, choices: Choices
+) -> list[str]:
+    """Return why Hydra fails on the words of a command: by wrong overrides, or by what it says.
+
+    Overrides with several values are those of a sweep, and are not judged one by one.
+    """
+    given = [word for word in words if "=" in word or word.startswith("~")]
+    single = [word for word in given if not word.startswith("-") and not _sweeps(word)]
+    try:
+        _, found = judged(single, compose, choices)
+    except NOT_COMPOSED:
+        found = []
+    key = getattr(error, "full_key", None)
+    what = f"{key} or the override that it needs" if key else "the setting that it names"
+    told = f"the command must be one that Hydra can run, got {_detail(error)}; correct {what}"
+    return found or [told]
+
+
+def _detail(error: Exception) -> str:
+    """Return what an error says first, without the override, which Hydra repeats."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("Error merging override")]
+    if not told and isinstance(error.__cause__, Exception):
+        return _detail(error.__cause__)
+    text = next(iter(told), first_line(error))
+    return text if isinstance(error, NOT_COMPOSED) else f"{type(error).__name__}: {text}"
 
 
 def _in_quotes(override: str) -> str | None:
@@ -100,6 +129,14 @@ def _reads(override: str) -> bool:
         return False
     except (ValueError, RecursionError):  # it reads the form, but not so many digits or braces
         return True
+
+
+def _sweeps(override: str) -> bool:
+    """Return whether an override has several values."""
+    try:
+        return OverridesParser.create().parse_override(override).is_sweep_override()
+    except (HydraException, ValueError, RecursionError):
+        return False
 
 
 def _remedy(key: str, override: str, composed: DictConfig) -> str:

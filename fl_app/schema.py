@@ -7,6 +7,7 @@ are the keyword-only parameters of its target: see `Target`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import torch
@@ -40,6 +41,7 @@ from fl_app.types import (
     Store,
     Text,
 )
+from fl_app.used_with import When
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 STRICT = ConfigDict(extra="forbid", protected_namespaces=(), allow_inf_nan=False)
@@ -110,6 +112,7 @@ class ClientConfig:
     """Local training for `epochs` epochs with batches of `batch_size`, by default by SGD."""
 
     __pydantic_config__ = STRICT
+    used_with = MappingProxyType({"cohort_size": When("cohort", unless=("single",))})
     epochs: Annotated[
         Annotated[NonNegativeInt, Tag("number")] | Annotated[Epochs, Tag("drawn")],
         Discriminator(_kind_of_epochs),
@@ -138,6 +141,7 @@ class EngineConfig:
     """The engine that runs the rounds, and the replies that a round needs."""
 
     __pydantic_config__ = STRICT
+    used_with = MappingProxyType({"sample_cap": When("strategy.weighting", ("capped",))})
     name: EngineName
     workers: Threads
     min_success: PositiveInt
@@ -163,6 +167,13 @@ class GraphConfig:
     """How the server stores updates and finds communities."""
 
     __pydantic_config__ = STRICT
+    used_with = MappingProxyType(
+        {
+            "memory_gb": When("store", ("auto",)),
+            "sketch_dim": When("store", ("auto", "sketch")),
+            "root_samples": When("benign", ("root",)),
+        }
+    )
     store: Store
     memory_gb: PositiveFloat
     sketch_dim: PositiveInt
@@ -200,6 +211,7 @@ class MetricsConfig:
     """The Prometheus endpoint of the server."""
 
     __pydantic_config__ = STRICT
+    used_with = MappingProxyType({"host": When("port", unless=(None,))})
     port: Annotated[int, Field(ge=1, le=65535)] | None
     host: Text
 

@@ -6,7 +6,7 @@ clients know. The functions that it applies are those of fl_app.client.poisoning
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from fl_app.client import poisoning
 from fl_app.rng import generator
 from fl_app.types import NonNegativeInt, PositiveInt, Vector, Vectors
+from fl_app.used_with import UsedWith, When
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -163,6 +164,8 @@ class Alie(Collusion):
     `cohort` and `attackers` are the numbers of clients and attackers in a round that the colluders
     assume.
     """
+
+    used_with: ClassVar[UsedWith] = dict.fromkeys(("cohort", "attackers"), When("z", (None,)))
 
     z: NonNegativeFloat | None
     cohort: PositiveInt

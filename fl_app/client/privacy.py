@@ -13,7 +13,7 @@ loss, accuracy and metrics on test data.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveFloat
 from torch import nn
@@ -29,6 +29,7 @@ from fl_app.client.training import Settings
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.params import FlatModule
 from fl_app.types import Vector
+from fl_app.used_with import UsedWith, When
 
 __all__ = ["BOUND", "FITTING", "Budgeted", "LocalDp", "NoPrivacy", "Privacy", "SampleDp"]
 
@@ -65,6 +66,7 @@ class LocalDp(Budgeted):
     """
 
     kind = "local_dp"
+    used_with: ClassVar[UsedWith] = {"rate": When("quantile", unless=(None,))}
 
     quantile: Quantile | None
     rate: PositiveFloat

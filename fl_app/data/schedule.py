@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from fl_app.rng import generator
 from fl_app.types import ChangeKind, NonNegativeInt, PositiveInt
+from fl_app.used_with import When
 
 Drift = Literal["group", "rotation", "labels"]
 Kind = Literal["join", "leave", "drift"]
@@ -27,6 +29,13 @@ class Dynamics:
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
+    used_with = MappingProxyType(
+        {
+            "drift": When("drifters", unless=(0,)),
+            "pattern": When("availability", unless=(1.0,)),
+            "period": When("pattern", ("periodic",)),
+        }
+    )
     newcomers: NonNegativeInt
     join_every: PositiveInt | None
     join_rounds: Rounds

@@ -13,7 +13,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import Scored, pooled
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.graph_settings import NO_GRAPH
+from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import FAR
@@ -31,7 +31,7 @@ class CentroidStrategy(CommunityStrategy):
     """
 
     model_kind = "centroids"
-    graph_use = NO_GRAPH
+    graph_use = NO_SUSPECTS
     screens_direction = True
     clusters_points = True
     clips_updates = False

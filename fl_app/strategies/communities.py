@@ -7,7 +7,7 @@ learning", algorithm 1.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.common import Parameters, Scalar
@@ -40,6 +40,7 @@ from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors, Weights
+from fl_app.used_with import UsedWith, When
 
 
 @dataclass(kw_only=True)
@@ -79,6 +80,9 @@ class CommunityDiscovery(ChangingCommunities):
         modularity=True, contrast=True, replaced=("exponent", "scale"),
         vectors="whose models are means of the clients' last models",
     )  # fmt: skip
+    used_with: ClassVar[UsedWith] = dict.fromkeys(
+        ("neighbours", "beta"), When("attribution", ("wnn",))
+    )
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
-from fl_app.strategies.graph_settings import NO_GRAPH
+from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.types import Participation
@@ -19,7 +19,7 @@ from fl_app.types import Participation
 class SingleModel(CommunityStrategy):
     """Sample, train, aggregate: McMahan et al., AISTATS 2017, algorithm 1, with any rule."""
 
-    graph_use = NO_GRAPH
+    graph_use = NO_SUSPECTS
     compares = False
 
     def aggregate_fit(

@@ -6,7 +6,7 @@ heterogeneous data", algorithm 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
+from fl_app.used_with import UsedWith, When
 
 ClusterRound = PositiveInt | Literal["auto"]
 Tolerance = Annotated[float, Field(gt=0, lt=1)]
@@ -52,6 +53,9 @@ class Flic(TwoPhase):
 
     state: FlicState
     graph_use = GraphUse(modularity=True, ahead=True, contrast=True)
+    used_with: ClassVar[UsedWith] = dict.fromkeys(
+        ("stability_window", "stability_tolerance"), When("cluster_round", ("auto",))
+    )
 
     def __init__(
         self,

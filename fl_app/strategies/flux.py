@@ -7,7 +7,7 @@ abstract leaves something open, this follows the code, and docs/methods/flux.md 
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -34,6 +34,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.used_with import UsedWith, When
 
 FIRST, LAST = 3, 0.8
 """With cluster_round=auto: the fewest rounds before the clustering, and its latest share."""
@@ -76,6 +77,10 @@ class Flux(CommunityStrategy):
 
     state: FluxState
     graph_use = GraphUse(vectors="whose distances need whole descriptors")
+    used_with: ClassVar[UsedWith] = {
+        "stable_below": When("cluster_round", ("auto",)),
+        "radius_scale": When("radius", ("knee",)),
+    }
     asks = {LATENTS: Report(length=1, low=-FARTHEST, high=FARTHEST)}  # noqa: RUF012
 
     def __init__(

@@ -25,7 +25,8 @@ class GraphUse:
     `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
     this holds only without contrast and if the value of that option is not one of SKETCHABLE.
     `only`: the method keeps no vectors of clients, and only these settings and LOYALTY have an
-    effect; None: it has a graph.
+    effect; None: it has a graph. `suspects`: clients outside of the communities that are assumed
+    loyal are suspects; without it, the settings LOYALTY have no effect either.
     """
 
     modularity: bool = False
@@ -37,11 +38,14 @@ class GraphUse:
     vectors: str | None = None
     option: str | None = None
     only: tuple[str, ...] | None = None
+    suspects: bool = True
 
     def why_not(
         self, setting: str, options: Mapping[str, Any], *, contrast: bool = False
     ) -> str | None:
         """Return why a setting has no effect with these options; None: it has an effect."""
+        if setting in LOYALTY and not self.suspects:
+            return "which suspects no clients by their community"
         if self.only is not None:
             known = setting in (*self.only, *LOYALTY)
             return None if known else "which keeps no vectors of clients in a graph"
@@ -104,3 +108,4 @@ class GraphUse:
 
 
 NO_GRAPH = GraphUse(only=())
+NO_SUSPECTS = GraphUse(only=(), suspects=False)

@@ -16,12 +16,13 @@ from fl_app.rng import generator
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
-from fl_app.strategies.graph_settings import NO_GRAPH
+from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
+from fl_app.used_with import UsedWith, When
 
 
 @dataclass
@@ -62,7 +63,8 @@ class Ifca(FromSums):
     """
 
     state: IfcaState
-    graph_use = NO_GRAPH
+    graph_use = NO_SUSPECTS
+    used_with: ClassVar[UsedWith] = {"trial_rounds": When("restarts", unless=(0,))}
     compares = True
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]] = {
         "average": ("models",),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -28,6 +28,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Participation, PositiveInt, Vector, Vectors
+from fl_app.used_with import UsedWith, When
 
 Weigh = Callable[[rules.Shares], rules.Shares]
 CAPPED = "capped"
@@ -108,6 +109,7 @@ class KMeans(CentroidStrategy):
     """
 
     state: KMeansState
+    used_with: ClassVar[UsedWith] = {"patience": When("only_start", (False,))}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ No rule weights by samples, since a client could claim any number of them.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from flwr.server.strategy import aggregate as flower
@@ -16,6 +16,7 @@ from fl_app.aggregation import Rule, geometric_median, median
 from fl_app.strategies.fedavg import SingleModel
 from fl_app.strategies.server_context import ServerContext
 from fl_app.types import NonNegativeInt, Participation, Vector, Vectors, Weights
+from fl_app.used_with import UsedWith, When
 
 Name = Literal["median", "trimmed_mean", "krum", "multi_krum", "bulyan", "geometric_median"]
 Trim = Annotated[float, Field(ge=0, lt=0.5)]
@@ -36,6 +37,10 @@ class Robust(SingleModel):
     """
 
     name = "robust"
+    used_with: ClassVar[UsedWith] = {
+        "malicious": When("rule", ("krum", "multi_krum", "bulyan")),
+        "trim": When("rule", ("trimmed_mean",)),
+    }
 
     def __init__(
         self,

@@ -84,14 +84,16 @@ def test_a_method_without_a_graph_refuses_what_it_does_not_use(method: str) -> N
     use = option(f"strategy={method}").resolve().graph_use
     words = {name: f"graph.{name}={OTHER[name]}" for name in SETTINGS}
     used = {name for name in SETTINGS if use.why_not(name, {}) is None}
-    assert {"benign", "root_samples"} <= used <= {*use.only, "benign", "root_samples"}
+    loyal = {"benign", "root_samples"} if use.suspects else set()
+    assert loyal <= used <= {*use.only, *loyal}
     needs = (
         ["masking=secagg"]
         if getattr(option(f"strategy={method}").resolve(), "needs_masks", 0)
         else []
     )
     found = _problems(f"strategy={method}", *needs, *words.values())
-    told = [problem for problem in found if "which keeps no vectors of clients" in problem]
+    whys = "which keeps no vectors of clients", "which suspects no clients by their community"
+    told = [problem for problem in found if any(why in problem for why in whys)]
     assert len(told) == len(SETTINGS) - len(used)
     assert all(
         any(f"graph.{name} must stay" in each for each in told) for name in set(SETTINGS) - used
@@ -124,18 +126,33 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("store=exact", "memory_gb=2"), "graph.memory_gb must stay 4 with graph.store=exact"),
-        (("store=sketch", "memory_gb=2"), "got 2.0; remove it, or choose graph.store=auto"),
-        (("store=disk", "sketch_dim=9"), "graph.sketch_dim must stay 16384 with graph.store=disk"),
-        (
-            ("root_samples=3",),
-            "with graph.benign=largest, got 3; remove it, or choose graph.benign=root",
-        ),
+        ("graph.store=exact graph.memory_gb=2", "graph.memory_gb must stay 4 with graph.store=ex"),
+        ("graph.store=sketch graph.memory_gb=2", "got 2.0; remove it, or choose graph.store=auto"),
+        ("graph.store=disk graph.sketch_dim=9", "must stay 16384 with graph.store=disk"),
+        ("graph.root_samples=3", "with graph.benign=largest, got 3; remove it, or choose graph.be"),
+        ("strategy.stability_window=3", "must stay 10 with strategy.cluster_round=25, got 3"),
+        ("strategy=krum strategy.trim=0.2", "with strategy.rule=krum, got 0.2; remove it, or ch"),
+        ("strategy=trimmed_mean strategy.malicious=2", "with strategy.rule=trimmed_mean"),
+        ("strategy=krum graph.benign=root", "graph.benign must stay largest with strategy robust"),
+        ("strategy=flux strategy.stable_below=0.1", "choose strategy.cluster_round=auto"),
+        ("strategy=flux strategy.radius=1.0 strategy.radius_scale=2", "choose strategy.radius=kn"),
+        ("strategy=communities_1nn strategy.beta=2", "choose strategy.attribution=wnn"),
+        ("strategy=ifca strategy.trial_rounds=5", "or choose strategy.restarts other than 0"),
+        ("attack=alie attack.z=1 attack.cohort=9", "attack.cohort must stay 100 with attack.z=1.0"),
+        ("privacy=local_dp privacy.rate=0.5", "or choose privacy.quantile other than null"),
+        ("client.cohort=single client.cohort_size=9", "must stay 64 with client.cohort=single"),
+        ("engine.sample_cap=9 strategy.weighting=uniform", "choose strategy.weighting=capped"),
+        ("metrics.host=0.0.0.0", "must stay 127.0.0.1 with metrics.port=null"),
+        ("population.dynamics.drift=labels", "with population.dynamics.drifters=0, got labels"),
+        ("population.dynamics.period=5", "choose population.dynamics.pattern=periodic"),
     ],
 )
-def test_what_another_setting_makes_idle_is_refused(words: tuple[str, ...], told: str) -> None:
-    (found,) = _problems("strategy=flic", *(f"graph.{word}" for word in words))
+def test_what_another_setting_makes_idle_is_refused(words: str, told: str) -> None:
+    (found,) = _problems(*words.split())
     assert told in found
+
+
+def test_settings_that_have_an_effect_are_accepted() -> None:
     used = ("graph.store=sketch", "graph.sketch_dim=9", "graph.benign=root", "graph.root_samples=3")
     assert _problems("strategy=flic", *used) == []
 
