@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from fl_app.records import output_folder
 from fl_app.schema import USAGE_ERROR, ConfigError
@@ -24,12 +26,14 @@ class CheckFolders(Callback):
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the output folder of a run."""
-        _require([Path(config.hydra.run.dir)])
+        with suppress(OmegaConfBaseException):  # Hydra reads it next, and says what is wrong
+            _require([Path(config.hydra.run.dir)])
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Check the folder of a sweep, and that of the further file for its table."""
         page = config.hydra.callbacks.table.page if "table" in config.hydra.callbacks else None
-        _require([Path(config.hydra.sweep.dir), *([Path(page).parent] if page else [])])
+        with suppress(OmegaConfBaseException):
+            _require([Path(config.hydra.sweep.dir), *([Path(page).parent] if page else [])])
 
 
 def named(arguments: Sequence[str]) -> list[str]:

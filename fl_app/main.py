@@ -38,7 +38,7 @@ from rich.console import Console
 
 from fl_app import folder_check, oversight, own
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, load
+from fl_app.config import CONF, ConfigError, load, reasons_of
 from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
 from fl_app.records import output_folder
@@ -49,6 +49,12 @@ from fl_app.use import commands as use
 log = logging.getLogger(__name__)
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
+_begun: list[Path] = []
+"""Folders of the runs of this command."""
+_bugs: list[Exception] = []
+"""Errors of runs that are not the user's."""
+FULL_ERROR = "HYDRA_FULL_ERROR"
+"""The variable by which Hydra raises errors; by a user, also for their tracebacks."""
 
 
 def main() -> None:
@@ -80,10 +86,35 @@ def _main() -> None:
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
     sys.argv[1:] = [*own.overrides(), *arguments]
-    _hydra_main()
+    _begun.clear()
+    with _hydra_answers(arguments):
+        _hydra_main()
+    if {*arguments} & {"-m", "--multirun"} and not _begun:
+        with _errors_printed():
+            raise ConfigError(["a sweep must have a run, got overrides without a value; give one"])
     if _failed:
         print(f"failed: {', '.join(map(str, _failed))}", file=sys.stderr)
         sys.exit(1)
+
+
+@contextmanager
+def _hydra_answers(arguments: list[str]) -> Iterator[None]:
+    """Report what Hydra fails on as a configuration error; a bug in a run keeps its traceback.
+
+    Hydra itself would print a part of the error and exit with 1, unless it is told to raise.
+    """
+    asked = FULL_ERROR in os.environ
+    os.environ.setdefault(FULL_ERROR, "1")
+    try:
+        yield
+    except Exception as error:
+        if asked or error in _bugs:
+            raise
+        with _errors_printed():
+            raise ConfigError(reasons_of(error, arguments)) from error
+    finally:
+        if not asked:
+            del os.environ[FULL_ERROR]
 
 
 def _refuse_words(arguments: list[str]) -> None:
@@ -115,9 +146,13 @@ def _errors_printed() -> Iterator[None]:
 def _hydra_main(composed: DictConfig) -> None:
     runtime = HydraConfig.get()
     folder = Path(runtime.runtime.output_dir)
+    _begun.append(folder)
     try:
         with _errors_printed():
             run(list(runtime.overrides.task), folder)
+    except Exception as error:
+        _bugs.append(error)
+        raise
     except SystemExit as end:
         if runtime.mode is not RunMode.MULTIRUN or end.code != 1:
             raise

@@ -1,5 +1,6 @@
 """The command line itself: its help, and words that it does not know."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -72,3 +73,51 @@ def test_a_folder_that_cannot_be_made_is_a_configuration_error(
     assert f"files can be written, got {tmp_path / 'file'}" in shown
     assert ("rounds must be" in shown) == ("rounds=0" in line)  # all errors at once
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+WRONG_FOR_HYDRA = {
+    "types": (["-m", "hydra.sweep.dir=[1]", "hydra.job.num=a", "seed=0,1"],
+              ["Cannot convert 'list' to string", "Value 'a' of type 'str' could not be conv"]),
+    "names": (["-m", "strateg=flic", "~nope", "seed=0,1"], ["use strategy", "nope is not a sett"]),
+    "folder of a sweep": (["-m", "hydra.sweep.dir=${nothing}"], ["got Interpolation key"]),
+    "folder of a job": (["-m", "hydra.sweep.subdir=${nothing}"], ["correct hydra.sweep.subdir"]),
+    "folder of a run": (["--config-name=config", "hydra.run.dir=${no}"], ["correct hydra.run.dir"]),
+    "an option": (["-m", "strategy=flic,nope"], ["Could not find 'strategy/nope'"]),
+    "no run": (["-m", "seed=range(0)"], ["a sweep must have a run"]),
+    "a sweep by intervals": (["-m", "rounds=interval(1,2)"], ["hydra can run, got"]),
+    "a file": (["--config-name", "nope"], ["Cannot find primary config 'nope'"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "told"), WRONG_FOR_HYDRA.values(), ids=WRONG_FOR_HYDRA)
+def test_what_hydra_fails_on_is_a_configuration_error(
+    line: list[str],
+    told: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "run", lambda overrides, folder: None)
+    monkeypatch.setattr(sys, "argv", ["fl-app", *line])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    shown = capsys.readouterr().err
+    assert end.value.code == main.USAGE_ERROR, shown
+    assert shown.startswith(f"{len(told)} configuration error(s):\n")
+    assert [each for each in told if each.lower() not in shown.lower()] == []
+    assert "Traceback" not in shown
+    assert "HYDRA_FULL_ERROR" not in {*os.environ}
+
+
+def test_a_bug_in_a_run_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(overrides: list[str], folder: Path) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "run", fails)
+    monkeypatch.setattr(sys, "argv", ["fl-app", "--config-name", "config"])
+    with pytest.raises(KeyError, match="a bug"):
+        main.main()
