@@ -144,6 +144,8 @@ def show_result(folder: Path, console: Console) -> None:
         f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "
         f"{summary['rounds']} rounds, {summary['time']['total_s']:.1f} s"
     )
+    if summary.get("ended"):
+        console.print(f"it ended after round {summary['rounds']}: {summary['ended']}")
     if accuracy["mean"] is not None:
         before = accuracy["before_clustering"]
         gain = "" if before is None else f" (before clustering {before:.3f})"

@@ -27,7 +27,7 @@ from fl_app.engines.round_aggregation import ATTEMPTS, RoundAggregation
 from fl_app.engines.round_reporter import CountClasses, RoundReporter
 from fl_app.engines.run_output import RunOutput
 from fl_app.engines.trained_round import TrainedRound, failed, times
-from fl_app.records.history import EVALUATION
+from fl_app.records.history import EVALUATION, FINISHED
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
@@ -245,6 +245,8 @@ class RoundLoop(Server):
         end = self._exhausted() if now < self.context.rounds else None
         if end is not None:
             log.warning("the run ends after round %d: %s", now, end.detail)
+        if end is None and outcome.finished and now < self.context.rounds:
+            end = Event(FINISHED, outcome.finished)
         measured = end is not None or self._is_measured(now, outcome)
         waits = measured and end is None and self.carried.apart_because(outcome, now) is None
         if measured and not waits:

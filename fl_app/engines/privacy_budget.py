@@ -14,6 +14,7 @@ from fl_app.client import accountant
 from fl_app.client.accountant import Release
 from fl_app.client.privacy import BOUND, FITTING, Budgeted, LocalDp, Privacy
 from fl_app.client.private_losses import SHARED, answers
+from fl_app.records.history import SPENT
 from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
@@ -160,7 +161,7 @@ class PrivacyBudget:
         over, clients = self._spent_among(members, roster), len(members)
         if not over or (2 * len(over) < clients and clients - len(over) >= least):
             return None
-        return Event("budget spent", self._costs(over))
+        return Event(SPENT, self._costs(over))
 
     def _costs(self, over: Sequence[int]) -> str:
         most = max(self.spent(client) for client in over)

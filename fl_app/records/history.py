@@ -36,6 +36,8 @@ FIELDS = (
 """Every record has all of these fields; a field that does not apply is null."""
 SPLITS = ("clustered", "removed")
 """Kinds of events in which a method splits clients."""
+FINISHED, SPENT = "finished", "budget spent"
+"""Kinds of events with which a run ends before its last round."""
 EVALUATION = "evaluation: "
 """Prefix of the reason why an evaluation failed or was rejected."""
 

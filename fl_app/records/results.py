@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.records.history import first_split
+from fl_app.records.history import FINISHED, SPENT, first_split
 from fl_app.records.summary import build_summary, write_summary
 
 
@@ -28,6 +28,7 @@ def summarise(
         **identity,
         rounds=len(rounds),
         restarts=restarts,
+        ended=_ended(rounds),
         clients={
             "total": clients,
             "failed": sum(len(record["failed"]) for record in rounds),
@@ -42,6 +43,12 @@ def summarise(
     )
     write_summary(folder, summary)
     return summary
+
+
+def _ended(rounds: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return why the last round was not followed by another one, if it was not the last planned."""
+    events = rounds[-1]["events"] or () if rounds else ()
+    return next((each["detail"] for each in events if each["kind"] in (FINISHED, SPENT)), None)
 
 
 def last_metrics(rounds: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -30,6 +30,7 @@ def build_summary(
     seed: int,
     rounds: int,
     restarts: int = 0,
+    ended: str | None = None,
     clients: Section,
     accuracy: Section | None,
     metrics: Mapping[str, Section] | None = None,
@@ -38,8 +39,9 @@ def build_summary(
 ) -> dict[str, Any]:
     """Return the summary of a run, including the versions and the commit of the code.
 
-    `restarts` is how often the run was lost and submitted again. `metrics` has the mean and the
-    deviation over the clients of each metric of the task, by name; empty if the task has none.
+    `restarts` is how often the run was lost and submitted again, `ended` why it has fewer
+    rounds than `rounds` of the configuration. `metrics` has the mean and the deviation over the
+    clients of each metric of the task, by name; empty if the task has none.
     If a section is None, all of its fields become None, so that `summary["communities"]["count"]`
     always exists. NaN becomes None too.
 
@@ -55,6 +57,7 @@ def build_summary(
         "seed": seed,
         "rounds": rounds,
         "restarts": restarts,
+        "ended": ended,
     }
     sections: dict[str, Any] = {}
     for name, section in given.items():

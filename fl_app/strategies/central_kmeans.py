@@ -49,7 +49,8 @@ class CentralKMeans(CentroidStrategy):
 
     def outcome(self, server_round: int) -> Outcome:
         """Add whether the single round is complete, and the scores of the clusters."""
-        notes, done = self.evaluation.scores.agreement, self.state.done
+        notes = self.evaluation.scores.agreement
+        done = "central k-means has one round" if self.state.done else ""
         return replace(super().outcome(server_round), notes=notes, finished=done)
 
     def configure_fit(

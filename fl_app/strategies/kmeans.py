@@ -151,10 +151,14 @@ class KMeans(CentroidStrategy):
         found = super().outcome(server_round)
         return replace(found, notes=notes, measures=self.state.over, finished=self._finished())
 
-    def _finished(self) -> bool:
-        """Whether the last start has ended by convergence or `only_start`."""
-        ended = self.only_start or self._still()
-        return self.state.over and self.state.number == self.n_init and ended
+    def _finished(self) -> str:
+        """Return why the last start has ended by itself; empty if it has not."""
+        if not self.state.over or self.state.number < self.n_init:
+            return ""
+        if self.only_start:
+            return "strategy.only_start=true ends a run after the first round"
+        least = f"their smallest movement was {self.state.descent.least:.3g}"
+        return f"the centroids converged: {least}" if self._still() else ""
 
     def _asks(self, server_round: int) -> bool:
         """Whether the clients send local centroids in this round."""
@@ -260,7 +264,7 @@ class KMeans(CentroidStrategy):
         if distance is not None and (state.best is None or distance < state.best.distance):
             now = state.descent.current
             state.best = Best(distance, now, scores.agreement, scores.accuracy)
-        last = self._finished() or server_round >= self.context.rounds
+        last = bool(self._finished()) or server_round >= self.context.rounds
         if last and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
             scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy

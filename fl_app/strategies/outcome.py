@@ -83,8 +83,8 @@ class Outcome:
     """The stability criterion, if the method has one."""
     measures: bool = False
     """Whether the clients must evaluate after this round in any case."""
-    finished: bool = False
-    """Whether further rounds would have no effect."""
+    finished: str = ""
+    """Why further rounds would have no effect; empty if they have one."""
     privacy: Mapping[str, Any] | None = None
     """What the method itself releases of the clients, as `PrivacyBudget.book` tells it."""
 

@@ -84,7 +84,7 @@ def test_a_run_leaves_what_the_design_promises(whole: Path) -> None:
     summary = _summary(whole)
     assert set(summary) == {
         "status", "strategy", "engine", "seed", "rounds", "clients", "accuracy", "metrics",
-        "communities", "time", "versions", "git", "restarts",
+        "communities", "time", "versions", "git", "restarts", "ended",
     }  # fmt: skip
     assert set(summary["communities"]) == {
         "count", "sizes", "ari", "pure_share", "silhouette", "assignment",

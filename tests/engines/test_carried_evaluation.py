@@ -98,7 +98,7 @@ def test_the_reason_for_an_exchange_of_its_own_is_told(
     none: Any = None
     carried = CarriedEvaluation(method, exchange, none, none, none, wanted=wanted)
     assert carried.apart_because(method.outcome(0), now) == reason
-    finished = replace(method.outcome(0), finished=True)
+    finished = replace(method.outcome(0), finished="done")
     assert carried.apart_because(finished, now) is not None
 
 

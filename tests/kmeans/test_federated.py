@@ -91,7 +91,9 @@ def test_kfed_is_one_round_measured_on_everyone(tmp_path: Path) -> None:
     assert records[0]["notes"]["accuracy"] > 0.5
     assert 0 < records[0]["notes"]["v_measure"] < 1
     assert np.isfinite(found).all()
-    assert json.loads((tmp_path / "summary.json").read_text())["status"] == "completed"
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "completed"
+    assert summary["ended"] == "strategy.only_start=true ends a run after the first round"
 
 
 def test_kfed_alone_asks_as_many_as_participate_and_arrays_the_same(tmp_path: Path) -> None:
@@ -102,10 +104,14 @@ def test_kfed_alone_asks_as_many_as_participate_and_arrays_the_same(tmp_path: Pa
     np.testing.assert_allclose(found, same, atol=1e-5)
 
 
-def test_it_ends_when_the_centroids_stand_still(tmp_path: Path) -> None:
+def test_it_ends_when_the_centroids_stand_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, records = _run(tmp_path, "strategy=kmeans", *PLAIN, "rounds=400")
     assert len(records) < 400
     assert records[-1]["notes"]["movement"] <= 1e-8 < records[-2]["notes"]["movement"]
+    shown = capsys.readouterr().out
+    assert f"it ended after round {len(records)}: the centroids converged" in shown
     assert records[-1]["accuracy"] is not None
 
 
