@@ -1,7 +1,8 @@
 """Odd values in every setting: a run is configured, or refused in sentences.
 
-Each setting of each option of conf/ meets each of its odd values when FL_APP_ODD_VALUES=all is
-set (minutes); otherwise some of them, chosen by its name, which are always the same.
+Each setting of each option of conf/ meets each odd value. Of those that its type accepts, the
+checks between groups and the trials meet all when FL_APP_ODD_VALUES=all is set (minutes); otherwise
+one, chosen by its name, which is always the same.
 """
 
 import os
@@ -18,15 +19,15 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from fl_app import config
 from fl_app.compatibility import problems
 from fl_app.config import CONF, ConfigError, check, choices, compose, load, option
-from fl_app.schema import FIXED, TARGETS, TOP
+from fl_app.schema import FIXED, PARTS, TARGETS, TOP
 
 NUMBERS = (0, -1, 1, 0.5, 1e18, -1e18, 10**9, 10**18, 2**70, inf, -inf, nan, 1e308, 1e-320)
 OTHERS = (None, True, "", "abc", "1e18", "math.sqrt", "a" * 10_000, "€\u0000\n", [], [1], [10**18],
           [[0]], ["x"], {}, {"a": 1})  # fmt: skip
 ODD = NUMBERS + OTHERS
-SOME = 2
 ALL = os.environ.get("FL_APP_ODD_VALUES") == "all"
 MEMORY = 2 * 2**30
 """Bytes that a wrong value may make the process ask for, at most."""
@@ -63,12 +64,38 @@ def _settings(option: str, composed: DictConfig) -> list[str]:
     return [f"{group}.{key}".strip(".") for key in keys if key != "dynamics"]
 
 
-def _values(name: str) -> tuple[Any, ...]:
-    """Return the odd values that a setting meets."""
-    if ALL:
-        return ODD
-    start = zlib.crc32(name.encode())
-    return tuple(ODD[(start + 10 * step) % len(ODD)] for step in range(SOME))
+def _typed(group: str, tree: dict[str, Any]) -> list[str]:
+    """Return what the types of a group have against its settings."""
+    found, absent = list[str](), dict[str, list[str]]()
+    if group in TARGETS:
+        config._target(group, tree[group], found, absent, built=True)
+    else:
+        config._typed(group, tree[group], found)
+    for part in PARTS:
+        if part.partition(".")[0] == group:
+            config._part(part, tree, found)
+    return [*found, *(f"{' and '.join(named)}: {why}" for why, named in absent.items())]
+
+
+def _accepted(name: str, tree: dict[str, Any]) -> list[Any]:
+    """Return the odd values that the type of a setting accepts; the others are refused by name."""
+    *path, last = name.split(".")
+    node, accepted = tree, []
+    for part in path:
+        node = node[part]
+    before = node[last]
+    for value in ODD:
+        node[last] = value
+        try:
+            found = _typed(name.partition(".")[0], tree)
+        except Exception as error:
+            pytest.fail(f"{name}={value!r:.80}: {type(error).__name__}: {error}")
+        if not found:
+            accepted.append(value)
+        named = name.removesuffix("._target_")
+        assert all(named in each for each in found), f"{name}={value!r:.80}: {found}"
+    node[last] = before
+    return accepted
 
 
 @contextmanager
@@ -87,20 +114,42 @@ def _little_memory() -> Iterator[None]:
 def test_an_odd_value_is_refused_in_sentences_or_works(overrides: tuple[str, ...]) -> None:
     composed = deepcopy(compose([each for each in overrides if each]))
     OmegaConf.set_readonly(composed, False)
+    tree = OmegaConf.to_container(composed, resolve=True)
     for name in _settings(overrides[-1], composed):
+        with _little_memory():
+            accepted = _accepted(name, tree)
+        start = zlib.crc32(name.encode()) % max(1, len(accepted))
         before = OmegaConf.select(composed, name)
-        for value in _values(name):
+        for value in accepted if ALL else accepted[start : start + 1]:
             OmegaConf.update(composed, name, value, merge=False, force_add=True)
-            told = True
-            try:
-                with _little_memory():
-                    check(composed, also=problems)
-            except ConfigError as error:
-                told = name.partition(".")[0] in str(error)
-            except Exception as error:
-                pytest.fail(f"{name}={value!r:.80}: {type(error).__name__}: {error}")
-            assert told, f"the reason does not name {name}={value!r:.80}"
+            _check(composed, name, f"{name}={value!r:.80}")
         OmegaConf.update(composed, name, before, merge=False, force_add=True)
+
+
+def _check(composed: DictConfig, named: str, what: str) -> None:
+    """Fail unless a configuration is sound, or refused in sentences that name a group."""
+    told = True
+    try:
+        with _little_memory():
+            check(composed, also=problems)
+    except ConfigError as error:
+        told = named.partition(".")[0] in str(error)
+    except Exception as error:
+        pytest.fail(f"{what}: {type(error).__name__}: {error}")
+    assert told, f"the reason does not name {what}"
+
+
+@pytest.mark.parametrize("group", [*TOP, *FIXED, *TARGETS])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_group_that_is_wrong_by_itself_breaks_no_check_of_the_others(
+    group: str, whole: bool
+) -> None:
+    composed = deepcopy(compose(["network.width=0.25"]))
+    OmegaConf.set_readonly(composed, False)
+    key = group if whole or group in TOP else f"{group}.a_setting"
+    OmegaConf.update(composed, key, None if whole else {"a": 1}, merge=False, force_add=True)
+    with pytest.raises(ConfigError, match=group):
+        check(composed, also=problems)
 
 
 @pytest.mark.parametrize(
