@@ -25,12 +25,14 @@ class Interactions:
 
     def rows_of(self, client_ids: Sequence[int]) -> Labels:
         """Return the rows (m,) of clients, which are added if they are new."""
-        fresh = [client for client in client_ids if client not in set(self.clients)]
-        self.clients += fresh
-        grown = 0, len(fresh)
-        self.rewards = np.pad(self.rewards, (grown, grown))
-        self.meetings = np.pad(self.meetings, (grown, grown))
         row = {client: place for place, client in enumerate(self.clients)}
+        fresh = [client for client in client_ids if client not in row]
+        if fresh:  # else nothing of (n, n) is copied
+            row |= {client: place for place, client in enumerate(fresh, len(row))}
+            self.clients += fresh
+            grown = 0, len(fresh)
+            self.rewards = np.pad(self.rewards, (grown, grown))
+            self.meetings = np.pad(self.meetings, (grown, grown))
         return np.array([row[client] for client in client_ids], int)
 
     def meet(self, client_ids: Sequence[int], rewards: Weights, alpha: float | None) -> float:
