@@ -11,7 +11,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from fl_app.config import CONF, choices, compose
+from fl_app.config import CONF, choices, compose, option
 from fl_app.schema import FIXED
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "docs_settings.py"
@@ -113,27 +113,17 @@ def test_a_choice_that_a_comment_forgets_or_invents_is_found(
 
 
 def test_the_settings_of_the_graph_are_those_that_a_method_accepts() -> None:
-    head, _, *lines = docs.graph_uses().splitlines()
-    assert head.strip("| ").split(" | ")[1:] == [
-        "`cfl`",
-        "`communities`",
-        "`dcfl`",
-        "`fedem`",
-        "`fedrc`",
-        "`flic`",
-        "`flux`",
-        "`hierarchical`",
-        "`late`",
-        "`pacfl`",
-        "`secure_flic`",
-    ]
-    cells = {line.split(" | ")[0]: line for line in lines}
-    assert cells["| `graph.store`"].endswith(
-        "| no | no | yes | not `sketch` | yes | not `sketch` | not `sketch` | no |"
-    )
-    assert cells["| `graph.resolution`"].endswith(
-        "| no | no | yes | no | with contrast | yes | no | yes |"
-    )
+    head, _, *lines = (line.strip("| ").split(" | ") for line in docs.graph_uses().splitlines())
+    uses = {
+        f"strategy={name}": option(f"strategy={name}").resolve() for name in choices("strategy")
+    }
+    shown = {option(f"strategy={name.strip('`')}").resolve() for name in head[1:]}
+    assert shown == {each for each in uses.values() if each.graph_use.only != ()}
+    cells = {line[0].strip("`"): dict(zip(head[1:], line[1:], strict=True)) for line in lines}
+    some = ("`flic`", "`flux`", "`hierarchical`", "`pacfl`", "`secure_flic`")
+    store, resolution = cells["graph.store"], cells["graph.resolution"]
+    assert [store[name] for name in some] == ["yes", "not `sketch`", "yes", "not `sketch`", "no"]
+    assert [resolution[name] for name in some] == ["yes", "no", "with contrast", "no", "yes"]
 
 
 def test_the_settings_in_the_readme_have_the_defaults_and_options_of_conf() -> None:

@@ -60,6 +60,9 @@ def test_interactions_are_means_of_a_clients_rewards_with_each_other() -> None:
     assert pairs.meet([2, 5, 7], np.array([0.6, 0.2, 1.0]), None) == pytest.approx(
         (2 * 0.1**2 + 0.6**2 + 0.2**2 + 2 * 1.0**2) / 6
     )
+    whole = pairs.rewards
+    assert pairs.rows_of([7, 2]).tolist() == [2, 1]
+    assert pairs.rewards is whole  # no copy for known clients
     rewards, met = pairs.among([2, 5, 7])
     np.testing.assert_allclose(rewards, [[0, 0.7, 0.6], [0.3, 0, 0.2], [1, 1, 0]])
     np.testing.assert_array_equal(met, 1 - np.eye(3))
