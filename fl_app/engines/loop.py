@@ -270,7 +270,7 @@ class RoundLoop(Server):
 
     def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
         """Whether the clients evaluate after this round."""
-        last = server_round == self.context.rounds or outcome.finished
+        last = server_round == self.context.rounds or bool(outcome.finished)
         return last or outcome.measures or server_round % self.context.evaluate_every == 0
 
     def _exhausted(self) -> Event | None:
