@@ -1,48 +1,55 @@
 """Server seconds per round and memory of every clustering method, at two scales.
 
-    .venv/bin/python benchmarks/graph_scale.py [<method> ...]
+    .venv/bin/python benchmarks/graph_scale.py [--only <case> ...] [--scale many|large]
 
 The scales are 1,000 clients with the 1,663,370 parameters of the CNN of McMahan et al., and
 10,000 clients with 20,000 parameters, with ten replies per round and `graph.memory_gb=4`. The
 replies are synthetic (five directions and noise) and pass through the strategy as in a run; no
-client trains. Each cell is measured in a separate process.
+client trains. Each cell is measured in a separate process. With `--only` and `--scale`, all other
+rows stay as they are; each row names the machine on which it was measured.
 """
 
 import argparse
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from math import inf
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 import numpy as np
 from flwr.common import Code, FitRes, Parameters, Status
 from flwr.server.client_proxy import ClientProxy
+from scale_cases import (
+    GROUPS,
+    MEMORY_GB,
+    METHODS,
+    ONCE,
+    WHAT,
+    Planted,
+    context_of,
+    fill,
+    layout_of,
+    sketches,
+    told,
+)
 from server_step import gigabytes
-from table import header, row, write_section
+from table import PAGE, header, machine, row, write_section
 
-from fl_app.config import load
-from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.vector_backends import choose
+from fl_app.learner_reports import packed, request
+from fl_app.masking.slots import SlotSums
 from fl_app.params import Layout, from_bytes, to_bytes
-from fl_app.server_wiring import detection
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.roster import Identity, Roster
-from fl_app.strategies.server_context import ServerContext, largest
-from fl_app.strategies.state import Communities
-from fl_app.wiring import made
+from fl_app.strategies.secure_flic import SecureFlic
 
-GROUPS, REPORTS, ROUNDS = 5, 10, 3
-MEMORY_GB = 4.0
+TITLE = "Every method at scale"
+REPORTS, ROUNDS = 10, 3
 TARGET = "at most 3 s and 6 GB"
-LATER = 10**6
-"""A round that no run of this benchmark reaches."""
 CNN = Layout(
     ("conv1", "bias1", "conv2", "bias2", "dense1", "bias3", "dense2", "bias4"),
     ((32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)), 8,
@@ -50,29 +57,18 @@ CNN = Layout(
 SMALL = Layout(("dense1", "bias1", "dense2", "bias2"), ((100, 189), (100,), (10, 99), (10,)), 4)
 SCALES = {"many": (10_000, SMALL), "large": (1000, CNN)}
 PARTICIPATION = {scale: REPORTS / clients for scale, (clients, _) in SCALES.items()}
-Build = Callable[..., CommunityStrategy]
-"""From a context and `participation`."""
-METHODS: dict[str, Build] = {
-    "flic": partial(made, "strategy=flic", cluster_round=LATER),
-    "cfl": partial(  # measures every cut of all clients, and finds no gap worth one
-        made, "strategy=cfl", mode="clusters", max_age=LATER, alpha_threshold=0.99, gap_above=3.0
-    ),
-    "dcfl": partial(made, "strategy=dcfl"),
-    "dcfl_anew": partial(made, "strategy=dcfl"),
-    "communities": partial(made, "strategy=communities"),
-    "communities_1nn": partial(made, "strategy=communities_1nn"),
-    "communities_wnn": partial(made, "strategy=communities_wnn"),
-    "late": partial(made, "strategy=late", cluster_round=LATER),
-    "hierarchical": partial(made, "strategy=hierarchical", cluster_round=LATER),
-    "hierarchical_clustering": partial(made, "strategy=hierarchical", cluster_round=1),
-}
-WHAT = {
-    "dcfl": "rounds in which the Dunn index keeps the communities",
-    "dcfl_anew": "rounds with affinity propagation",
-    "hierarchical": "rounds before the clustering",
-    "hierarchical_clustering": "the clustering of the updates of all clients, once in a run",
-}
-
+HEAD = [
+    f"{REPORTS} reports a round, `graph.memory_gb={MEMORY_GB:g}`, {GROUPS} planted groups; the "
+    f"target is {TARGET}. Median, smallest and largest of {ROUNDS} rounds. A round includes "
+    "instructions, decoding, graph, communities, their models and the view. What earlier rounds "
+    "leave, such as the matrix of all pairs, is planted. GB is the largest memory of the process, "
+    "including libraries. One thread. Each row names the machine, and its load at the start: other "
+    "work on the machine affects processor seconds less than wall-clock seconds. `above` is the "
+    "limit for the whole process with its planting.",
+    "",
+    *header("clients", "parameters", "method", "vectors", "seconds", "least", "most",
+            "processor seconds", "GB", "machine"),
+]  # fmt: skip
 REASONS = [
     "Where a method needs more than the target:",
     "",
@@ -85,6 +81,18 @@ REASONS = [
     "1,000 clients of 1.66 million parameters these are 6.6 GB, which do not fit into "
     "`graph.memory_gb=4` and are read from the disk. DCFL compares the ten new models, layer by "
     "layer, with the start and the model of every client, 13 GB.",
+    "- With `graph.contrast`, FLIC looks for communities among all pairs of clients, not only the "
+    "nearest neighbours, and tests each split, in every round whose look-ahead is recorded; "
+    "`graph.look_ahead_every=0` leaves this to the clustering.",
+    "- The clustering of FLUX, PACFL and `secure_flic` happens once and compares all pairs "
+    "of clients. In that round of FLUX, and in the first of PACFL, all clients train, so that the "
+    "server receives the models of all at once: with 1,000 clients of 1.66 million parameters "
+    "these are 6.6 GB, and as much again in the messages. The rows do not include them.",
+    "- FedGWC splits a cluster once its clients have met half of the others in a round. With ten "
+    "reports a round, two of 1,000 clients meet in about one of 10,000 rounds, so no row has a "
+    "split: sample more clients.",
+    "- `benchmarks/secure.py` measures what the masks of `secure_flic` cost. FedEM and FedRC make "
+    "the model of each client for an evaluation; `records.evaluate_at_most` limits how many.",
 ]
 
 
@@ -100,28 +108,6 @@ class Node(ClientProxy):
 Node.__abstractmethods__ = frozenset()
 
 
-@dataclass
-class Planted:
-    """Models of clients in groups: the start, the group's direction, and noise as long."""
-
-    layout: Layout
-    scale: float = 0.01
-
-    def __post_init__(self) -> None:
-        draw = np.random.default_rng(0)
-        self.initial = 0.05 * draw.standard_normal(self.layout.size, np.float32)
-        self._centres = draw.standard_normal((GROUPS, self.layout.size), np.float32)
-        self._noise = draw.standard_normal(3 * self.layout.size, np.float32)
-
-    def model(self, client: int, number: int) -> np.ndarray:
-        """Return a model (d,): noise is a keyed window of one long draw."""
-        start = np.random.default_rng((client, number)).integers(2 * self.layout.size)
-        noise = self._noise[start : start + self.layout.size]
-        step = np.float32(self.scale) * (self._centres[client % GROUPS] + noise)
-        moved: np.ndarray = self.initial + step
-        return moved
-
-
 Seconds = np.ndarray
 """Wall-clock seconds and processor seconds (2,)."""
 
@@ -129,76 +115,6 @@ Seconds = np.ndarray
 def now() -> Seconds:
     """Return the wall-clock seconds and the processor seconds."""
     return np.array([time.perf_counter(), time.process_time()])
-
-
-def context_of(clients: int, layout: Layout, planted: Planted) -> ServerContext:
-    """Return what the wiring gives a strategy at the default settings of the graph."""
-    config = load([])
-    graph = config.graph
-    backend = partial(
-        choose, "auto", clients=clients, memory_gb=MEMORY_GB, dimension=graph.sketch_dim,
-        seed=0,
-    )  # fmt: skip
-    return ServerContext(
-        seed=0, rounds=LATER, layout=layout, initial=planted.initial, min_success=1,
-        evaluate_every=LATER, evaluate_at_most=None, largest_update=None, clip_update=None,
-        sample_cap=inf, detection=detection(config), vector_backend=backend,
-        look_ahead_every=graph.look_ahead_every, benign=largest, contrast=graph.contrast,
-        private=False, noise_varies=False, metrics=(), classes=None, inputs=None, has_accuracy=True,
-        fresh=None, union=None,
-    )  # fmt: skip
-
-
-def fill(method: str, strategy: CommunityStrategy, clients: int, planted: Planted) -> None:
-    """Put the last vector of every client into the state, as the rounds before would have."""
-    state, initial = strategy.state, planted.initial
-    graph = getattr(state, "graph", None)
-    if method.startswith("hierarchical"):
-        return
-    members = {client: client % GROUPS for client in range(clients)}
-    for client in range(clients):
-        model = planted.model(client, 0)
-        if method.startswith("dcfl"):
-            graph.put(client, np.concatenate([initial, model]), 0)
-        else:
-            graph.put(client, model if uses_models(method) else model - initial, 0)
-    plant(graph, clients)
-    if method == "dcfl":
-        centres = [planted.model(group, 0) for group in range(GROUPS)]
-        state.communities = Communities(np.stack(centres), members)
-        state.before = np.repeat(initial[None, :], GROUPS, axis=0)
-    if method == "cfl":
-        state.communities.members.update(dict.fromkeys(members, 0))
-    if method.startswith("communities"):
-        state.samples.update(dict.fromkeys(members, 10.0))
-
-
-def plant(graph: ClientGraph, clients: int) -> None:
-    """Give the graph a matrix like its own, of which the rounds then replace rows.
-
-    To compute all rows takes minutes with some measures, once in a run. Values of pairs inside
-    groups and across them are those of the first clients, and differ by a hundredth.
-    """
-    few = np.arange(4 * GROUPS)
-    values = np.stack([graph.measure.rows(graph.vectors, few[:1])[0]])[0, : len(few)]
-    inside, across = values[GROUPS::GROUPS].mean(), np.delete(values, few[::GROUPS]).mean()
-    draw, groups = np.random.default_rng(0), np.arange(clients) % GROUPS
-    matrix = draw.standard_normal((clients, clients), np.float32)
-    matrix *= np.float32(0.01)
-    matrix += np.float32(1.0)
-    for group in range(GROUPS):
-        own = groups == group
-        matrix[own] *= np.where(own, inside, across).astype(np.float32)
-    for place in range(clients):  # as it lies, without a copy
-        matrix[place + 1 :, place] = matrix[place, place + 1 :]
-        matrix[place, place] = 0.0
-    graph._matrix = matrix
-    graph.vectors.changed.clear()
-
-
-def uses_models(method: str) -> bool:
-    """Whether the graph of a method is one of models, and not of updates."""
-    return method.startswith("communities") or method == "late"
 
 
 def rounds(
@@ -210,24 +126,57 @@ def rounds(
         began = now()
         asked = strategy.configure_fit(number, parameters, known)
         took = now() - began
-        replies = []
-        for node, ins in asked:
-            client = known.client_id(node)
-            start = from_bytes(ins.parameters.tensors[0])
-            model = start + (planted.model(client, number) - planted.initial)
-            tensors = Parameters([to_bytes(model)], "numpy.ndarray")
-            metrics = {"loss": 0.5, "train_s": 0.0}
-            replies.append((node, FitRes(Status(Code.OK, ""), tensors, 10, metrics)))
-        began = now()
-        parameters, _ = strategy.aggregate_fit(number, replies, [])
+        if isinstance(strategy, SecureFlic):
+            sums = summed(strategy, planted, number)
+            began = now()
+            parameters, _ = strategy.aggregate_sums(number, sums)
+        else:
+            replies = [
+                (node, reply(strategy, node, ins.parameters.tensors, planted, number))
+                for node, ins in asked
+            ]
+            began = now()
+            parameters, _ = strategy.aggregate_fit(number, replies, [])
         strategy.outcome(number)
         yield took + now() - began
 
 
+def reply(
+    strategy: CommunityStrategy,
+    node: ClientProxy,
+    offered: list[bytes],
+    planted: Planted,
+    number: int,
+) -> FitRes:
+    """Return the reply of a client, which trains the model of its group if it has a choice."""
+    question = strategy.cohort.asked[node.cid]
+    client, choice = question.client_id, question.client_id % GROUPS if len(offered) > 1 else 0
+    model = from_bytes(offered[choice]) + (planted.model(client, number) - planted.initial)
+    tensors = Parameters([to_bytes(model)], "numpy.ndarray")
+    answers = told(client, number, question.reports)
+    metrics = {
+        "loss": 0.5, "train_s": 0.0, "choice": choice, **packed(request(question.reports), answers),
+    }  # fmt: skip
+    return FitRes(Status(Code.OK, ""), tensors, 10, metrics)
+
+
+def summed(strategy: FromSums, planted: Planted, number: int) -> SlotSums:
+    """Return the sums of a cohort over the clients of each community."""
+    count = len(strategy.state.communities.models)
+    updates = [planted.model(row, number) - planted.initial for row in range(count)]
+    clients = np.full(count, REPORTS // GROUPS)
+    return SlotSums(clients, 10.0 * clients, np.full(count, 0.5), np.stack(updates))
+
+
 def clustering(strategy: CommunityStrategy, clients: int, planted: Planted) -> Seconds:
     """Return the seconds of the clustering alone, each update stored as it comes."""
+    if isinstance(strategy, SecureFlic):
+        released = sketches({client: client % GROUPS for client in range(clients)})
+        began = now()
+        strategy.aggregate_sketches(strategy.cluster_round, released)
+        return now() - began
     graph, took = strategy.state.graph, np.zeros(2)  # type: ignore[attr-defined]
-    for client in range(clients):
+    for client in range(clients if not len(graph) else 0):
         update = planted.model(client, 0) - planted.initial
         began = now()
         graph.put(client, update, 1)
@@ -240,16 +189,16 @@ def clustering(strategy: CommunityStrategy, clients: int, planted: Planted) -> S
 def measure(method: str, scale: str) -> dict[str, object]:
     """Fill a strategy and play some rounds, in a process of its own."""
     clients, layout = SCALES[scale]
-    planted, known = Planted(layout), Roster()
+    planted, known = Planted(layout_of(method, layout)), Roster()
     for client in range(clients):
         node = Node(str(client))
         known.register(node)
         known.introduce(node, Identity(client, client % GROUPS, 10))
     strategy = METHODS[method](
-        context_of(clients, layout, planted), participation=PARTICIPATION[scale]
+        context_of(method, clients, planted), participation=PARTICIPATION[scale]
     )
     fill(method, strategy, clients, planted)
-    if method == "hierarchical_clustering":
+    if method in ONCE:
         steps = [clustering(strategy, clients, planted)] * 2
     else:
         steps = list(rounds(strategy, known, planted, ROUNDS + 1))
@@ -263,67 +212,81 @@ def store(strategy: CommunityStrategy) -> str:
     return "" if graph is None else type(graph.vectors.backend).__name__
 
 
-def run(method: str, scale: str, limit_s: float) -> dict[str, object] | None:
-    """Return the figures of a cell; None where it took longer than `limit_s`."""
-    command = [sys.executable, __file__, "--case", method, scale]
-    try:
-        done = subprocess.run(
-            command,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=limit_s,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
-    except subprocess.TimeoutExpired:
+def run(method: str, scale: str, limit_s: int) -> dict[str, object] | None:
+    """Return the figures of a cell; None where it took more than `limit_s` processor seconds."""
+    command = [sys.executable, __file__, "--limit", str(limit_s), "--case", method, scale]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=env)
+    if done.returncode == -signal.SIGXCPU:
         return None
+    done.check_returncode()
     found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def table(methods: list[str], limit_s: float) -> None:
-    """Measure the cells and write the section."""
-    load, named = os.getloadavg()[0], "" if methods == list(METHODS) else f" {' '.join(methods)}"
-    lines = [
-        f"{REPORTS} reports a round, `graph.memory_gb={MEMORY_GB:g}`, {GROUPS} planted groups; the "
-        f"target is {TARGET}. Median, smallest and largest of {ROUNDS} rounds. A round includes "
-        "instructions, decoding, graph, communities, their models and the view. The matrix of the "
-        "earlier rounds is planted. GB is the largest memory of the process, including libraries. "
-        f"One thread; the load of the machine with {os.cpu_count()} cores was {load:.1f} at the "
-        "start. Other work on the machine affects processor seconds less than wall-clock seconds.",
-        "",
-        *header("clients", "parameters", "method", "vectors", "seconds", "least", "most",
-                "processor seconds", "GB"),
-    ]  # fmt: skip
-    for scale, (clients, layout) in SCALES.items():
+def cells(method: str, scale: str, limit_s: int) -> str:
+    """Measure one case at one scale; return its row."""
+    clients, layout = SCALES[scale]
+    load = os.getloadavg()[0]
+    found = run(method, scale, limit_s)
+    figures: tuple[object, ...] = ("", "", "", "", f"above {limit_s}", "")
+    if found is not None:
+        steps: list[list[float]] = found["steps"]  # type: ignore[assignment]
+        took, worked = zip(*steps, strict=True)
+        seconds = (median(took), min(took), max(took), median(worked))
+        gb = found["gigabytes"]
+        figures = (found["store"], *(f"{each:.2f}" for each in seconds), f"{gb:.2f}")
+    size = f"{layout.size:,}"
+    return row(f"{clients:,}", size, named(method), *figures, f"{machine()}, load {load:.1f}")
+
+
+def named(method: str) -> str:
+    """Return the name of a case in the table."""
+    return f"{method}: {WHAT[method]}" if method in WHAT else method
+
+
+def kept() -> dict[tuple[str, str], str]:
+    """Return the rows that the page has, by number of clients and name of the case."""
+    lines = PAGE.read_text().split(f"## {TITLE}")[-1].split("\n## ")[0].splitlines()
+    rows = [line for line in lines if line.startswith("| 1")]
+    return {(line.split(" | ")[0][2:], line.split(" | ")[2]): line for line in rows}
+
+
+def write(found: Mapping[tuple[str, str], str]) -> None:
+    """Write the section with these rows, in the order of the scales and cases."""
+    rows = [
+        found[key]
+        for clients, _ in SCALES.values()
+        for each in METHODS
+        if (key := (f"{clients:,}", named(each))) in found
+    ]
+    lines = [*HEAD, *rows, "", *REASONS]
+    write_section(TITLE, "benchmarks/graph_scale.py", lines, on="what each row names")
+
+
+def table(methods: list[str], scales: list[str], limit_s: int) -> None:
+    """Measure these cases, and write each row into its place once it is measured."""
+    found = kept()
+    for scale in scales:
         for method in methods:
-            name = f"{method}: {WHAT[method]}" if method in WHAT else method
-            found = run(method, scale, limit_s)
-            cells: tuple[object, ...] = ("", f"above {limit_s:g}", "", "", "", "")
-            if found is not None:
-                steps: list[list[float]] = found["steps"]  # type: ignore[assignment]
-                took, worked = zip(*steps, strict=True)
-                seconds = (median(took), min(took), max(took), median(worked))
-                gb = found["gigabytes"]
-                cells = (found["store"], *(f"{each:.2f}" for each in seconds), f"{gb:.2f}")
-            lines.append(row(f"{clients:,}", f"{layout.size:,}", name, *cells))
-            # a table of what is measured so far stands there if this is interrupted
-            command = f"benchmarks/graph_scale.py{named}"
-            write_section("Every method at scale", command, [*lines, "", *REASONS])
+            found[f"{SCALES[scale][0]:,}", named(method)] = cells(method, scale, limit_s)
+            write(found)
 
 
 def main() -> None:
-    """Measure the methods named, or all; or one cell, whose figures go to the standard output."""
+    """Measure all cases or some; or one cell, whose figures go to the standard output."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("methods", nargs="*", choices=[*METHODS, []])
+    parser.add_argument("--only", nargs="+", choices=[*METHODS], default=[*METHODS])
+    parser.add_argument("--scale", nargs="+", choices=[*SCALES], default=[*SCALES])
     parser.add_argument("--case", nargs=2)
-    parser.add_argument("--limit", type=float, default=1800.0, help="seconds of a cell")
+    parser.add_argument("--limit", type=int, default=1800, help="processor seconds of a cell")
     options = parser.parse_args()
     if options.case:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (options.limit, options.limit + 1))
         print(json.dumps(measure(*options.case)))
         return
-    table(options.methods or list(METHODS), options.limit)
+    table(options.only, options.scale, options.limit)
 
 
 if __name__ == "__main__":

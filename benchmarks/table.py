@@ -17,10 +17,13 @@ Each section is written by the command that it names:
 """
 
 
-def write_section(title: str, command: str, lines: Sequence[str]) -> None:
-    """Put the section `title` into the page, in place of what an earlier run wrote there."""
+def write_section(title: str, command: str, lines: Sequence[str], *, on: str | None = None) -> None:
+    """Put the section `title` into the page, in place of what an earlier run wrote there.
+
+    `on` is what it was measured on; None: this machine.
+    """
     whole = PAGE.read_text() if PAGE.exists() else HEAD
-    body = "\n".join([f"## {title}", "", f"`{command}`, on {machine()}.", "", *lines, ""])
+    body = "\n".join([f"## {title}", "", f"`{command}`, on {on or machine()}.", "", *lines, ""])
     sections = re.split(r"(?m)^(?=## )", whole)
     kept = [part for part in sections if not part.startswith(f"## {title}\n")]
     place = next((i for i, p in enumerate(sections) if p.startswith(f"## {title}\n")), len(kept))
