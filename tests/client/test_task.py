@@ -13,7 +13,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
 from fl_app import client_wiring, wiring
-from fl_app.client.scoring import build_metric, check_task, evaluate_task, value
+from fl_app.client.scoring import build_metric, evaluate_task, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
@@ -25,6 +25,7 @@ from fl_app.params import to_bytes
 from fl_app.report.compare.page import compare
 from fl_app.strategies.model_evaluation import ModelEvaluation
 from fl_app.strategies.rejections import Rejections
+from fl_app.task_checks import check_task
 from fl_app.wiring import made
 
 F1 = "+task.metrics.f1={_target_: torchmetrics.classification.MulticlassF1Score, average: macro}"
