@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from itertools import islice, product
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -18,6 +19,8 @@ Choices = Callable[[str], list[str]]
 _KEY = re.compile(r"[\w./@-]+", re.ASCII)
 _NAMED = "of letters, digits, _ and -, with dots between its parts"
 ABSENT = object()
+RUNS = 100
+"""Most runs of a sweep that are tried to tell which of them is wrong."""
 NOT_COMPOSED = (HydraException, OmegaConfBaseException)
 
 
@@ -84,12 +87,20 @@ def hydra_reasons(
 ) -> list[str]:
     """Return why Hydra fails on the words of a command: by wrong overrides, or by what it says.
 
-    Overrides with several values are those of a sweep, and are not judged one by one.
+    Overrides with several values are those of a sweep. If the others are sound, the first run of
+    the sweep that is not tells what is wrong.
     """
     given = [word for word in words if "=" in word or word.startswith("~")]
-    single = [word for word in given if not word.startswith("-") and not _sweeps(word)]
+    given = [word for word in given if not word.startswith("-")]
+    values = {word: _values(word) for word in given}
+    single = [word for word, several in values.items() if several is None]
+    swept = [several for several in values.values() if several is not None]
     try:
         _, found = judged(single, compose, choices)
+        for run in islice(product(*swept), 0 if found else RUNS):
+            if found := judged([*run, *single], compose, choices)[1]:
+                found = [f"in the run with {' '.join(run)}: {each}" for each in found]
+                break
     except NOT_COMPOSED:
         found = []
     key = getattr(error, "full_key", None)
@@ -131,12 +142,17 @@ def _reads(override: str) -> bool:
         return True
 
 
-def _sweeps(override: str) -> bool:
-    """Return whether an override has several values."""
+def _values(override: str) -> list[str] | None:
+    """Return an override with each of its values; None if it has one, none for an interval."""
     try:
-        return OverridesParser.create().parse_override(override).is_sweep_override()
+        parsed = OverridesParser.create().parse_override(override)
     except (HydraException, ValueError, RecursionError):
-        return False
+        return None
+    if not parsed.is_sweep_override():
+        return None
+    listed = parsed.is_discrete_sweep()
+    values = parsed.sweep_string_iterator() if listed else ()
+    return [f"{parsed.get_key_element()}={value}" for value in values]
 
 
 def _remedy(key: str, override: str, composed: DictConfig) -> str:
