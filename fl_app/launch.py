@@ -76,11 +76,11 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
 
 
 def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
-    from fl_app.engines.bundle import app_folder
+    from fl_app.engines.bundle import packed_folder
     from fl_app.engines.deployment import Order, run_deployment
     from fl_app.engines.flower import FlowerError
 
-    with app_folder(CONF, folder / PROJECT) as app:
+    with packed_folder(CONF, folder / PROJECT) as app:
         order = Order(
             app=app,
             overrides=overrides,

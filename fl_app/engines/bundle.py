@@ -1,17 +1,32 @@
 """The folder that Flower bundles and sends to the processes of a run."""
 
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fl_app.own import PROJECT
+from fl_app.engines import unpack
+from fl_app.own import PROJECT, SUFFIXES
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PYPROJECT = PACKAGE / "bundle.toml"
 """The pyproject.toml of the app; only an installed package contains this file."""
+_FORM = "pyproject.toml"
+_START = """\"\"\"Starts the app of this bundle, which {packed} contains.\"\"\"
+
+from pathlib import Path
+
+import unpack
+
+unpack.use(Path(__file__).resolve().parent)
+
+from fl_app.{module} import app
+
+__all__ = ["app"]
+"""
 
 
 @contextmanager
@@ -26,18 +41,54 @@ def app_folder(conf: Path, project: Path) -> Iterator[Path]:
         skipped = shutil.ignore_patterns("__pycache__", "conf", PYPROJECT.name)
         shutil.copytree(PACKAGE, app / PACKAGE.name, ignore=skipped)
         shutil.copytree(conf, app / "conf")
-        form = (PYPROJECT if PYPROJECT.exists() else conf.parent / "pyproject.toml").read_text(
-            "utf-8"
-        )
+        form = (PYPROJECT if PYPROJECT.exists() else conf.parent / _FORM).read_text("utf-8")
         if project.is_dir():
             shutil.copytree(project, app / PROJECT)
-            form = _including(form, app)
-        (app / "pyproject.toml").write_text(form, "utf-8")
+            form = _including(form, _files(app / PROJECT, app))
+        (app / _FORM).write_text(form, "utf-8")
         yield app
 
 
-def _including(form: str, app: Path) -> str:
-    """Return the pyproject.toml of an app that takes the files of the project along."""
-    files = (file for file in (app / PROJECT).rglob("*") if file.is_file())
-    named = sorted(json.dumps(file.relative_to(app).as_posix()) for file in files)
-    return form.replace("fab-include = [", f"fab-include = [{', '.join(named)}, ", 1)
+@contextmanager
+def packed_folder(conf: Path, project: Path) -> Iterator[Path]:
+    """Yield the folder of `app_folder` with the app in one file: see `fl_app.engines.unpack`.
+
+    Only for processes that start by the entry points in pyproject.toml. Ray's workers import the
+    app by its name before.
+    """
+    with app_folder(conf, project) as app:
+        form = (app / _FORM).read_text("utf-8")
+        (app / _FORM).unlink()
+        names = _files(app, app)  # not the templates of the report
+        texts = {name: (app / name).read_bytes().decode("utf-8") for name in names}
+        for name in {name.partition("/")[0] for name in names}:
+            shutil.rmtree(app / name)
+        (app / unpack.PACKED).write_text(json.dumps(texts, indent=0), "utf-8")
+        shutil.copy(unpack.__file__, app)
+        for module in ("client_app", "server_app"):
+            start = f"start_{module}"
+            text = _START.format(packed=unpack.PACKED, module=module)
+            (app / f"{start}.py").write_text(text, "utf-8")
+            form = _replaced(form, f'"fl_app.{module}:app"', f'"{start}:app"')
+        included = ", ".join(json.dumps(name) for name in (unpack.PACKED, "*.py"))
+        form = _replaced(form, r"fab-include = \[.*\]", f"fab-include = [{included}]")
+        (app / _FORM).write_text(form, "utf-8")
+        yield app
+
+
+def _files(folder: Path, app: Path) -> list[str]:
+    found = (file for file in folder.rglob("*") if file.suffix in SUFFIXES)
+    return sorted(file.relative_to(app).as_posix() for file in found)
+
+
+def _including(form: str, names: Sequence[str]) -> str:
+    """Return the pyproject.toml of an app that takes more files along."""
+    added = ", ".join(json.dumps(name) for name in names)
+    return _replaced(form, r"fab-include = \[", f"fab-include = [{added}, ")
+
+
+def _replaced(form: str, pattern: str, by: str) -> str:
+    found, count = re.subn(pattern, lambda _: by, form, count=1)
+    if not count:
+        raise ValueError(f"pyproject.toml must have {pattern}, which Flower's bundle needs")
+    return found

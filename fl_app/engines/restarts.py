@@ -14,7 +14,7 @@ from logging import getLogger
 from pathlib import Path
 
 from fl_app.engines import flower
-from fl_app.engines.bundle import app_folder
+from fl_app.engines.bundle import packed_folder
 from fl_app.engines.flower import Connection, FlowerError, RunResult, RunStatus
 from fl_app.engines.processes import ProcessError
 from fl_app.own import PROJECT
@@ -220,7 +220,7 @@ class LostRuns:
         return f"{folder}: submitted again as run {submitted.run_id}, restart {submitted.restarts}"
 
     def _submit_again(self, folder: Path, state: RunState, why: str) -> RunState:
-        with app_folder(self.conf, folder / PROJECT) as app:
+        with packed_folder(self.conf, folder / PROJECT) as app:
 
             def submit(text: str) -> int:
                 given = {"overrides": text, "composed": self.composed(text)}
