@@ -15,17 +15,10 @@ PACKAGE = Path(__file__).resolve().parent.parent
 PYPROJECT = PACKAGE / "bundle.toml"
 """The pyproject.toml of the app; only an installed package contains this file."""
 _FORM = "pyproject.toml"
-_START = """\"\"\"Starts the app of this bundle, which {packed} contains.\"\"\"
-
-from pathlib import Path
-
-import unpack
-
-unpack.use(Path(__file__).resolve().parent)
+_START = """
+use(Path(__file__).resolve().parent)
 
 from fl_app.{module} import app
-
-__all__ = ["app"]
 """
 
 
@@ -64,10 +57,10 @@ def packed_folder(conf: Path, project: Path) -> Iterator[Path]:
         for name in {name.partition("/")[0] for name in names}:
             shutil.rmtree(app / name)
         (app / unpack.PACKED).write_text(json.dumps(texts, indent=0), "utf-8")
-        shutil.copy(unpack.__file__, app)
+        unpacks = Path(unpack.__file__).read_text("utf-8")
         for module in ("client_app", "server_app"):
-            start = f"start_{module}"
-            text = _START.format(packed=unpack.PACKED, module=module)
+            start = f"fl_app_start_{module}"  # no name that a module of the user has
+            text = unpacks + _START.format(module=module)
             (app / f"{start}.py").write_text(text, "utf-8")
             form = _replaced(form, f'"fl_app.{module}:app"', f'"{start}:app"')
         included = ", ".join(json.dumps(name) for name in (unpack.PACKED, "*.py"))

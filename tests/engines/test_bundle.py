@@ -27,18 +27,20 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_flower_installs_few_files_from_which_the_app_starts(tmp_path: Path) -> None:
     (tmp_path / "project" / "conf").mkdir(parents=True)
-    (tmp_path / "project" / "own.py").write_text("made = 1\n")
+    (tmp_path / "project" / "unpack.py").write_text("made = 1\n")
     (tmp_path / "project" / "conf" / "mine.yaml").write_text("a: 1\n")
     with packed_folder(CONF, tmp_path / "project") as app:
         built = build_fab_from_disk(app)
     installed = install_from_fab(built, install_dir=tmp_path / "home", skip_prompt=True)
     assert {each.name for each in installed.iterdir()} == {
-        "app.json", "pyproject.toml", "start_client_app.py", "start_server_app.py", "unpack.py",
+        "app.json", "pyproject.toml", "fl_app_start_client_app.py", "fl_app_start_server_app.py",
     }  # fmt: skip
-    code = "import start_client_app as c, own; from fl_app import config as f; print(c.app, f.CONF)"
+    code = "import fl_app_start_client_app as c, fl_app.config as f, unpack; "
+    code += "print(c.app, unpack.made, f.CONF)"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r}); {code}"]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "ClientApp object" in told
+    assert told.split()[-2] == "1"  # the user's module, not one of the bundle
     assert told.split()[-1] == str(installed / "unpacked" / "conf")
     unpacked = installed / unpack.UNPACKED
     assert (unpacked / "project" / "conf" / "mine.yaml").read_text() == "a: 1\n"
