@@ -19,7 +19,10 @@ _START = """
 use(Path(__file__).resolve().parent)
 
 from fl_app.{module} import app
+
+__all__ = ["app"]
 """
+"""The end of a module that Flower starts; it takes `app` from there only if `__all__` names it."""
 
 
 @contextmanager

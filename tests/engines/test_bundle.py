@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from flwr.cli.build import build_fab_from_disk
 from flwr.cli.install import install_from_fab
+from flwr.supercore.object_ref import validate
 
 from fl_app.config import CONF
 from fl_app.engines import unpack
@@ -35,6 +36,8 @@ def test_flower_installs_few_files_from_which_the_app_starts(tmp_path: Path) -> 
     assert {each.name for each in installed.iterdir()} == {
         "app.json", "pyproject.toml", "fl_app_start_client_app.py", "fl_app_start_server_app.py",
     }  # fmt: skip
+    for each in ("client", "server"):
+        assert validate(f"fl_app_start_{each}_app:app", project_dir=installed) == (True, None)
     code = "import fl_app_start_client_app as c, fl_app.config as f, unpack; "
     code += "print(c.app, unpack.made, f.CONF)"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r}); {code}"]
