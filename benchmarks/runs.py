@@ -3,7 +3,8 @@
 import json
 import logging
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,21 @@ QUIET = ("tracking=none", "records.figures=false", "records.report=false", "reco
 """Overrides of a run of which only the records are wanted."""
 
 
+@contextmanager
+def silenced(*names: str) -> Iterator[None]:
+    """Let the loggers of these names write nothing for a while."""
+    levels = {logging.getLogger(name): logging.getLogger(name).level for name in names}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
 def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]]:
     """Run a configuration in-process with `app` as the client app; return the rounds' records."""
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    logging.getLogger("fl_app").setLevel(logging.CRITICAL)
     words = [*overrides, *QUIET, override("records.folder", str(folder))]
     config, run_config = load(words), {"overrides": shlex.join(words)}
     grid = InProcessGrid(
@@ -34,7 +46,8 @@ def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]
         gathers=fuses(config),
     )
     try:
-        server_app(grid, app_context(run_config))
+        with silenced("flwr", "fl_app"):
+            server_app(grid, app_context(run_config))
     finally:
         grid.close()
     return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]

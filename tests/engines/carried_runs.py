@@ -1,7 +1,6 @@
 """Runs in this process whose evaluations come with the next training, or on their own."""
 
 import json
-import logging
 import shlex
 from collections import Counter
 from collections.abc import Callable
@@ -64,7 +63,6 @@ class Watched:
 
 def run(folder: Path, *words: str, watched: Watched | None = None) -> list[dict[str, Any]]:
     """Play a run; return the records of its rounds."""
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     given = any(each.startswith(("network=", "experiment=")) for each in words)
     parts = () if given else SMALL
     every = [*WORDS, *parts, *words, f"records.folder={folder}"]

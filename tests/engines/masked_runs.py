@@ -1,7 +1,6 @@
 """Runs in this process under masks, of which a test sees what the server receives."""
 
 import json
-import logging
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -61,7 +60,6 @@ def run(
     folder: Path, watched: Watched, *words: str, given: Sequence[str] = WORDS
 ) -> list[dict[str, Any]]:
     """Play a run; return the records of its rounds."""
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     every = [*given, *words, f"records.folder={folder}"]
     load(every)
     run_config: Any = {"overrides": shlex.join(every)}
