@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fl_app.engines import signals, watchdog
+from fl_app.engines import log_files, signals, watchdog
 
 PORTS = range(20_000, 32_000)
 """Below the ports of outgoing connections on Linux, so that these do not use them."""
@@ -120,6 +120,7 @@ class Supervisor:
         `extra` is added to the common environment.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
+        log_files.limit(log)
         with log.open("ab") as output:
             start = output.tell()
             popen = spawn(
