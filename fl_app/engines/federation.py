@@ -16,7 +16,8 @@ from typing import Self
 from fl_app.engines import commands, credentials, flower, log_files, warm_clients
 from fl_app.engines.flower import Connection, FlowerError
 from fl_app.engines.nodes import nodes_online, register
-from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
+from fl_app.engines.ports import free_ports
+from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
 from fl_app.engines.stale_reply import NodeLog
 from fl_app.engines.warm_clients import WarmClients
 from fl_app.records.atomic import replacing
@@ -104,6 +105,7 @@ class Federation:
         self._supervisor = Supervisor(self.connection.environment())
 
     def __enter__(self) -> Self:
+        free_ports(2 + self.nodes)  # without them, nothing is made
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
         credentials.must_have_private_keys(self.keys, range(self.nodes))
