@@ -20,7 +20,7 @@ from fl_app.engines import commands, credentials, flower
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.federation import NAME
 from fl_app.engines.nodes import nodes_online
-from fl_app.engines.processes import free_ports
+from fl_app.engines.ports import free_ports
 
 LOOK_S = 25.0
 """How long a stranger may try."""

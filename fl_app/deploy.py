@@ -25,7 +25,7 @@ from pathlib import Path
 from fl_app import deploy_arguments, deploy_state
 from fl_app.config import CONF, carried
 from fl_app.deploy_state import holder, keeper
-from fl_app.engines import compose, credentials, flower, membership, watchdog
+from fl_app.engines import compose, credentials, flower, log_files, membership, watchdog
 from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
@@ -36,6 +36,7 @@ from fl_app.engines.restarts import LostRuns
 
 _REPO = Path(__file__).resolve().parent.parent
 _FOLDER = _REPO / "deployment"
+_LOG = "keeper.log"
 _DEMO = ["experiment=federation_demo"]
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
@@ -105,8 +106,9 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     ]
     root: Path | None = options.data_root
     words += [] if root is None else ["--data-root", str(root.resolve())]
-    log = folder / "keeper.log"
-    with log.open("wb") as output:
+    log = folder / _LOG
+    log.unlink(missing_ok=True)
+    with log.open("ab") as output:  # in append mode, as the keeper empties it
         child = subprocess.Popen(
             words,
             cwd=_REPO,
@@ -169,6 +171,7 @@ def _keep_up(federation: Federation, folder: Path) -> None:
                 deploy_state.publish(federation, folder, up=True)
             if second % _LOOK_EVERY_S == 0:
                 lost.tell()
+                log_files.limit(folder / _LOG)
             time.sleep(1.0)
 
 

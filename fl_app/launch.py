@@ -13,6 +13,7 @@ from fl_app.config import CONF, Config, carried
 from fl_app.engines import signals, stop_request
 from fl_app.own import PROJECT
 from fl_app.progress import Live, live
+from fl_app.schema import EngineConfig
 from fl_app.types import EngineName
 
 if TYPE_CHECKING:
@@ -32,6 +33,15 @@ def launch(config: Config, overrides: str, folder: Path, console: Console) -> No
     }
     with live(folder, rounds=config.rounds, console=console) as view:
         engines[config.engine.name](config, overrides, folder, view)
+
+
+def here(engine: EngineConfig) -> bool:
+    """Whether the server of a run is on this machine, as far as this process knows."""
+    from fl_app.engines.deployment import home_of
+
+    return engine.connection is None or (
+        engine.folder is not None and home_of(Path(engine.folder)) is not None
+    )
 
 
 def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
@@ -79,6 +89,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
     from fl_app.engines.bundle import packed_folder
     from fl_app.engines.deployment import Order, run_deployment
     from fl_app.engines.flower import FlowerError
+    from fl_app.engines.processes import ProcessError
 
     with packed_folder(CONF, folder / PROJECT) as app:
         order = Order(
@@ -98,7 +109,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
                 folder=Path(config.engine.folder or folder / "federation"),
                 connection=config.engine.connection,
             )
-        except FlowerError as error:
+        except (FlowerError, ProcessError) as error:
             raise RunFailedError(str(error)) from error
     _must_be_ok(outcome, folder)
 

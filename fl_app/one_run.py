@@ -7,10 +7,11 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
@@ -19,8 +20,8 @@ from fl_app import own
 from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
-from fl_app.engines import processes, signals, stop_request
-from fl_app.launch import launch
+from fl_app.engines import ports, processes, signals, stop_request
+from fl_app.launch import here, launch
 from fl_app.progress import show_result
 from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
@@ -48,7 +49,11 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
         wrong = [fault] if fault else []
-        config = load([*overrides, *where], also=lambda values: [*problems(values), *wrong])
+
+        def also(values: Mapping[str, Any]) -> list[str]:
+            return [*problems(values), *wrong, *_taken_port(values, folder)]
+
+        config = load([*overrides, *where], also=also)
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log", config.logging.format)
@@ -101,6 +106,18 @@ def _not_begun(folder: Path) -> Iterator[None]:
 
     with signals.of_run(ask=remove, last=remove):
         yield
+
+
+def _taken_port(values: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return why the metrics of a run could not be served, if its server is on this machine."""
+    metrics, engine = values["metrics"], values["engine"]
+    if metrics is None or engine is None or metrics.port is None or not here(engine):
+        return []
+    state = run_state.read(folder)
+    if state is not None and state.unfinished:  # it may go on, and has the port itself
+        return []
+    fault = ports.problem("metrics", metrics.host, metrics.port)
+    return [fault] if fault else []
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import deploy, deploy_state
-from fl_app.engines import credentials
+from fl_app.engines import credentials, ports
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,11 @@ def test_a_killed_federation_is_none(tmp_path):
     path: Path = deploy_state.file_of(tmp_path)
     path.write_text(json.dumps({"pid": 1, "up": True, "nodes": [0], "mark": "x"}))
     assert deploy_state.holder(tmp_path) is None
+
+
+def test_a_machine_without_ports_is_told_before_anything_is_made(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(ports, "PORTS", range(20_000, 20_004))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert deploy.main(["keep", "--nodes", "3", "--folder", str(tmp_path)]) == 1
+    assert "5 ports of 127.0.0.1 in 20000..20003 must be free, got" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["federation.pid"]

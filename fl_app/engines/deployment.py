@@ -51,10 +51,9 @@ def run_deployment(
     """
     order.log.parent.mkdir(parents=True, exist_ok=True)
     if connection is not None:
-        home = folder.resolve() / "home"
-        known = (home / "config.toml").exists()
-        target = Connection(connection, home if known else None)
-        link = linked(folder if known else None, order.folder)
+        home = home_of(folder)
+        target = Connection(connection, home)
+        link = linked(None if home is None else folder, order.folder)
         with Supervisor(target.environment()) as supervisor, link:
             return _supervised(target, order, supervisor, order.on_tick)
     with Federation(folder, nodes=nodes, warm=warm, data_root=data_root) as federation:
@@ -64,6 +63,12 @@ def run_deployment(
             order.on_tick()
 
         return _supervised(federation.connection, order, federation.supervisor, tick)
+
+
+def home_of(folder: Path) -> Path | None:
+    """Return the Flower home of the federation of `scripts/deploy up` in a folder, if any."""
+    home = folder.resolve() / "home"
+    return home if (home / "config.toml").exists() else None
 
 
 def _supervised(

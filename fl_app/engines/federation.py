@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fl_app.engines import commands, credentials, flower, warm_clients
+from fl_app.engines import commands, credentials, flower, log_files, warm_clients
 from fl_app.engines.flower import Connection, FlowerError
 from fl_app.engines.nodes import nodes_online, register
-from fl_app.engines.processes import Process, Supervisor, free_ports, wait_for_line, wait_for_port
+from fl_app.engines.ports import free_ports
+from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
 from fl_app.engines.stale_reply import NodeLog
 from fl_app.engines.warm_clients import WarmClients
 from fl_app.records.atomic import replacing
@@ -104,6 +105,7 @@ class Federation:
         self._supervisor = Supervisor(self.connection.environment())
 
     def __enter__(self) -> Self:
+        free_ports(2 + self.nodes)  # without them, nothing is made
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
         credentials.must_have_private_keys(self.keys, range(self.nodes))
@@ -142,10 +144,11 @@ class Federation:
         return self._supervisor
 
     def check(self) -> None:
-        """Restart members that have ended or cannot go on, after 1 s, 2 s, 4 s, ... up to 30 s.
+        """Limit the logs, and restart members that have ended or cannot go on.
 
-        The wait grows because the SuperLink rejects a killed SuperNode (code 305) until it has
-        noticed that the node is gone, which takes about a minute.
+        A restart comes after 1 s, 2 s, 4 s, ... up to 30 s. The wait grows because the SuperLink
+        rejects a killed SuperNode (code 305) until it has noticed that the node is gone, which
+        takes about a minute.
         """
         now = time.monotonic()
         for member in self.members:
@@ -161,6 +164,7 @@ class Federation:
             elif now >= member.due:
                 member.started_as(self._launch(member.name, member.command, member.home))
                 self.restarts += 1
+            log_files.limit(member.process.log)
 
     def _start_warm(self, warm: WarmClients) -> None:
         """Start the warm process; its imports go on while the others start."""

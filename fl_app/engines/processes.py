@@ -9,7 +9,6 @@ children are stopped.
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -23,10 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fl_app.engines import signals, watchdog
+from fl_app.engines import log_files, signals, watchdog
 
-PORTS = range(20_000, 32_000)
-"""Below the ports of outgoing connections on Linux, so that these do not use them."""
 _POLL_S = 0.1
 _TAIL_LINES = 15
 OF_COMMANDS = uuid.uuid4().hex
@@ -37,7 +34,7 @@ _starting = threading.Lock()
 
 
 class ProcessError(RuntimeError):
-    """A process ended or did not become ready; the message contains the end of its log."""
+    """A process cannot start, ended or did not become ready; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +117,7 @@ class Supervisor:
         `extra` is added to the common environment.
         """
         log.parent.mkdir(parents=True, exist_ok=True)
+        log_files.limit(log)
         with log.open("ab") as output:
             start = output.tell()
             popen = spawn(
@@ -207,18 +205,6 @@ def _before(deadline: float, process: Process, aim: str, timeout_s: float) -> No
             f"see the end of {process.log}:\n{tail(process.log)}"
         )
     time.sleep(_POLL_S)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return `count` different ports of 127.0.0.1 that nothing listens on."""
-    found: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, k=len(PORTS)):
-        if len(found) == count:
-            break
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
 
 
 def tail(log: Path, *, lines: int = _TAIL_LINES) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fl_app.engines import flower
 from fl_app.engines.flower import Connection, FlowerError, RunResult
-from fl_app.engines.processes import Supervisor, free_ports, tail, wait_for_port
+from fl_app.engines.ports import free_ports
+from fl_app.engines.processes import Supervisor, tail, wait_for_port
 
 logger = getLogger(__name__)
 _STARTS = 4

@@ -6,9 +6,12 @@ has come. The reply to that one then waits for a further message, which a server
 reply does not send. All later runs wait in vain; only a new start of the SuperNode helps.
 """
 
+import contextlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from fl_app.engines import log_files
 
 _RUN = re.compile(r"\[RUN (\d+)[,\]]")
 _IGNORED = "is not in `RUNNING` status. Ignoring message "
@@ -58,11 +61,25 @@ class NodeLog:
     def behind(self) -> bool:
         """Whether the new lines show that the SuperNode must be started anew: see `Lines`."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(self.position)
-                new = file.read()
+            new = self._unread()
         except OSError:  # a log that somebody removed shows nothing
             return False
-        self.position += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
         return any(self._lines.show(line.decode(errors="replace")) for line in lines)
+
+    def _unread(self) -> bytes:
+        """Return what is new; of a log that was emptied, first what its former file has of it."""
+        missed, position = b"", self.position
+        if self.path.stat().st_size < position:
+            self.position = 0
+            with contextlib.suppress(OSError):  # the disk had no room for it
+                missed = _from(log_files.former(self.path), position)
+        new = _from(self.path, self.position)
+        self.position += len(new)
+        return missed + new
+
+
+def _from(path: Path, position: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(position)
+        return file.read()

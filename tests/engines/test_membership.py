@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import deploy
-from fl_app.engines import commands, credentials, flower, membership
+from fl_app.engines import commands, credentials, flower, log_files, membership
 from fl_app.engines import federation as federations
 from fl_app.engines.federation import Federation
 from fl_app.engines.membership import OrderError
@@ -185,6 +185,18 @@ def test_a_node_whose_superexec_was_killed_is_restarted(
     federation.check()
     assert not first.alive
     assert "supernode-2 is restarted: its SuperExec has ended" in caplog.text
+
+
+def test_the_log_of_a_node_that_runs_for_months_is_limited(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "MOST_BYTES", 100)
+    log = federation.members[0].process.log
+    with log.open("a") as file:
+        file.write("x" * 101)
+    federation.check()
+    assert log.stat().st_size == 0
+    assert log_files.former(log).read_text().endswith("x" * 101)
 
 
 def test_a_damaged_order_is_answered_and_ends_nobody(federation: Federation) -> None:

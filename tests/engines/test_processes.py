@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fl_app.engines import watchdog
+from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import (
     ProcessError,
     Supervisor,
-    free_ports,
     kill_all,
     spawn,
     tail,
@@ -148,12 +148,6 @@ def test_a_port_is_awaited(tmp_path):
         process = supervisor.start("web", server, log=tmp_path / "web.log", cwd=tmp_path)
         wait_for_port(process, port, timeout_s=120)
         assert process.alive
-
-
-def test_free_ports_differ_and_lie_below_the_ephemeral_ones():
-    ports = free_ports(20)
-    assert len(set(ports)) == 20
-    assert all(20_000 <= port < 32_000 for port in ports)
 
 
 def test_tail_is_the_last_lines_and_empty_without_a_log(tmp_path):

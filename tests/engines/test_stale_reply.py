@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fl_app.engines import log_files
 from fl_app.engines.stale_reply import NodeLog
 
 COLOURED = "\x1b[92mINFO \x1b[0m:      "
@@ -61,3 +62,24 @@ def test_lines_are_read_once_they_are_whole(tmp_path: Path) -> None:
             file.write(text[at : at + 7])
         found.append(log.behind())
     assert found == [False] * (len(found) - 1) + [True]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_log_that_was_emptied_is_read_from_its_former_file_and_its_beginning(
+    tmp_path: Path, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "MOST_BYTES", 0)
+    path = tmp_path / "supernode-0.log"
+    path.write_text("\n".join(ANSWERED) + "\n")
+    log = NodeLog(path, 0)
+    assert not log.behind()
+    with path.open("a") as file:
+        file.write("\n".join(IGNORED) + "\n")
+    log_files.limit(path)
+    if not kept:
+        log_files.former(path).unlink()
+    path.write_text("\n".join(START) + "\n")
+    assert log.behind() is kept
+    with path.open("a") as file:
+        file.write("\n".join([*IGNORED, *START]) + "\n")
+    assert log.behind()
