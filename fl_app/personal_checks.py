@@ -8,7 +8,8 @@ from torch import nn
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Shared, reason, staying
 from fl_app.client.sgd import SgdLearner
-from fl_app.schema import GraphConfig, RecordsConfig
+from fl_app.schema import GraphConfig, RecordsConfig, Target
+from fl_app.strategies.alternating import Alternating
 from fl_app.wiring import personal
 
 
@@ -36,8 +37,23 @@ def check_own(values: Mapping[str, Any], module: nn.Module) -> Sequence[str]:
         )
     local = staying(module, sharing, own)
     if local:
-        _check_whole(reason(sharing, own.name), values["records"], values["graph"])
+        why = reason(sharing, own.name)
+        _check_whole(why, values["records"], values["graph"])
+        _check_trial(why, values["strategy"])
     return local
+
+
+def _check_trial(why: str, strategy: Target | None) -> None:
+    """Raise ValueError for a trial that trains two models of a client in turn."""
+    if strategy is None or not strategy.sound:
+        return
+    kind, given = strategy.resolve(), strategy.options.get("fallback", False)
+    if isinstance(kind, type) and issubclass(kind, Alternating) and given is not False:
+        raise ValueError(
+            f"strategy.fallback must be false with {why} and {strategy.path}, got {given}: its "
+            "trial trains two models in turn, and what stays with a client would follow both; "
+            f"give strategy.fallback=false, or remove {why}"
+        )
 
 
 def _check_whole(why: str, records: RecordsConfig | None, graph: GraphConfig | None) -> None:

@@ -6,7 +6,7 @@ the mean of all models that come back, as in FedAvg; clients without a community
 the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -55,12 +55,15 @@ class SettledState(JudgedState):
     """Whether a split was undone, or left by clients; then the method makes no other."""
 
 
-def begin(state: JudgedState, server_round: int) -> None:
+def begin(state: JudgedState, server_round: int, common: Vector | None = None) -> None:
     """Begin the trial of the communities after a split; one on trial is extended.
 
-    The common model starts as the mean of the communities' models, weighted by their members.
+    The common model starts as `common` (d,), or as the mean of the communities' models, weighted by
+    their members.
     """
-    if state.common is None:
+    if common is not None:
+        state.common = common
+    elif state.common is None:
         now = state.communities
         counts = np.bincount(list(now.members.values()), minlength=len(now.models))
         state.common = weighted_mean(now.models, counts.astype(float))
@@ -90,6 +93,11 @@ def learn(state: JudgedState, replies: Replies, rule: Rule) -> None:
     if state.common is None:
         return
     state.common = rule(replies.models, replies.weights)
+    note(state, replies)
+
+
+def note(state: JudgedState, replies: Replies) -> None:
+    """Add to the gains what the clients tell of the two models."""
     told = replies.reports[HELD_OUT].reshape(-1, 2, HELD_OUT_PARTS)
     gains = relative_gains(told[:, 0], told[:, 1])
     for client, each in zip(replies.client_ids.tolist(), gains, strict=True):
@@ -107,20 +115,29 @@ def of_communities(state: JudgedState, replies: Replies) -> Replies:
 
 
 def decide(
-    state: JudgedState, server_round: int, rounds: int, *, whole: bool = False
+    state: JudgedState,
+    server_round: int,
+    rounds: int,
+    *,
+    whole: bool = False,
+    members: Mapping[int, int] | None = None,
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
     end the split is then undone: the burden of proof is on it, since what it divides learns from
     fewer clients. Without any evidence, as in a run that ends at once, it stays. With `whole` no
-    part of it is undone, because the communities change in every round.
+    part of it is undone, because the communities change in every round. `members` has the row of
+    each client if the communities have no members.
     """
     age = server_round - state.split_at
     last = age >= LOOKS[-1] or server_round >= rounds
     if state.common is None or not (last or age in LOOKS):
         return []
-    before, verdict = state.communities, _verdict(state)
+    before = state.communities
+    if members is not None:
+        before = Communities(before.models, dict(members))
+    verdict = _verdict(state, before.members)
     verdict = Verdict(verdict.keeps, frozenset(), frozenset()) if whole else verdict
     told, state.gains, state.looks = bool(state.gains), {}, {}
     if verdict.keeps is None and not last:
@@ -128,8 +145,9 @@ def decide(
     common, state.common = state.common, None
     if not told:
         return []
-    count = f"{len(before.models)} communities"
-    state.communities = fallen_back(before, verdict, common)
+    count, after = f"{len(before.models)} communities", fallen_back(before, verdict, common)
+    if after is not before:
+        state.communities = after
     if not verdict.keeps:
         return [Event(UNDONE, f"{count} are one again: they are not better for their clients")]
     fallen = sorted(c for c, row in before.members.items() if _falls(c, row, verdict))
@@ -145,8 +163,7 @@ def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
     return found
 
 
-def _verdict(state: JudgedState) -> Verdict:
-    members = state.communities.members
+def _verdict(state: JudgedState, members: Mapping[int, int]) -> Verdict:
     clients = sorted(state.gains.keys() & members.keys())
     rows = np.array([members[client] for client in clients], int)
     gains = [np.array(state.gains[client]) / state.looks[client] for client in clients]

@@ -13,14 +13,16 @@ from flwr.common import Parameters, Scalar
 
 from fl_app.aggregation import Weighting
 from fl_app.rng import generator
+from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
-from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
+from fl_app.strategies.outcome import CLUSTERED, Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
+from fl_app.strategies.state import Communities
 from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
 from fl_app.used_with import UsedWith, When
 
@@ -38,7 +40,7 @@ class Trial:
 
 
 @dataclass(kw_only=True)
-class IfcaState(MethodState):
+class IfcaState(AlternatingState):
     """The state of IFCA in a checkpoint."""
 
     choices: dict[int, int] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class IfcaState(MethodState):
     """The completed trials, empty after the last one."""
 
 
-class Ifca(FromSums):
+class Ifca(Alternating, FromSums):
     """`communities` models; a sampled client receives all and trains the one with least loss.
 
     `average=models`: a model becomes the mean of the models trained from it, weighted by
@@ -59,7 +61,8 @@ class Ifca(FromSums):
     Otherwise all clients can come to choose the same model, by chance or because of two liars, and
     IFCA is then FedAvg. With `restarts`, the first (restarts + 1) * trial_rounds rounds try
     restarts + 1 sets of initial models one after another; training continues from the set with
-    the least training loss in its last trial round.
+    the least training loss in its last trial round. With `fallback`, the models are judged after
+    this search: see `fl_app.strategies.alternating`.
     """
 
     state: IfcaState
@@ -86,9 +89,14 @@ class Ifca(FromSums):
         unchosen: Literal["restart", "keep"],
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.count = communities
         self.by_gradients = average == "gradients"
@@ -105,7 +113,8 @@ class Ifca(FromSums):
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return all models for every client."""
-        return self.state.communities.models, [tuple(range(self.count))] * len(client_ids)
+        models = self.state.communities.models
+        return models, [tuple(range(len(models)))] * len(client_ids)
 
     def aggregate_fit(
         self,
@@ -114,17 +123,21 @@ class Ifca(FromSums):
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Average the replies of each model; after a trial, restart or select the best trial."""
-        replies = self.receive(server_round, results, failures)
+        every = self.receive(server_round, results, failures)
+        if self.trains_common(server_round):
+            return self.train_common(server_round, every)
+        replies = self.compare(every)
         chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.choices.update(chosen)
         if self.by_gradients:
             self._step(replies)
         else:
             self.aggregator.update(self.state.communities.models, replies)
-        if self.restarts_unchosen:
+        if self.restarts_unchosen and len(replies.starts):
             self._restart_unchosen(server_round, replies)
         self._end_trial(server_round, replies)
-        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
+        self.judge(server_round)
+        return encode(self.state.communities.models[0]), {"train_loss": every.loss}
 
     def _step(self, replies: Replies) -> None:
         models = self.state.communities.models
@@ -148,8 +161,8 @@ class Ifca(FromSums):
 
     @property
     def wants_loss(self) -> bool:
-        """Whether initial models are tried, which are compared by the loss."""
-        return self.restarts > 0
+        """Whether initial models may be on trial, which are compared by the loss."""
+        return self.restarts > 0 and not self.state.judged
 
     def chosen(self, client_id: int) -> int | None:
         """Return the model that a client chose when it last trained."""
@@ -175,9 +188,11 @@ class Ifca(FromSums):
         """Set the phase to `clustered`, since there are several models from the start."""
         return replace(super().outcome(server_round), phase=CLUSTERED)
 
-    def view(self, server_round: int) -> View | None:
-        """Return the model choices of the clients, each from its last training."""
-        if not self.state.choices:
-            return None
-        ids = sorted(self.state.choices)
-        return View(np.array(ids), np.array([self.state.choices[client] for client in ids]), None)
+    def ready(self, server_round: int) -> bool:
+        """Whether a trial may begin: the initial models are found, and clients use several."""
+        searched = (self.restarts + 1) * self.trial_rounds if self.restarts else 0
+        return server_round >= searched and super().ready(server_round)
+
+    def choices(self) -> Mapping[int, int]:
+        """Return the model that each client chose when it last trained."""
+        return self.state.choices

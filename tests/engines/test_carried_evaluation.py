@@ -27,6 +27,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "communities from a round on": ("strategy=flic", "strategy.cluster_round=2"),
     "a common model": ("strategy=late", "strategy.cluster_round=1", "strategy.fallback=true"),
     "a choice of models": ("strategy=ifca",),
+    "a common model in every second round": ("strategy=ifca", "strategy.fallback=true"),
     "losses of all models": ("strategy=feddrift",),
     "a global model too": ("strategy=communities",),
     "a mean of models for each": ("strategy=communities_wnn",),

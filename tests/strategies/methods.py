@@ -15,6 +15,7 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "late euclidean": builder("late", similarity="euclidean"),
     "ifca gradients": builder("ifca", average="gradients"),
     "ifca restarts": builder("ifca", restarts=1),
+    "ifca judged": builder("ifca", fallback="auto"),
     "cfl clusters of age": builder("cfl", mode="clusters", max_age=3),
     "dcfl euclidean": builder("dcfl", distance="euclidean", max_age=9),
     "flic judged": builder("flic", fallback="auto"),
