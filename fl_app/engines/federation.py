@@ -226,6 +226,11 @@ class Federation:
         self.members.remove(member)
         self._supervisor.end(member.process)
 
+    def restart_superlink(self) -> None:
+        """Stop the SuperLink, which `check` starts again; nodes and runs wait for it."""
+        (member,) = (each for each in self.members if each.name == _SUPERLINK)
+        self._supervisor.end(member.process)
+
     def _registered(self) -> dict[str, str]:
         """Return Flower's id of each registered node by its number."""
         path = self.folder / _REGISTERED
