@@ -219,6 +219,20 @@ def test_a_node_whose_superexec_was_killed_is_restarted(
     assert "supernode-2 is restarted: its SuperExec has ended" in caplog.text
 
 
+def test_a_node_that_ends_without_a_reason_was_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr(commands, "supernode", lambda keys, **given: ["true"])
+    membership.add(federation, 2)
+    ended = federation.members[-1].process.popen
+    ended.wait(60)
+    federation.check()
+    federation.check()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith("supernode-2 has ended: the SuperLink no longer lets it in: its key")
+
+
 def test_the_log_of_a_node_that_runs_for_months_is_limited(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
