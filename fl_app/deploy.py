@@ -6,6 +6,7 @@ deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
 deploy add-node             start another node; --node N: as client N
 deploy remove-node --node N stop a node for good; its key is refused at once
 deploy rotate-keys          new keys for all nodes, one by one; --node N: for one node
+deploy renew-certificate    a new certificate of the SuperLink, which is started again with it
 deploy keys                 keys, nodes, settings and a Flower home for docker-compose.yml
 """
 
@@ -73,7 +74,7 @@ def _act(folder: Path, options: argparse.Namespace, overrides: Sequence[str]) ->
             return down(folder)
         case "keys":
             return keys(folder, options)
-        case membership.ADD | membership.REMOVE | membership.ROTATE:
+        case membership.ADD | membership.REMOVE | membership.ROTATE | membership.RENEW:
             return change(folder, options.action, options.node)
         case "keep":
             return keep(folder, options)

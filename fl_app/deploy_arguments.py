@@ -47,7 +47,7 @@ def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    actions = [*_ACTIONS, membership.ADD, membership.REMOVE, membership.ROTATE]
+    actions = [*_ACTIONS, membership.ADD, membership.REMOVE, membership.ROTATE, membership.RENEW]
     found.add_argument("action", nargs="?", choices=actions, default="demo")
     told = f"SuperNodes (default {NODES_AT_FIRST}; keys: those that an earlier call wrote)"
     found.add_argument("--nodes", type=_count, help=told)

@@ -135,6 +135,20 @@ def split_hosts(hosts: Sequence[str]) -> tuple[list[str], list[str]]:
     return names, addresses
 
 
+def renew_certificate(keys: Credentials) -> None:
+    """Give the SuperLink a new key, and a certificate for the hosts of the former one.
+
+    Raises CredentialsError if the authority's key is kept elsewhere.
+    """
+    _must_sign(keys)
+    _make_server(keys, *split_hosts(known_as(keys.certificate)))
+
+
+def valid_until(certificate: Path) -> datetime:
+    """Return when a certificate ends."""
+    return _loaded(certificate).not_valid_after_utc
+
+
 def known_as(certificate: Path) -> list[str]:
     """Return the names and addresses in a server's certificate; none if there is no such file."""
     if not certificate.exists():
@@ -148,9 +162,7 @@ def known_as(certificate: Path) -> list[str]:
 def _stale(certificate: Path) -> bool:
     if not certificate.exists():
         return True
-    return _loaded(certificate).not_valid_after_utc < datetime.now(UTC) + timedelta(
-        days=_RENEW_DAYS
-    )
+    return valid_until(certificate) < datetime.now(UTC) + timedelta(days=_RENEW_DAYS)
 
 
 def _loaded(certificate: Path) -> x509.Certificate:

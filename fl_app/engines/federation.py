@@ -15,7 +15,7 @@ from typing import Self
 
 from fl_app.engines import commands, credentials, flower, log_files, warm_clients
 from fl_app.engines.flower import Connection, FlowerError
-from fl_app.engines.nodes import nodes_online, register
+from fl_app.engines.nodes import REFUSED, nodes_online, register
 from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
 from fl_app.engines.stale_reply import NodeLog
@@ -159,6 +159,8 @@ class Federation:
                 if now - member.started > _SOUND_AFTER_S:
                     member.wait_s = _BACK_OFF_S
             elif member.due is None:
+                if member.number is not None and member.process.popen.returncode == 0:
+                    log.warning("%s has ended: %s", member.name, REFUSED)
                 member.due = now + member.wait_s
                 member.wait_s = min(2 * member.wait_s, _BACK_OFF_MAX_S)
             elif now >= member.due:
@@ -224,6 +226,11 @@ class Federation:
     def stop_member(self, member: Member) -> None:
         """Stop a member for good."""
         self.members.remove(member)
+        self._supervisor.end(member.process)
+
+    def restart_superlink(self) -> None:
+        """Stop the SuperLink, which `check` starts again; nodes and runs wait for it."""
+        (member,) = (each for each in self.members if each.name == _SUPERLINK)
         self._supervisor.end(member.process)
 
     def _registered(self) -> dict[str, str]:

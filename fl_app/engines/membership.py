@@ -1,4 +1,4 @@
-"""Nodes that come and go while a federation runs: added, removed, given new keys.
+"""Changes of a federation that runs: nodes and keys that come and go, a new certificate.
 
 The process that keeps the federation carries out orders, one after the other; commands leave them
 as files in its folder, which only its owner can enter.
@@ -17,6 +17,7 @@ from fl_app.engines.federation import MAX_NODES, Federation, Member
 from fl_app.records.atomic import replacing
 
 ADD, REMOVE, ROTATE = "add-node", "remove-node", "rotate-keys"
+RENEW = "renew-certificate"
 ORDERS = "orders"
 _POLL_S = 0.2
 
@@ -109,6 +110,16 @@ def rotate(federation: Federation, node: int | None) -> str:
     return f"node {node} has a new key; the former one is refused"
 
 
+def renew(federation: Federation, node: int | None) -> str:
+    """Give the SuperLink a new key and certificate, and start it again with them."""
+    if node is not None:
+        raise OrderError(f"the certificate is that of the SuperLink, got node {node}; name none")
+    credentials.renew_certificate(federation.keys)
+    federation.restart_superlink()
+    until = credentials.valid_until(federation.keys.certificate)
+    return f"the certificate is valid until {until:%Y-%m-%d}; the SuperLink starts again with it"
+
+
 def _member(federation: Federation, node: int | None) -> Member:
     found = [member for member in federation.members if member.number == node]
     if node is None or not found:
@@ -124,4 +135,5 @@ _ACTIONS: Mapping[str, Callable[[Federation, Any], str]] = {
     ADD: add,
     REMOVE: remove,
     ROTATE: rotate,
+    RENEW: renew,
 }

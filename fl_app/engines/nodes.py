@@ -6,6 +6,12 @@ from pathlib import Path
 from fl_app.engines import flower
 from fl_app.engines.flower import Connection, FlowerError
 
+REFUSED = (
+    "the SuperLink no longer lets it in: its key must be registered, and its clock at most 5 s "
+    "ahead of the SuperLink's and 5 min behind"
+)
+"""Why a SuperNode ends with status 0 although nobody asked it to; Flower names no reason."""
+
 
 def register(connection: Connection, public_key: Path) -> str | None:
     """Register a public key and return the id of its node, None if it was registered before."""

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import IO
 
 from fl_app.engines import warm_clients
+from fl_app.engines.nodes import REFUSED
 from fl_app.engines.processes import Process, Supervisor, spawn, tail
 from fl_app.engines.stale_reply import Lines
 from fl_app.engines.warm_clients import WarmClients
@@ -130,6 +131,8 @@ def _run(command: Sequence[str], supervisor: Supervisor) -> int:
             time.sleep(LOOK_S)
     finally:
         code = node.end(supervisor)
+    if code == 0:
+        _tell(f"the SuperNode has ended: {REFUSED}")
     return code if code >= 0 else 128 - code
 
 

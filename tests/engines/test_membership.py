@@ -146,6 +146,38 @@ def test_an_order_is_carried_out_by_the_keeper_and_answered(
     assert list((federation.folder / membership.ORDERS).iterdir()) == []
 
 
+def test_the_superlink_starts_again_with_a_new_certificate_for_the_same_hosts(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    superlink = federation._add("superlink", ["sleep", "600"])
+    nodes = [member.process for member in federation.members if member.number is not None]
+    keys = federation.keys
+    before = keys.certificate.read_bytes(), keys.key.read_bytes(), keys.authority.read_bytes()
+    hosts = credentials.known_as(keys.certificate)
+    assert "starts again with it" in membership.renew(federation, None)
+    assert not superlink.alive
+    assert keys.certificate.read_bytes() != before[0]
+    assert keys.key.read_bytes() != before[1]
+    assert keys.authority.read_bytes() == before[2]
+    assert credentials.known_as(keys.certificate) == hosts
+    member = federation.members[-1]
+    federation.check()
+    monkeypatch.setattr(member, "due", 0.0)
+    federation.check()
+    assert member.process.alive
+    assert all(process.alive for process in nodes)
+
+
+def test_a_certificate_is_not_renewed_for_a_node_or_without_the_authority(
+    federation: Federation,
+) -> None:
+    with pytest.raises(OrderError, match="that of the SuperLink, got node 1; name none"):
+        membership.renew(federation, 1)
+    federation.keys.authority_key.unlink()
+    with pytest.raises(credentials.CredentialsError, match=r"ca\.key must be there to sign"):
+        membership.renew(federation, None)
+
+
 def test_a_node_with_a_reply_that_no_run_awaits_is_restarted(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
@@ -185,6 +217,20 @@ def test_a_node_whose_superexec_was_killed_is_restarted(
     federation.check()
     assert not first.alive
     assert "supernode-2 is restarted: its SuperExec has ended" in caplog.text
+
+
+def test_a_node_that_ends_without_a_reason_was_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr(commands, "supernode", lambda keys, **given: ["true"])
+    membership.add(federation, 2)
+    ended = federation.members[-1].process.popen
+    ended.wait(60)
+    federation.check()
+    federation.check()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith("supernode-2 has ended: the SuperLink no longer lets it in: its key")
 
 
 def test_the_log_of_a_node_that_runs_for_months_is_limited(

@@ -44,8 +44,16 @@ def said(lines: list[str]) -> str:
 
 def test_output_and_status_are_those_of_the_supernode(supervisor, capfdbinary):
     assert run(supervisor, "command -v flwr-clientapp", "echo to stderr >&2", "exit 7") == 7
-    told = capfdbinary.readouterr().out.decode().splitlines()
-    assert told == [str(supervisor.scratch / "commands" / "flwr-clientapp"), "to stderr"]
+    told = capfdbinary.readouterr()
+    assert told.out.decode().splitlines() == [
+        str(supervisor.scratch / "commands" / "flwr-clientapp"), "to stderr",
+    ]  # fmt: skip
+    assert told.err == b""
+
+
+def test_a_supernode_that_ends_unasked_without_a_reason_was_refused(supervisor, capfd):
+    assert run(supervisor, "exit 0") == 0
+    assert "its clock at most 5 s ahead of the SuperLink's" in capfd.readouterr().err
 
 
 def test_a_killed_supernode_has_the_status_of_the_shell(supervisor):
