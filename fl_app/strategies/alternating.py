@@ -83,13 +83,17 @@ class Alternating(CommunityStrategy):
         """
         common, used = self.state.common, self.users()
         if common is None:
-            return super().offer(client_ids)
+            return *self.to_train(client_ids), None
         if self._common_round:
             return common[None, :], [(0,)] * len(client_ids), 0
-        models, rows = self.attribute(client_ids)
+        models, rows = self.to_train(client_ids)
         if self.context.private:
             rows = [(used.get(client, len(models)),) for client in client_ids]
         return beside(self.state, models, rows)
+
+    def to_train(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return models (m, d), and each client's rows to choose from in a round of the method."""
+        return self.attribute(client_ids)
 
     def compare(self, replies: Replies) -> Replies:
         """Note what clients tell of the two models, and return the replies for the method's own."""
@@ -125,8 +129,11 @@ class Alternating(CommunityStrategy):
 
     def ready(self, server_round: int) -> bool:
         """Whether a trial may begin: clients use several models, and had rounds to choose them."""
-        early = server_round < EARLIEST * self.context.rounds
-        return not early and len(set(self.users().values())) > 1
+        return self.late(server_round) and len(set(self.users().values())) > 1
+
+    def late(self, server_round: int) -> bool:
+        """Whether EARLIEST of the rounds are over."""
+        return server_round >= EARLIEST * self.context.rounds
 
     def first_common(self) -> Vector:
         """Return the model (d,) from which the common one starts: that of most clients."""

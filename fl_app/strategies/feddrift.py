@@ -4,7 +4,7 @@ Jothimurugesan, Hsieh, Wang, Joshi and Gibbons, AISTATS 2023, "Federated learnin
 concept drift".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,19 +18,20 @@ from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.communities import agglomerative
 from fl_app.graph.loss_distance import loss_distance
 from fl_app.learner_reports import LARGEST, OFFERED, Report
-from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import NO_GRAPH
-from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
+from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels, Participation, PositiveInt, Vectors
+from fl_app.strategies.state import Communities
+from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
 
 
 @dataclass(kw_only=True)
-class FedDriftState(MethodState):
+class FedDriftState(AlternatingState):
     """The state of FedDrift in a checkpoint."""
 
     losses: dict[int, float] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class FedDriftState(MethodState):
     """The last round in which each model was trained."""
 
 
-class FedDrift(CommunityStrategy):
+class FedDrift(Alternating):
     """Several models; a client trains the one with the least loss, until this loss rises.
 
     Each sampled client receives all models, reports their losses, and trains the best one. If its
@@ -49,7 +50,9 @@ class FedDrift(CommunityStrategy):
     `merge_below` on the data of the other's clients, by complete linkage: see `loss_distance`. With
     `start=own` the first model that a client trains is its own. Beyond `most_models`, the one that
     nobody uses and that was not trained for longest is replaced; if all are used, the client stays
-    where it is.
+    where it is. With `fallback`, the models are judged once, from the first round on in which
+    clients use several that all could score: see `fl_app.strategies.alternating`. If they are
+    undone, no client gets a model of its own any more.
     """
 
     state: FedDriftState
@@ -67,9 +70,14 @@ class FedDrift(CommunityStrategy):
         most_models: PositiveInt,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
         super().__init__(
-            context, participation=participation, rule=RULES[rule], weighting=weighting
+            context,
+            participation=participation,
+            rule=RULES[rule],
+            weighting=weighting,
+            fallback=fallback,
         )
         self.delta, self.merge_below = delta, merge_below
         self.starts_alone, self.most_models = start == "own", most_models
@@ -83,10 +91,10 @@ class FedDrift(CommunityStrategy):
         self.asks = {OFFERED: replace(self.asks[OFFERED], length=count)}
         return super().configure_fit(server_round, parameters, client_manager)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def to_train(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return all models for every client."""
         models = self.state.communities.models
-        return models, [tuple(range(len(models)))] * len(client_ids), None
+        return models, [tuple(range(len(models)))] * len(client_ids)
 
     def aggregate_fit(
         self,
@@ -96,6 +104,9 @@ class FedDrift(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Detect drifts, average the other replies, merge models, and add those of the drifted."""
         replies = self.receive(server_round, results, failures)
+        if self.trains_common(server_round):
+            return self.train_common(server_round, replies)
+        replies = self.compare(replies)
         apart = self._drifted(replies)
         stay, now = replies.where(~apart), self.state.communities
         chosen = zip(stay.client_ids.tolist(), stay.starts.tolist(), strict=True)
@@ -104,7 +115,9 @@ class FedDrift(CommunityStrategy):
             self.state.used[row] = server_round
         self.aggregator.update(now.models, stay)
         self._merge(stay)
-        self._isolate(server_round, replies.where(apart))
+        self.judge(server_round)
+        if not self.state.one:
+            self._isolate(server_round, replies.where(apart))
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _drifted(self, replies: Replies) -> np.ndarray:
@@ -176,10 +189,26 @@ class FedDrift(CommunityStrategy):
         several = len(set(self.state.communities.members.values())) > 1
         return replace(super().outcome(server_round), phase=CLUSTERED if several else FEDERATED)
 
-    def view(self, server_round: int) -> View | None:
-        """Return the model that each client uses, None before the first round."""
-        members = self.state.communities.members
-        if not members:
-            return None
-        ids = sorted(members)
-        return View(np.array(ids), np.array([members[client] for client in ids]), None)
+    def judge(self, server_round: int) -> None:
+        """Begin or end the trial; there is nothing to judge once all models are merged."""
+        state = self.state
+        if state.common is not None and len(set(state.communities.members.values())) == 1:
+            state.common, state.judged = None, False
+        super().judge(server_round)
+
+    def ready(self, server_round: int) -> bool:
+        """Whether clients use several models; those of clients that drifted now are not among them.
+
+        They come after it, and are merged with others at the earliest in the next round.
+        """
+        return len(set(self.state.communities.members.values())) > 1
+
+    def first_common(self) -> Vector:
+        """Return the mean (d,) of all models, weighted by their clients: they have one ancestor."""
+        now = self.state.communities
+        counts = np.bincount(list(now.members.values()), minlength=len(now.models))
+        return weighted_mean(now.models, counts.astype(float))
+
+    def choices(self) -> Mapping[int, int]:
+        """Return the model of each client."""
+        return self.state.communities.members

@@ -1,6 +1,7 @@
 """The trial of models that clients choose: what alternates, what is judged, and what is undone."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +18,18 @@ from fl_app.testing.toy import SIZE, builder, context, honest, play, roster
 from fl_app.types import Vector
 
 BEGUN = 4
-"""The first round after a third of ten."""
-METHODS = ["ifca"]
+"""The first round after a third of twelve."""
+METHODS = {"ifca": BEGUN, "feddrift": 2}
+"""The round after which the trial begins."""
+OPTIONS: dict[str, dict[str, object]] = {
+    "ifca": {"communities": 3},
+    "feddrift": {"start": "own", "merge_below": 1.0},
+}
 Client = Callable[[int, Vector, int], FitRes]
 
 
 def _method(name: str = "ifca", *, private: bool = False, **options: object) -> Alternating:
-    given = {"participation": 1.0, "fallback": True, **options}
-    if name == "ifca":
-        given.setdefault("communities", 3)
+    given = {"participation": 1.0, "fallback": True, **OPTIONS[name], **options}
     made = builder(name, **given)(context(private=private, rounds=30 if private else 12))
     assert isinstance(made, Alternating)
     return made
@@ -68,7 +72,7 @@ def _kinds(strategy: Alternating, known: Roster, rounds: range, client: Client) 
 def test_models_that_serve_their_clients_are_kept_and_not_judged_again(name: str) -> None:
     strategy, known = _method(name), roster(12)
     client = _saying(1.0, 2.0, strategy)
-    assert _kinds(strategy, known, range(1, 13), client) == {BEGUN + LOOKS[0]: KEPT}
+    assert _kinds(strategy, known, range(1, 13), client) == {METHODS[name] + LOOKS[0]: KEPT}
     assert strategy.state.common is None
     assert not strategy.state.one
     assert len(strategy.state.communities.models) > 1
@@ -108,13 +112,13 @@ def test_the_common_model_starts_from_that_of_most_clients_and_is_a_mean_of_all(
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_models_that_do_not_serve_are_undone_for_good(name: str, tmp_path: object) -> None:
+def test_models_that_do_not_serve_are_undone_for_good(name: str, tmp_path: Path) -> None:
     strategy, known = _method(name), roster(12)
     client = _saying(2.0, 1.0, strategy)
-    end = BEGUN + LOOKS[0]
+    end = METHODS[name] + LOOKS[0]
     assert _kinds(strategy, known, range(1, end + 1), client) == {end: UNDONE}
-    write(tmp_path, Checkpoint(end, *save(strategy.state)))  # type: ignore[arg-type]
-    after, kept = _method(name), read(tmp_path)  # type: ignore[arg-type]
+    write(tmp_path, Checkpoint(end, *save(strategy.state)))
+    after, kept = _method(name), read(tmp_path)
     load(after.state, kept.arrays, kept.state)
     for each in (strategy, after):
         for ins in _sent(each, roster(13), end + 1).values():
@@ -129,6 +133,25 @@ def test_models_that_do_not_serve_are_undone_for_good(name: str, tmp_path: objec
         assert not view.labels.any()
         assert each.outcome(end + 1).members == dict.fromkeys(range(13), 0)
     np.testing.assert_array_equal(after.attribute([3])[0], strategy.attribute([3])[0])
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("done", range(1, 6))
+def test_a_trial_goes_on_after_a_resume(name: str, done: int, tmp_path: Path) -> None:
+    strategy, after, known = _method(name), _method(name), roster(12)
+    done += METHODS[name]
+    play(strategy, known, range(1, done))
+    assert strategy.state.common is not None
+    write(tmp_path, Checkpoint(done - 1, *save(strategy.state)))
+    kept = read(tmp_path)
+    load(after.state, kept.arrays, kept.state)
+    for each in (strategy, after):
+        play(each, known, range(done, done + 3))
+    (arrays, values), (others, same) = save(strategy.state), save(after.state)
+    assert values == same
+    assert arrays.keys() == others.keys()
+    for key, array in arrays.items():
+        np.testing.assert_array_equal(array, others[key])
 
 
 def test_while_all_clients_use_one_model_nothing_is_on_trial() -> None:

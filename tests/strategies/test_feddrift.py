@@ -44,7 +44,20 @@ def _claiming(method: FedDrift, losses: dict[int, float]) -> Client:
         answer = honest(0, start, server_round)
         told = np.full(len(method.state.communities.models), losses.get(client_id, 0.5), "<f4")
         answer.num_examples = 10
-        answer.metrics["report.offered_losses"] = told.tobytes()
+        if not method.trains_common(server_round):
+            answer.metrics["report.offered_losses"] = told.tobytes()
+        return answer
+
+    return client
+
+
+def _choosing(method: FedDrift, rows: dict[int, int]) -> Client:
+    """Return clients that claim no drift and train the model of a row, the first if not given."""
+    claiming = _claiming(method, {1: 9.0})
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = claiming(client_id, start, server_round)
+        answer.metrics["choice"] = rows.get(client_id, 0)
         return answer
 
     return client
@@ -119,6 +132,46 @@ def test_a_liar_isolates_only_itself() -> None:
         rounds = range(server_round, server_round + 1)
         play(method, known, rounds, client=_claiming(method, lie))
     assert frozenset({0, 1, 2}) in {part - {3} for part in _members(method)}
+
+
+def test_models_of_drifted_clients_are_judged_once_all_could_score_them() -> None:
+    method, known = _method(fallback=True), roster(4)
+    play(method, known, range(1, 3), client=_claiming(method, {}))
+    play(method, known, range(3, 4), client=_claiming(method, {1: 9.0}))
+    assert not method.state.judged
+    play(method, known, range(4, 5), client=_choosing(method, {1: 1}))
+    assert method.state.judged
+    assert method.state.split_at == 4
+    # the models have one ancestor, so that their mean is of use
+    models = method.state.communities.models
+    assert method.state.common is not None
+    np.testing.assert_allclose(method.state.common, (3 * models[0] + models[1]) / 4, rtol=1e-5)
+
+
+def test_a_trial_ends_without_a_verdict_when_all_models_are_merged() -> None:
+    method, known = _method(fallback=True, merge_below=1.0), roster(4)
+    play(method, known, range(1, 3), client=_claiming(method, {}))
+    method.state.communities = Communities(TARGETS[:2].copy(), {0: 0, 1: 1, 2: 0, 3: 1})
+    method.state.used = [2, 2]
+    method.judge(3)
+    assert method.state.common is not None
+    play(method, known, range(4, 6), client=_claiming(method, {}))
+    assert _members(method) == {frozenset(range(4))}
+    assert method.state.common is None
+    assert not method.state.judged
+    assert not {"kept", "undone"} & {event.kind for event in method.events}
+
+
+def test_after_the_models_were_undone_nobody_is_isolated() -> None:
+    method, known = _method(fallback=True), roster(4)
+    play(method, known, range(1, 2), client=_claiming(method, {}))
+    method.state.one = True
+    play(method, known, range(2, 3), client=_claiming(method, {}))
+    asked = method.cohort.asked.values()
+    assert not any(each.reports for each in asked)
+    assert method.rejections.by_client == {}
+    assert method.state.communities.members == dict.fromkeys(range(4), 0)
+    assert len(method.state.communities.models) == 1
 
 
 def _accuracies(name: str, overrides: list[str], folder: Path) -> list[float]:
