@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.engines import flower
-from fl_app.engines.flower import Connection, FlowerError
+from fl_app.engines.flower import Connection, FlowerError, RunStatus
 from fl_app.engines.nodes import nodes_online
 
 NODES = 3
@@ -78,17 +78,16 @@ class Composed:
 
     def ended(self, run_id: int) -> str:
         """Wait for the end of a run and return its status."""
-        status = [""]
+        found = RunStatus("", "")
 
         def over() -> bool:
-            try:
-                status[0] = flower.status(self.connection, run_id).state
-            except FlowerError:  # the SuperLink starts again
-                return False
-            return status[0].startswith("finished")
+            nonlocal found
+            with contextlib.suppress(FlowerError):  # the SuperLink starts again
+                found = flower.status(self.connection, run_id)
+            return found.finished
 
         self.until(f"the end of run {run_id}", over)
-        return status[0]
+        return found.state
 
     def kill(self, service: str) -> None:
         """Kill the processes of a container from outside, as a crash: Docker starts it again."""

@@ -60,6 +60,11 @@ class RunStatus(NamedTuple):
     state: str
     why: str
 
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, in whatever way."""
+        return self.state.startswith("finished")
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -202,7 +207,7 @@ def under_way(connection: Connection) -> list[int]:
     """Return the ids of the runs that have not ended; raises FlowerError without an answer."""
     runs = command(connection, "ls", connection.name)["runs"]
     assert isinstance(runs, list)
-    return [int(r["run-id"]) for r in runs if not str(r["status"]).startswith("finished")]
+    return [int(r["run-id"]) for r in runs if not RunStatus(str(r["status"]), "").finished]
 
 
 def stop(connection: Connection, run_id: int) -> None:
@@ -252,7 +257,7 @@ def _until_finished(
     """
     found, unanswered, looks = RunStatus("", ""), 0, 0
     streaming, looked = stream(), time.monotonic()
-    while not found.state.startswith("finished"):
+    while not found.finished:
         on_tick()
         time.sleep(_TICK_S)
         if time.monotonic() - looked < (_POLL_STREAMING_S if streaming.alive else _POLL_S):
@@ -264,8 +269,7 @@ def _until_finished(
             if unanswered == _LOOKS_WITHOUT_ANSWER:
                 raise ProcessError(f"the SuperLink must answer, got: {error}") from error
         looks, looked = 0 if streaming.alive else looks + 1, time.monotonic()
-        over = found.state.startswith("finished")
-        if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not over:
+        if looks >= _LOOKS_WITHOUT_STREAM and not unanswered and not found.finished:
             streaming, looks = stream(), 0
     on_tick()
     with contextlib.suppress(subprocess.TimeoutExpired):

@@ -76,7 +76,7 @@ class Supervised:
         state = run_state.read(self.folder)
         if state is None or not state.unfinished:
             return None
-        if self.look(state.run_id).state.startswith("finished"):
+        if self.look(state.run_id).finished:
             return None
         log.warning("run %d goes on and is followed; new settings are not used", state.run_id)
         return state
@@ -107,7 +107,7 @@ class Supervised:
     def _submitted(self, state: RunState, why: str) -> RunState:
         """Submit a run again unless it goes on; without an answer, the next attempt does it."""
         try:
-            if self.look(state.run_id).state.startswith("finished"):
+            if self.look(state.run_id).finished:
                 return submit_again(self.folder, state, why, self.submit)
         except FlowerError as error:
             log.warning("the SuperLink does not answer: %s", error)
@@ -208,7 +208,7 @@ class LostRuns:
             if state.run_id in under_way():
                 return ""
             found = flower.status(self.connection, state.run_id)
-            if not found.state.startswith("finished"):  # it was submitted a moment ago
+            if not found.finished:  # it was submitted a moment ago
                 return ""
             if not lost(*found):
                 run_state.finish(folder, state.run_id)

@@ -88,14 +88,15 @@ class Run:
         """Return how the run ended."""
         summary = self.folder / "summary.json"
         self.until("the end of the run", summary.exists)
-        ended: list[str] = []
+        found = flower.RunStatus("", "")
 
         def over() -> bool:
-            ended[:] = [flower.status(self.federation.connection, self.run_id).state]
-            return ended[0].startswith("finished")
+            nonlocal found
+            found = flower.status(self.federation.connection, self.run_id)
+            return found.finished
 
         self.until("the end of its process", over)
-        return ended[0]
+        return found.state
 
 
 def _node_ids(output: str) -> list[str]:
