@@ -11,6 +11,7 @@ from logging import getLogger
 import numpy as np
 import torch
 
+from fl_app.building import built
 from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
@@ -55,7 +56,7 @@ def client(
     """
     people = shared_population(config, data_root)
     learner = _thread_learner(config, people)
-    built, liars = attack(config)
+    hostile, liars = attack(config)
     guard, plan, entries = privacy(config), None, None
     if guard.kind != "none":
         plan, entries = plan_of(config, people.samples(client_id)), _private_entries(config, people)
@@ -67,9 +68,9 @@ def client(
         load=partial(_client_data, config, client_id, data_root),
         learner=learner,
         seed=config.seed,
-        attack=built,
+        attack=hostile,
         malicious=client_id in liars,
-        colluders=partial(_honest_updates, config, data_root) if built.collusive else None,
+        colluders=partial(_honest_updates, config, data_root) if hostile.collusive else None,
         privacy=guard,
         plan=plan,
         entries=entries,
@@ -110,9 +111,9 @@ def _private(learner: Learner, guard: Privacy, plan: TrainingPlan) -> Learner:
 @lru_cache(maxsize=2)
 def attack(config: Config) -> tuple[Attack, frozenset[int]]:
     """Return the attack of a run and the clients that carry it out (cached)."""
-    built: Attack = config.attack.resolve()(**config.attack.options)
+    hostile: Attack = built("attack", config.attack, Attack)
     clients = config.population.options["clients"]
-    return built, built.malicious(clients, seed=config.seed)
+    return hostile, hostile.malicious(clients, seed=config.seed)
 
 
 def _honest_updates(
@@ -123,9 +124,9 @@ def _honest_updates(
     All colluders received the same model and get the same result, so it is computed once per
     process.
     """
-    built, liars = attack(config)
-    assert isinstance(built, Collusion)
-    crew = built.observed(liars, config.population.options["clients"])
+    hostile, liars = attack(config)
+    assert isinstance(hostile, Collusion)
+    crew = hostile.observed(liars, config.population.options["clients"])
     key = (config.key, server_round, zlib.crc32(start.tobytes()))
     with _crew_lock:
         if key not in _crews:

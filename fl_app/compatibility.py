@@ -7,26 +7,30 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.building import built, is_ours
 from fl_app.client import private_inputs
+from fl_app.client.attacks import Attack
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
-from fl_app.client.personal import Shared
+from fl_app.client.personal import Personal, Shared
 from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
 from fl_app.client.sgd import SgdLearner
-from fl_app.client.task import Classification
+from fl_app.client.task import Classification, Task
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population, own
 from fl_app.data.schedule import Dynamics, Schedule
 from fl_app.loss_checks import check_losses
+from fl_app.masking.settings import Masking
 from fl_app.masking_checks import masking_problems
 from fl_app.network_checks import built_network, check_network, fresh_network
 from fl_app.params import FlatModule
+from fl_app.reasons import reason_of
 from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
 from fl_app.task_checks import check_task
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
-from fl_app.wiring import check_recipe, client_recipe, dataset, personal, task
+from fl_app.wiring import check_recipe, client_recipe, dataset, personal, privacy_of, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -38,6 +42,8 @@ def problems(values: Mapping[str, Any]) -> list[str]:
     groups = [values[key] for key in ("data", "population", "network")]
     if values["pretrained"] is None:
         return []
+    if unbuilt := _unbuilt(values):
+        return unbuilt  # most other checks need these parts
     engine, seed = values["engine"], values["seed"]
     recipe = _complaint(_check_recipe, values) + masking_problems(values)
     if seed is None or engine is None or engine.connection is not None:
@@ -49,30 +55,44 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         whole = dataset(data, seed)
     except ValueError as error:
         told = str(error)
-        return [*recipe, told if "data" in told else f"data={data.path}: {told}"]
-    except Exception as error:  # a user's function can raise anything
-        if _is_ours(data):
+        if is_ours(data) or isinstance(error, DataError):
+            return [*recipe, told if "data" in told else f"data={data.path}: {told}"]
+        return [*recipe, _unloaded(data, error)]
+    except (Exception, SystemExit) as error:  # a user's function can raise anything
+        if is_ours(data):
             raise
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        return [
-            *recipe,
-            f"data._target_ must load the data, got {data.path} with {told}; correct it",
-        ]
+        return [*recipe, _unloaded(data, error)]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
     split = _complaint(_check_population, people, whole, seed)
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
-    built = _complaint(check_network, values, whole)
-    if not recipe + fitting + built:
-        built = _complaint(_check_training, values, whole)
-        built += _complaint(_check_distance, values, whole)
+    net = _complaint(check_network, values, whole)
+    if not recipe + fitting + net:
+        net = _complaint(_check_training, values, whole)
+        net += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
     hidden += _complaint(check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values) if values["dynamics"] else []
     moving += _complaint(_check_drift, values, whole) if values["dynamics"] and not split else []
-    return list(dict.fromkeys(recipe + fitting + split + built + against + hidden + moving))
+    return list(dict.fromkeys(recipe + fitting + split + net + against + hidden + moving))
+
+
+def _unbuilt(values: Mapping[str, Any]) -> list[str]:
+    """Return why parts that need no data cannot be built."""
+    parts = {"attack": Attack, "privacy": Privacy, "personal": Personal, "masking": Masking,
+             "task": Task}  # fmt: skip
+    return [
+        problem
+        for group, kind in parts.items()
+        if (part := values[group]) is not None and part.sound
+        for problem in _complaint(built, group, part, kind)
+    ]
+
+
+def _unloaded(data: Target, error: BaseException) -> str:
+    return f"data._target_ must load the data, got {data.path} with {reason_of(error)}; correct it"
 
 
 def _check_recipe(values: Mapping[str, Any]) -> None:
@@ -92,29 +112,25 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
 
 def _check_population(people: Target, data: Dataset, seed: int) -> None:
     """Raise ValueError for a split that is impossible, or a user's that is no split."""
-    if not len(data.train_labels) and _is_ours(people) and people.resolve() is not own:
+    if not len(data.train_labels) and is_ours(people) and people.resolve() is not own:
         raise DataError(
             f"data must have samples for training, got none in {data.name}; fill the file, or give "
             "population=own in a deployment, whose nodes have them"
         )
     try:
         made: object = people.resolve()(data, seed=seed, **people.options)
-        if _is_ours(people):
+        if is_ours(people):
             return
         if not isinstance(made, Population):
             raise TypeError(f"{type(made).__name__} in its place")
         made.check(people.options["clients"])
-    except Exception as error:  # a user's function can raise anything
-        if _is_ours(people):
+    except (Exception, SystemExit) as error:  # a user's function can raise anything
+        if is_ours(people):
             raise
         raise ValueError(
             f"population._target_ must return a fl_app.data.population.Population, got "
-            f"{people.path} with {type(error).__name__}: {error}; correct it"
+            f"{people.path} with {reason_of(error)}; correct it"
         ) from error
-
-
-def _is_ours(part: Target) -> bool:
-    return part.path.split(".")[0] == "fl_app"
 
 
 def _recipe(values: Mapping[str, Any]) -> Recipe:
@@ -136,15 +152,15 @@ def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
     if plain or (ours and issubclass(learner, SgdLearner)):
         try_training(*given)
     changed = not plain or learner.score is not SgdLearner.score
-    if changed and not ours and not _sends(method):
-        try_learner(*given)
+    if changed and not ours:
+        try_learner(*given, alone=not _sends(method))
 
 
 def _sends(method: Target | None) -> bool:
     """Whether a method can send its clients more than a model, which a trial does not have."""
     if method is None:
         return False
-    return not _is_ours(method) or bool(getattr(method.resolve(), "asks", None))
+    return not is_ours(method) or bool(getattr(method.resolve(), "asks", None))
 
 
 def _check_distance(values: Mapping[str, Any], data: Dataset) -> None:
@@ -181,7 +197,7 @@ def _check_transform(values: Mapping[str, Any], data: Dataset) -> None:
     try:
         found: object = tuple(augmented(transform, images, 0, seed=0).shape[1:])
     except Exception as error:  # a user's class can raise anything
-        found = f"{type(error).__name__}: {error}".splitlines()[0]
+        found = reason_of(error)
     if found != tuple(images.shape[1:]):
         raise ValueError(
             f"client.transform must return an image of the shape {tuple(images.shape[1:])} that it "
@@ -208,7 +224,7 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
     given, client, engine = values["privacy"], values["client"], values["engine"]
     if given is None or client is None or not given.sound:
         return
-    guard: Privacy = given.resolve()(**given.options)
+    guard = privacy_of(given)
     if guard.of_samples and not data.train(np.arange(0))[0].is_floating_point():
         raise ValueError(
             f"privacy must not be one of samples with tokens, got {given.path} with {data.name}; "
@@ -224,11 +240,11 @@ def _check_privacy(values: Mapping[str, Any], data: Dataset) -> None:
 def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for an attack on clients, labels or inputs that do not exist."""
     hostile: Target = values["attack"]
-    attack = hostile.resolve()(**hostile.options)
+    attack = built("attack", hostile, Attack)
     attack.check(clients=values["population"].options["clients"], classes=data.classes)
     if attack.needs_images:
         data.check_images("attack")
-    flat = FlatModule(fresh_network(values, data)) if not _is_ours(hostile) else None
+    flat = FlatModule(fresh_network(values, data)) if not is_ours(hostile) else None
     try_attack(hostile, attack, data, None if flat is None else flat.vector())
 
 

@@ -11,7 +11,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.data.population import Population
 from fl_app.schema import Target
 from fl_app.strategies.abilities import asks_losses
-from fl_app.wiring import training_plan
+from fl_app.wiring import privacy_of, training_plan
 
 Uses = Mapping[tuple[str, str], float]
 """Deviations of the noise on a loss, by what uses it and what it decides."""
@@ -22,7 +22,7 @@ def check_losses(values: Mapping[str, Any], data: Dataset) -> None:
     given, client, method = values["privacy"], values["client"], values["strategy"]
     if any(each is None or not each.sound for each in (given, method)) or client is None:
         return
-    guard, rounds = given.resolve()(**given.options), values["rounds"]
+    guard, rounds = privacy_of(given), values["rounds"]
     if not isinstance(guard, Budgeted) or not asks_losses(method.resolve(), method.options):
         return
     if not rounds:

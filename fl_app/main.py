@@ -42,6 +42,7 @@ from fl_app.config import CONF, ConfigError, load, reasons_of
 from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
 from fl_app.records import output_folder
+from fl_app.records.structured_logs import ONCE
 from fl_app.schema import USAGE_ERROR
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
@@ -64,6 +65,8 @@ def main() -> None:
 
 
 def _main() -> None:
+    if logging.lastResort is not None:  # writes warnings to the terminal until a run has a log
+        logging.lastResort.addFilter(ONCE)
     folders, arguments = own.taken_from(sys.argv[1:])
     sys.path.append(os.getcwd())  # where a user's modules are; installed ones come first
     for folder in folders:

@@ -14,6 +14,7 @@ from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.params import FlatModule, is_finite
 from fl_app.personal_checks import check_own
+from fl_app.reasons import reason_of
 from fl_app.records.models import StateForm
 from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
@@ -86,12 +87,12 @@ def built_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
     net: Target = values["network"]
     try:
         seeded_network(net, Pretrained(weights=None, freeze=[]), data, values["seed"])
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ValueError) and net.path.startswith("fl_app."):
             raise  # its message already gives value, rule and remedy
         raise ValueError(
             f"network._target_ must build a network for inputs of shape {data.shape} and "
-            f"{data.classes} classes, got {net.path} with {type(error).__name__}: {error}; use "
+            f"{data.classes} classes, got {net.path} with {reason_of(error)}; use "
             "another network or other data"
         ) from error
     return fresh_network(values, data)
@@ -130,7 +131,7 @@ def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
             raise ValueError(
                 f"network must take inputs of shape {tuple(inputs.shape)}, {inputs.dtype} in "
                 f"{inputs.min():g}..{inputs.max():g}, as {sample} of {data.name}, got {net.path} "
-                f"with {type(error).__name__}: {error}; {_remedy(module, inputs, data)}"
+                f"with {reason_of(error)}; {_remedy(module, inputs, data)}"
             ) from error
         if inputs._version != version:
             raise ValueError(

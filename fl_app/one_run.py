@@ -34,7 +34,7 @@ from fl_app.records.reading import read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
-from fl_app.server_wiring import identity
+from fl_app.server_wiring import check_strategy, identity
 
 log = logging.getLogger(__name__)
 PAGE_S = 300.0
@@ -54,6 +54,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
             return [*problems(values), *wrong, *_taken_port(values, folder)]
 
         config = load([*overrides, *where], also=also)
+        check_strategy(config)
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log", config.logging.format)
@@ -173,6 +174,8 @@ def _log_to(file: Path, form: str) -> None:
     """Log warnings to the terminal, and all messages of fl-app and Flower to the run's log."""
     terminal, whole = logging.StreamHandler(), logging.FileHandler(file)
     terminal.setLevel(logging.WARNING)
+    structured_logs.ONCE.told.clear()  # a sweep has several runs
+    terminal.addFilter(structured_logs.ONCE)
     whole.setFormatter(logging.Formatter(structured_logs.TEXT))
     if form == "json":
         for handler in (terminal, whole):

@@ -1,6 +1,7 @@
 """Builds the server of a configuration: its strategy, similarity graph and records."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from math import prod
@@ -9,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.building import built, is_ours
 from fl_app.client.central import CentralTest, balanced
 from fl_app.client.learner import learner_of
-from fl_app.config import Config
+from fl_app.config import Config, ConfigError
 from fl_app.data.population import own
 from fl_app.engines import signals, stop_request
 from fl_app.engines.community_exchange import CommunityExchange
@@ -99,12 +101,26 @@ def strategy(config: Config) -> CommunityStrategy:
     method, options = config.strategy.resolve(), dict(config.strategy.options)
     untaken = getattr(method, "shared", {}).keys() - taken(method)
     shared = {name: options.pop(name) for name in untaken & options.keys()}
-    built: CommunityStrategy = method(context, **options)
+    part = replace(config.strategy, options=options)
+    made: CommunityStrategy = built("strategy", part, CommunityStrategy, context)
     for name, value in shared.items():
-        setattr(built, name, value)
-    if built.asks:  # a constructor may have set it
-        _check_reports(config, built)
-    return built
+        setattr(made, name, value)
+    if made.asks:  # a constructor may have set it
+        _check_reports(config, made)
+    return made
+
+
+def check_strategy(config: Config) -> None:
+    """Raise ConfigError for a user's strategy that cannot be built, by building it.
+
+    Not for a run on another federation, whose data are not on this machine.
+    """
+    if is_ours(config.strategy) or config.engine.connection is not None:
+        return
+    try:
+        strategy(config)
+    except ValueError as error:
+        raise ConfigError([str(error)]) from error
 
 
 def _check_reports(config: Config, method: CommunityStrategy) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fl_app.client.scoring import build_metric, for_metric
 from fl_app.client.task import Loss, Task
 from fl_app.data.datasets import Dataset
+from fl_app.reasons import reason_of
 from fl_app.rng import generator
 
 log = getLogger(__name__)
@@ -213,13 +214,12 @@ def _warn_of_unit(data: Dataset) -> None:
 def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Any]) -> None:
     try:
         found = run()
-    except Exception as error:  # a user's class can raise anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    except (Exception, SystemExit) as error:  # a user's class can raise anything
         unneeded = f", or remove it (~{name})" if name.startswith("task.metrics") else ""
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "
-            f"{dict(given)} with {shapes}: {reason}; change its arguments, what the network "
-            f"returns, or the task{unneeded}"
+            f"{dict(given)} with {shapes}: {reason_of(error)}; change its arguments, what the "
+            f"network returns, or the task{unneeded}"
         ) from error
     kind = f"values of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found)
     number = found.numel() == 1 if isinstance(found, Tensor) else _is_number(found)

@@ -16,6 +16,7 @@ from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
 from fl_app.hidden_state import StateTrial
 from fl_app.params import FlatModule, Layout, is_finite
+from fl_app.reasons import reason_of
 from fl_app.rng import generator, global_torch_seed
 from fl_app.schema import ClientConfig, Target
 from fl_app.task_checks import TRIED, tried
@@ -50,17 +51,24 @@ def try_training(
 
 
 def try_learner(
-    build: Build, learner: type[Learner], client: ClientConfig, recipe: Recipe, data: Dataset
+    build: Build,
+    learner: type[Learner],
+    client: ClientConfig,
+    recipe: Recipe,
+    data: Dataset,
+    *,
+    alone: bool = True,
 ) -> None:
     """Raise ValueError for a user's learner that fails on some samples, or returns others.
 
-    A learner that needs what only a method sends it, and so raises KeyError, is not tried.
+    A learner that needs what only a method sends it, and so raises KeyError, is only built, as is
+    one that is not `alone`, but beside a method that sends more than a model.
     """
     images, labels = _batch(data, client)
-    if not len(images):
-        return
     flat = FlatModule(build())
     made, start = _made(learner, flat, client, recipe, data), flat.vector()
+    if not len(images) or not alone:
+        return
     trial = StateTrial(made, images, labels)
     metrics = () if recipe.task is None else recipe.task.metrics
     versions = images._version, labels._version
@@ -73,7 +81,7 @@ def try_learner(
     except KeyError:
         return
     except Exception as error:  # a user's class can raise anything
-        raise ValueError(_told(learner, f"{type(error).__name__}: {error}")) from error
+        raise ValueError(_told(learner, reason_of(error))) from error
     if wrong is not None:
         raise ValueError(_told(learner, wrong))
     if hidden is not None:
@@ -89,7 +97,7 @@ def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -
         found = np.asarray(between(models, models, layout), np.float64)
         wrong = _distance_fault(found, len(models))
     except Exception as error:  # a user's function can raise anything
-        wrong = f"{type(error).__name__}: {error}"
+        wrong = reason_of(error)
     if wrong is not None:
         raise ValueError(
             "strategy.similarity must be a distance of models (n, d) and (m, d) with their layout, "
@@ -113,7 +121,7 @@ def try_attack(hostile: Target, attack: Attack, data: Dataset, model: Vector | N
         elif model is not None and len(labels):
             wrong = _forged_fault(attack, model)
     except Exception as error:  # a user's class can raise anything
-        wrong = f"{type(error).__name__}: {error}"
+        wrong = reason_of(error)
     if wrong is not None:
         raise ValueError(
             f"attack must be able to change inputs {inputs.dtype} of shape {tuple(inputs.shape)}, "
@@ -162,7 +170,14 @@ def _batch(data: Dataset, client: ClientConfig) -> tuple[Tensor, Tensor]:
 def _made(
     learner: type[Learner], flat: FlatModule, client: ClientConfig, recipe: Recipe, data: Dataset
 ) -> Learner:
-    made = learner(flat, client, classes=data.classes)
+    try:
+        made = learner(flat, client, classes=data.classes)
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            "client.learner must be a class that is built of a network, settings and classes, got "
+            f"{learner.__module__}.{learner.__qualname__} with {reason_of(error)}; correct it "
+            "(docs/extend/learner.md)"
+        ) from error
     made.recipe = recipe
     return made
 
@@ -249,10 +264,9 @@ def _step_fault(trial: StateTrial, client: ClientConfig, recipe: Recipe) -> str 
 
 
 def _failure(client: ClientConfig, recipe: Recipe, error: Exception) -> str:
-    told = f"{type(error).__name__}: {error}".splitlines()[0]
     return (
-        f"network must train on some samples, got {told} with {_parts(client, recipe)}; change the "
-        "network, or another of them"
+        f"network must train on some samples, got {reason_of(error)} with "
+        f"{_parts(client, recipe)}; change the network, or another of them"
     )
 
 

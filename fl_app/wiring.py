@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hydra.utils import get_object, instantiate
 
+from fl_app.building import built
 from fl_app.client.augmentation import Transform
 from fl_app.client.initial_network import drawn
 from fl_app.client.learner import learner_of
@@ -32,6 +33,7 @@ from fl_app.data.population import Population
 from fl_app.data.schedule import Schedule
 from fl_app.masking.settings import Masking
 from fl_app.params import FlatModule, Layout
+from fl_app.reasons import reason_of
 from fl_app.schema import ClientConfig, Target
 from fl_app.types import Vector
 
@@ -50,19 +52,19 @@ def made(choice: str, *given: Any, **changes: Any) -> Any:
 
 def privacy(config: Config) -> Privacy:
     """Return the privacy of a run."""
-    built: Privacy = config.privacy.resolve()(**config.privacy.options)
-    return built
+    return privacy_of(config.privacy)
+
+
+def privacy_of(given: Target) -> Privacy:
+    """Return the privacy that a group names."""
+    made: Privacy = built("privacy", given, Privacy)
+    return made
 
 
 def masking(given: Target) -> Masking:
     """Return whether and how clients of a run mask what they send."""
-    built: object = given.resolve()(**given.options)
-    if not isinstance(built, Masking):
-        raise ValueError(
-            "masking._target_ must name a class of fl_app.masking.settings, got "
-            f"{given.path}; use one of conf/masking"
-        )
-    return built
+    made: Masking = built("masking", given, Masking)
+    return made
 
 
 def plan_of(config: Config, samples: int, *, losses: bool = False) -> TrainingPlan:
@@ -128,11 +130,11 @@ def seeded_network(
 
     `number` selects other draws, and then only frozen parts are loaded.
     """
-    built = drawn(
+    module = drawn(
         net.resolve(), data.shape, data.classes, net.options,
         tokens=data.tokens, seed=seed, number=number,
     )  # fmt: skip
-    return prepare(built, pretrained, trainable=number == 0)
+    return prepare(module, pretrained, trainable=number == 0)
 
 
 def flat_network(
@@ -171,13 +173,8 @@ def recipe(config: Config) -> Recipe:
 
 def personal(given: Target) -> Personal:
     """Return what each client of a run has of its own."""
-    built: object = given.resolve()(**given.options)
-    if not isinstance(built, Personal):
-        raise ValueError(
-            "personal._target_ must name a subclass of fl_app.client.personal.Personal, got "
-            f"{given.path}; use one of conf/personal"
-        )
-    return built
+    made: Personal = built("personal", given, Personal)
+    return made
 
 
 def kept_by(config: Config) -> str:
@@ -187,8 +184,8 @@ def kept_by(config: Config) -> str:
 
 def task(given: Target) -> Task:
     """Return the task of a run."""
-    built: Task = given.resolve()(**given.options)
-    return built
+    made: Task = built("task", given, Task)
+    return made
 
 
 def client_recipe(client: ClientConfig) -> Recipe:
@@ -263,14 +260,16 @@ def check_recipe(client: ClientConfig, rounds: int) -> None:
 def _transform(given: Target) -> Transform | None:
     """Return the transform of images; None for the identity."""
     try:
-        built: Transform = instantiate({"_target_": given.path, **given.options}, _convert_="all")
+        transform: Transform = instantiate(
+            {"_target_": given.path, **given.options}, _convert_="all"
+        )
     except Exception as error:  # a user's class can raise anything
         raise ValueError(
             "client.transform must be a class with arguments that it accepts, got "
-            f"{given.path} with {dict(given.options)}: {str(error).splitlines()[0]}; use one of "
+            f"{given.path} with {dict(given.options)}: {reason_of(error)}; use one of "
             "conf/client/transform"
         ) from error
-    return None if isinstance(built, torch.nn.Identity) else built
+    return None if isinstance(transform, torch.nn.Identity) else transform
 
 
 def device(config: Config) -> torch.device:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from fl_app.reasons import reason_of
+
 SHORT = frozenset({"lr", "momentum", "weight_decay"})
 """Arguments of SGD that the settings of the group `client` have too."""
 Build = Callable[..., Any]
@@ -110,8 +112,7 @@ def check(optimisation: Optimisation, rounds: int) -> None:
         first.step()
         optimisation.at(max(2, rounds))  # some schedulers end after a number of steps
     except Exception as error:  # a user's class can raise anything
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(told) from error
+        raise ValueError(reason_of(error)) from error
 
 
 def _check_short(options: Mapping[str, Any]) -> None:

@@ -28,6 +28,27 @@ class JsonLines(logging.Formatter):
         return json.dumps(found, ensure_ascii=False, default=str)
 
 
+class Once(logging.Filter):
+    """Lets a warning through once; the checks of a run, and each thread and client, repeat it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: set[tuple[str, str]] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is no warning, or one with a new text."""
+        if record.levelno != logging.WARNING:
+            return True
+        text = record.name, record.getMessage()
+        new = text not in self.told
+        self.told.add(text)
+        return new
+
+
+ONCE = Once()
+"""The filter of the terminal of this process."""
+
+
 def words(fields: Mapping[str, Any]) -> str:
     """Return `name=value` for each field that is known, floats with three decimals."""
     known = {name: value for name, value in fields.items() if value is not None}

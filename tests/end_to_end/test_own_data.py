@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from fl_app import load_run
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
@@ -105,3 +107,40 @@ def test_integer_sequences_train_as_a_cohort_too(tmp_path: Path) -> None:
     for cohort in ("single", "fused"):
         found = _run(tmp_path / cohort, *given, f"client.cohort={cohort}")
         assert found["accuracy"]["mean"] > 0.8, cohort
+
+
+def _symptoms(root: Path, *, draw: np.random.Generator) -> None:
+    """Write patients with two symptoms, which two of four hospitals record in reverse."""
+    lines = ["heat,noise,pain,ward,fever,cough"]
+    for row in range(600):
+        heat, pain, noise = draw.normal(size=3)
+        fever, cough = heat > 0.4, pain + heat > 0
+        if row % 4 >= 2:
+            fever, cough = not fever, not cough
+        lines.append(f"{heat:.3f},{noise:.3f},{pain:.3f},{'nesw'[row % 4]},{fever:d},{cough:d}")
+    (root / "symptoms.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_several_labels_are_learnt_and_scored_by_communities(tmp_path: Path) -> None:
+    _symptoms(tmp_path, draw=np.random.default_rng(0))
+    found = _run(
+        tmp_path, "data=table", f"data.root={tmp_path}", "data.file=symptoms.csv",
+        "data.label=[fever,cough]", "data.target=multilabel", "data.client=ward",
+        "task=multilabel", "task.class_weights=balanced", "strategy=flic",
+        "strategy.cluster_round=2", "network=mlp", "network.hidden=[16]",
+    )  # fmt: skip
+    assert found["status"] == "completed"
+    assert found["clients"] == found["clients"] | {"total": 4, "failed": 0, "rejected": 0}
+    groups = found["communities"]["assignment"]
+    assert groups["0"] == groups["1"] != groups["2"] == groups["3"]
+    assert found["accuracy"]["mean"] > 0.85
+    assert found["metrics"]["f1"]["mean"] > 0.85
+
+    right, columns = [], np.genfromtxt(tmp_path / "symptoms.csv", delimiter=",", skip_header=1)
+    finished = load_run(tmp_path / "run")
+    for client, ward in finished.client_names.items():
+        rows = columns["nesw".index(ward) :: 4]
+        with torch.inference_mode():
+            answers = finished.model(client=client)(torch.from_numpy(rows[:, :3]).float())
+        right.append(((answers > 0).numpy() == rows[:, 4:]).mean())
+    assert np.mean(right) > 0.85
