@@ -15,6 +15,7 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.aggregation import Weighting, sample_weights
 from fl_app.client.mixture import CLASS_WEIGHTS, PRIORS
 from fl_app.learner_reports import Report
+from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.fedem import FedEm, FedEmState, summing_to_one
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RuleName, ServerContext
@@ -52,8 +53,15 @@ class FedRc(FedEm):
         participation: Participation,
         rule: RuleName,
         weighting: Weighting,
+        fallback: Fallback,
     ) -> None:
-        super().__init__(context, participation=participation, rule=rule, weighting=weighting)
+        super().__init__(
+            context,
+            participation=participation,
+            rule=rule,
+            weighting=weighting,
+            fallback=fallback,
+        )
         self.state = FedRcState(communities=self.state.communities)
 
     def instruct(
@@ -65,7 +73,7 @@ class FedRc(FedEm):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Send the shares of the classes with the models, once clients have told some."""
         given = dict(task or {})
-        if self.state.class_weights:
+        if self.state.class_weights and not self.trains_common(server_round):
             given[PRIORS] = np.log(self.priors()).astype("<f4").tobytes()
         return super().instruct(server_round, cohort, client_manager, given)
 

@@ -25,6 +25,8 @@ STRATEGIES = {name: builder(name) for name in choices("strategy") if _by_message
     "pacfl classes": builder("pacfl", signature="classes", angle="mean"),
     "pacfl judged": builder("pacfl", fallback="auto"),
     "fedgwc judged": builder("fedgwc", fallback="auto"),
+    "fedem judged": builder("fedem", fallback="auto"),
+    "fedrc judged": builder("fedrc", fallback="auto"),
     "feddrift judged": builder("feddrift", fallback="auto"),
     "flux refresh": builder("flux", cluster_round="auto", descriptor="data", refresh=2),
     "flux judged": builder("flux", fallback="auto", refresh=3),

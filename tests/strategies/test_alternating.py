@@ -19,11 +19,13 @@ from fl_app.types import Vector
 
 BEGUN = 4
 """The first round after a third of twelve."""
-METHODS = {"ifca": BEGUN, "feddrift": 2}
+METHODS = {"ifca": BEGUN, "feddrift": 2, "fedem": BEGUN, "fedrc": BEGUN}
 """The round after which the trial begins."""
 OPTIONS: dict[str, dict[str, object]] = {
     "ifca": {"communities": 3},
     "feddrift": {"start": "own", "merge_below": 1.0},
+    "fedem": {},
+    "fedrc": {},
 }
 Client = Callable[[int, Vector, int], FitRes]
 

@@ -8,25 +8,30 @@ from flwr.common import FitRes
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
+from fl_app.params import to_bytes
 from fl_app.strategies.fedem import FedEm, part_named, summing_to_one
 from fl_app.strategies.fedrc import FedRc
 from fl_app.strategies.serving import served
+from fl_app.strategies.state import Communities
 from fl_app.testing.toy import LAYOUT, MIXTURE, builder, context, honest, play, roster
 from fl_app.types import Between, Vector
 
 Client = Callable[[int, Vector, int], FitRes]
 
 
-def _method(name: str, rounds: int, report: str, told: list[list[float]]) -> FedEm:
+def _method(
+    name: str, rounds: int, report: str, told: list[list[float]], **options: object
+) -> FedEm:
     """Return a method after some rounds in which client c told `told[c]`."""
 
     def client(client_id: int, start: Vector, server_round: int) -> FitRes:
         answer = honest(client_id, start, server_round)
         answer.num_examples = 10
-        answer.metrics[f"report.{report}"] = np.array(told[client_id], "<f4").tobytes()
+        if any(report in each.reports for each in built.cohort.asked.values()):
+            answer.metrics[f"report.{report}"] = np.array(told[client_id], "<f4").tobytes()
         return answer
 
-    built = builder(name, participation=1.0)(context())
+    built = builder(name, participation=1.0, **options)(context())
     assert isinstance(built, FedEm)
     play(built, roster(len(told)), range(1, rounds + 1), client=client)
     assert built.rejections.by_client == {}
@@ -122,3 +127,50 @@ def test_what_has_no_mixture_is_refused() -> None:
         load(["strategy=fedrc", "network=mixture", "privacy=local_dp"], also=problems)
     with pytest.raises(ValueError, match="use network=mixture"):
         part_named(LAYOUT, "weights")
+
+
+@pytest.mark.parametrize("name", ["fedem", "fedrc"])
+def test_the_common_model_has_the_whole_weight_on_the_component_of_most(name: str) -> None:
+    method, known = builder(name, participation=1.0, fallback=True)(context(rounds=9)), roster(3)
+    assert isinstance(method, FedEm)
+    part = part_named(MIXTURE, "weights")
+    report = "weights" if name == "fedem" else "class_weights"
+    told = np.array([0.25, 0.75] if name == "fedem" else [0.25, 0, 0, 0.75, 0, 0], "<f4")
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest(client_id, start, server_round)
+        if report in next(iter(method.cohort.asked.values())).reports:
+            answer.metrics[f"report.{report}"] = told.tobytes()
+        trained = np.array(start + 1.0, np.float32)
+        trained[part] = start[part]  # a client does not change the weights
+        answer.parameters.tensors[0] = to_bytes(trained)
+        return answer
+
+    play(method, known, range(1, 4), client=client)
+    components = method.state.communities.models[0, : part.start].copy()
+    assert method.state.common is not None
+    np.testing.assert_array_equal(method.state.common[part], [0, 1])
+    first = method.initialize_parameters(known)
+    asked_now = method.configure_fit(4, first, known)
+    assert all("priors" not in ins.config for _, ins in asked_now)
+    play(method, known, range(4, 5), client=client)
+    np.testing.assert_array_equal(method.state.common[part], [0, 1])
+    np.testing.assert_allclose(method.state.common[: part.start], components + 1, rtol=1e-6)
+    np.testing.assert_array_equal(method.state.communities.models[0, : part.start], components)
+
+
+def test_weight_on_one_component_alone_is_nothing_to_judge() -> None:
+    told = [[0.001, 0.999], [0, 1]]
+    method = _method("fedem", 9, "weights", told, fallback=True)
+    assert not method.state.judged
+    assert _method("fedem", 9, "weights", [[0.25, 0.75], [0, 1]], fallback=True).state.judged
+
+
+def test_after_they_were_undone_the_mixtures_are_saved_as_one_model() -> None:
+    method = _method("fedem", 1, "weights", [[0.25, 0.75], [1, 0]], fallback=True)
+    method.state.one = True
+    method.state.communities = Communities(method.state.communities.models[1:], {0: 0, 1: 0})
+    found = served(method, [0, 1, 2], 2)
+    assert not found.models
+    assert not found.mixtures
+    assert {*found.clients.values()} == {("community_0",)}
