@@ -14,6 +14,7 @@ from typing import Any
 
 from hydra.utils import get_object
 
+from fl_app import own_resolvers
 from fl_app.own_sources import DOTTED, beside, imported, sources
 
 PROJECT = "project"
@@ -32,6 +33,8 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 searched: list[Path] = []
 """Folders of the user with options, in the order in which Hydra searches them."""
+_wrong: list[str] = []
+"""What is wrong with the resolvers in these folders."""
 
 
 def use(folder: Path) -> None:
@@ -75,9 +78,11 @@ def _of(names: Collection[str]) -> dict[str, ModuleType]:
 
 
 def search(folder: Path) -> None:
-    """Let this process find the options in a folder, after those of the app."""
+    """Let this process find the options in a folder, after those of the app, and its resolvers."""
     if folder.resolve() not in searched:
         searched.append(folder.resolve())
+        if wrong := own_resolvers.register(folder.resolve()):
+            _wrong.append(wrong)
 
 
 def taken_from(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
@@ -122,7 +127,7 @@ def versions() -> tuple[tuple[str, int, int], ...]:
 
 def problems(conf: Path) -> list[str]:
     """Return what is wrong with the folders that are searched beside `conf`."""
-    found = []
+    found = list(_wrong)
     for folder in searched:
         if not folder.is_dir():
             found.append(f"--config-dir must be a folder with options, got {folder}; create it")
@@ -135,11 +140,15 @@ def problems(conf: Path) -> list[str]:
 def modules(tree: Any) -> dict[str, Path]:
     """Return the user's top-level modules and packages that a configuration needs, with paths.
 
-    These are the ones that its strings name by a dotted path, and all that they import or name in
-    turn. What is installed, and the app itself, is not the user's.
+    These are the ones that its strings name by a dotted path or that resolvers need, and all that
+    they import or name in turn. What is installed, and the app itself, is not the user's.
     """
     found: dict[str, Path] = {}
-    waiting = sorted({text for text in _strings(tree) if DOTTED.fullmatch(text)})
+    resolvers = [folder / own_resolvers.FILE for folder in searched]
+    waiting = sorted(
+        {text for text in _strings(tree) if DOTTED.fullmatch(text)}
+        | {each for file in resolvers if file.is_file() for each in imported(file)}
+    )
     while waiting:
         dotted = waiting.pop()
         name = dotted.partition(".")[0]

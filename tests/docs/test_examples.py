@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -76,6 +77,14 @@ def test_the_learner_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert found["accuracy"]["mean"] > 0.6  # SGD comes to 0.13 at this learning rate
 
 
+def test_the_state_stays_with_each_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _results("state.md", tmp_path, monkeypatch)
+    assert found["status"] == "completed"
+    for client in range(4):
+        kept = np.load(tmp_path / "run" / "clients" / str(client) / "3.npz")
+        assert {name: kept[name].tolist() for name in kept} == {"rounds": [3.0]}
+
+
 def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = _results("dataset.md", tmp_path, monkeypatch)
     assert found["status"] == "completed"
@@ -100,7 +109,7 @@ def test_the_loss_trains_and_the_metric_is_recorded(
 
 def test_every_page_shows_one_file_and_its_command() -> None:
     pages = sorted(PAGES.glob("*.md"))
-    assert len(pages) == 9
+    assert len(pages) == 10
     for page in pages:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()
