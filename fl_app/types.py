@@ -19,6 +19,9 @@ Matrix = Float[np.ndarray, "n n"]
 Labels = Int[np.ndarray, " n"]
 Some = Int[np.ndarray, " m"]
 """Labels or rows of m of the n clients."""
+SomeMatrix = Float[np.ndarray, "m m"]
+Members = Int[np.ndarray, " _"]
+"""Rows of any number of the n clients."""
 Integers = UInt32[np.ndarray, " l"]
 """A vector under masks, modulo 2^32; l is the length of such a vector, or of a part of it."""
 Slots = UInt32[np.ndarray, " s"]

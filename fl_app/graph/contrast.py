@@ -9,21 +9,46 @@ import numpy as np
 
 from fl_app.graph.bipartition import bipartition
 from fl_app.graph.communities import canonical
-from fl_app.types import Labels, Matrix
+from fl_app.types import Labels, Matrix, Weights
+
+BLOCK = 64
+"""Rows computed at a time, so that they stay in the cache."""
 
 
 def cosines(products: Matrix) -> Matrix:
     """Return the cosines (n, n) of vectors with these inner products; of a zero vector, 0."""
-    lengths = np.sqrt(np.clip(np.diag(products), 0.0, None))
-    scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    found: Matrix = products * scale[:, None] * scale
+    scale = _inverse(np.diag(products))
+    found: Matrix = products * scale[:, None]
+    found *= scale
     return found
 
 
 def centred(products: Matrix) -> Matrix:
     """Return the inner products (n, n) of the vectors less their mean."""
     means = products.mean(axis=0)
-    found: Matrix = products - means[:, None] - means + means.mean()
+    found: Matrix = products - means[:, None]
+    found -= means
+    found += means.mean()
+    return found
+
+
+def centred_squares(products: Matrix) -> Weights:
+    """Return the squared lengths (n,) of the vectors less their mean."""
+    means = products.mean(axis=0)
+    found: Weights = np.diag(products) - 2 * means + means.mean()
+    return found
+
+
+def centred_cosines(products: Matrix, *, inplace: bool = False) -> Matrix:
+    """Return `cosines(centred(products))` (n, n), exactly symmetric if the products are."""
+    means = products.mean(axis=0)
+    less = means - means.mean() / 2
+    scale = _inverse(centred_squares(products))
+    found: Matrix = products if inplace else np.empty(products.shape)
+    for start in range(0, len(products), BLOCK):
+        some = slice(start, start + BLOCK)
+        np.subtract(products[some], less[some, None] + less, out=found[some])
+        found[some] *= scale[some, None] * scale
     return found
 
 
@@ -33,9 +58,22 @@ def contrast(cosine: Matrix, *, above: float = 0.0) -> Matrix:
     Vectors have unit length before they are centred; else a client with longer updates would
     differ from the others in the direction of their common drift.
     """
-    positive = np.clip(cosines(centred(cosine)) - above, 0.0, None)
-    np.fill_diagonal(positive, 0.0)
-    found: Matrix = (positive + positive.T) / 2
+    return exceeding(centred_cosines(cosine), above, inplace=True)
+
+
+def exceeding(cosine: Matrix, above: float, *, inplace: bool = False) -> Matrix:
+    """Return `max(C - above, 0)` of cosines C (n, n), with diagonal 0."""
+    found: Matrix = cosine if inplace else np.empty(cosine.shape)
+    np.subtract(cosine, above, out=found)
+    np.maximum(found, 0.0, out=found)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def _inverse(squares: Weights) -> Weights:
+    """Return one by the roots (n,) of squares (n,); 0 for a square of 0 or below."""
+    lengths = np.sqrt(np.clip(squares, 0.0, None))
+    found: Weights = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     return found
 
 

@@ -6,8 +6,9 @@ import numpy as np
 
 from fl_app.graph.communities import canonical
 from fl_app.graph.contrast import contrast, cosines
+from fl_app.graph.gap import Positions
 from fl_app.graph.significant import Evidence, Partition, significant
-from fl_app.graph.split_strength import FEWEST, positions
+from fl_app.graph.split_strength import FEWEST
 from fl_app.types import Labels, Matrix, Means, Sketches
 
 MARGIN = 1.0
@@ -66,14 +67,14 @@ def told_apart(sketches: Sketches, *, deviation: float) -> Evidence:
     client alone is not judged.
     """
     rows = sketches.astype(np.float64)
-    products, equal = rows @ rows.T, np.ones(len(rows))
+    positions = Positions(rows @ rows.T, np.ones(len(rows)))
 
     def is_told_apart(labels: Labels, one: int, other: int) -> bool:
         first, second = labels == one, labels == other
         counts = np.array([first.sum(), second.sum()])
         if counts.min() < 2:
             return True
-        found = positions(products, equal, labels, one, other)
+        found = positions.between(labels, one, other)
         apart = max(float(found[first].mean() - found[second].mean()), 0.0)
         moved = apart + deviation**2 * rows.shape[1] * float((1 / counts).sum())
         return apart / 2 >= TOLD_APART * deviation * sqrt(moved)

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from fl_app.graph.communities import canonical
-from fl_app.graph.contrast import contrast
+from fl_app.graph.contrast import centred_cosines, exceeding
+from fl_app.graph.gap import Positions, gap, gap_by_degrees
 from fl_app.graph.split_strength import (
     FEWEST,
     SIGNIFICANT,
-    gap,
-    gap_by_degrees,
-    noise_within,
+    Noise,
+    Split,
+    deviation,
     reach,
-    strength,
+    squares_within,
 )
-from fl_app.types import Labels, Matrix, Weights
+from fl_app.types import Labels, Matrix, Members, Weights
 
 FEWEST_PAIRS = 16
 """Fewer pairs inside communities, which were chosen as alike, do not tell how large the noise is:
@@ -80,9 +82,10 @@ def standing_apart(cosine: Matrix, lengths: Weights) -> Evidence:
 
     The clients have these cosines (n, n) and lengths (n,) of the mean of their updates.
     """
+    positions = Positions(cosine, lengths)
 
     def is_apart(labels: Labels, one: int, other: int) -> bool:
-        return gap(cosine, lengths, labels, one, other) >= gap_by_degrees(len(labels))
+        return gap(positions, labels, one, other) >= gap_by_degrees(len(labels))
 
     return is_apart
 
@@ -98,44 +101,86 @@ class _Test:
 
 def _most(cosine: Matrix, partition: Partition, levels: Sequence[float], test: _Test) -> Labels:
     """Return the communities (n,) in the graph of what exceeds the level that has most of them."""
-    best = np.zeros(len(cosine), int)
+    best, compared = np.zeros(len(cosine), int), centred_cosines(cosine)
+    known = list[Labels]()
     for above in levels:
-        similarity = contrast(cosine, above=above)
-        if similarity.any():  # not all alike
-            found = _joined(cosine, partition(similarity), test)
-            best = found if found.max() > best.max() else best
+        similarity = exceeding(compared, above, inplace=above == levels[-1])
+        if not similarity.any():  # all alike
+            continue
+        labels = partition(similarity)
+        if any(np.array_equal(labels, each) for each in known):
+            continue
+        known.append(labels)
+        found = _Communities(cosine, labels, test).joined()
+        best = found if found.max() > best.max() else best
     return best
 
 
-def _joined(cosine: Matrix, labels: Labels, test: _Test) -> Labels:
-    """Return the communities (n,) when those with a weak split have been joined."""
-    while labels.max() > 0:
-        found, one, other = _weakest(cosine, labels, test)
-        if found >= SIGNIFICANT:
-            break
-        labels = canonical(np.where(labels == other, one, labels))
-    return labels
+Name = tuple[int, int]
+"""The first member and the size of a community; while communities are joined, only it has both."""
 
 
-def _weakest(cosine: Matrix, labels: Labels, test: _Test) -> tuple[float, int, int]:
-    """Return the strength of the weakest split between two communities, and the two.
+class _Communities:
+    """Communities (n,) of which those with a weak split are joined, one pair after the other.
 
-    A split of which there is no evidence has no strength.
+    Each split is measured once.
     """
-    far, evidence = test.far, test.evidence
-    sizes = np.bincount(labels)
-    pairs = int((sizes * (sizes - 1) // 2)[sizes >= FEWEST].sum())
-    least = test.least if far and pairs < FEWEST_PAIRS else 0.0
-    # without a community of FEWEST, a split has to be strong beside all differences
-    known = labels if not far or pairs else np.zeros_like(labels)
-    noise, found = noise_within(cosine, known, unbiased=far > 0), list[tuple[float, int, int]]()
-    noise *= 2.0 if far and pairs <= PAIRS_OF_SIX else 1.0
-    for other in range(labels.max() + 1):
-        for one in range(other):
-            both = np.flatnonzero((labels == one) | (labels == other))
-            parts, inside = (labels[both] == other).astype(int), cosine[np.ix_(both, both)]
-            value = strength(inside, parts, noise=noise, far=far, least=least)
-            if value >= SIGNIFICANT and evidence and not evidence(labels, other, one):
+
+    def __init__(self, cosine: Matrix, labels: Labels, test: _Test) -> None:
+        self._cosine, self._test = cosine, test
+        self._labels = labels
+        self._splits: dict[tuple[Name, Name], Split] = {}
+        self._squares: dict[Name, tuple[float, int]] = {}
+
+    def joined(self) -> Labels:
+        """Return the communities (n,) when those with a weak split have been joined."""
+        while self._labels.max() > 0:
+            found, one, other = self._weakest()
+            if found >= SIGNIFICANT:
+                break
+            self._labels = canonical(np.where(self._labels == other, one, self._labels))
+        return self._labels
+
+    def _weakest(self) -> tuple[float, int, int]:
+        """Return the strength of the weakest split between two communities, and the two.
+
+        A split of which there is no evidence has no strength.
+        """
+        members = [np.flatnonzero(self._labels == each) for each in range(self._labels.max() + 1)]
+        noise, found = self._noise(members), list[tuple[float, int, int]]()
+        for one, other in combinations(range(len(members)), 2):
+            value = self._split(members[one], members[other]).strength(noise)
+            if value >= SIGNIFICANT and not self._is_evident(other, one):
                 value = 0.0
             found.append((value, one, other))
-    return min(found)
+        return min(found)
+
+    def _noise(self, members: list[Members]) -> Noise:
+        """Return the noise inside these communities, and what it must count for."""
+        far, least = self._test.far, self._test.least
+        pairs = sum(len(each) * (len(each) - 1) // 2 for each in members if len(each) >= FEWEST)
+        # without a community of FEWEST, a split has to be strong beside all differences
+        known = members if not far or pairs else [np.arange(len(self._cosine))]
+        size = deviation([self._squares_of(each) for each in known])
+        size *= 2.0 if far and pairs <= PAIRS_OF_SIX else 1.0
+        return Noise(size, far, least if far and pairs < FEWEST_PAIRS else 0.0)
+
+    def _squares_of(self, rows: Members) -> tuple[float, int]:
+        if _name(rows) not in self._squares:
+            found = squares_within(self._cosine, rows, unbiased=self._test.far > 0)
+            self._squares[_name(rows)] = found
+        return self._squares[_name(rows)]
+
+    def _split(self, one: Members, other: Members) -> Split:
+        key = _name(one), _name(other)
+        if key not in self._splits:
+            self._splits[key] = Split(self._cosine, one, other)
+        return self._splits[key]
+
+    def _is_evident(self, one: int, other: int) -> bool:
+        evidence = self._test.evidence
+        return evidence is None or evidence(self._labels, one, other)
+
+
+def _name(rows: Members) -> Name:
+    return int(rows[0]), len(rows)

@@ -1,12 +1,14 @@
-"""How strong a split of clients is beside noise, and how far its two parts stand apart."""
+"""How strong a split of clients is beside noise."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log, sqrt
 
 import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from fl_app.graph.contrast import centred, cosines
-from fl_app.types import Labels, Matrix, Weights
+from fl_app.graph.contrast import centred, centred_cosines, centred_squares
+from fl_app.types import Labels, Matrix, Members, Some, SomeMatrix
 
 SIGNIFICANT = 2.0
 """A split is kept if its strength is this multiple of the noise beside it. Of groups drawn from one
@@ -15,8 +17,12 @@ FALSE_SPLIT = 0.05
 """Bound on the probability that clients without groups are ever split, however often tested."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
-MANY = 1000
-"""Rows of a matrix of which computing all eigenvalues takes seconds."""
+MANY = 200
+"""Rows of a matrix from which on its largest eigenvalue alone is computed."""
+TOLERANCE = 1e-4
+"""Residual of Lanczos' method; the relative error of the eigenvalue is about its square, and at
+least the rounding of single precision."""
+TINY = float(np.finfo(float).eps)
 
 
 def reach(clients: int, look: int) -> float:
@@ -30,94 +36,99 @@ def reach(clients: int, look: int) -> float:
     return sqrt(clients) + sqrt(2 * log(look * (look + 1) / FALSE_SPLIT))
 
 
-def strength(
-    cosine: Matrix, parts: Labels, *, noise: float, far: float = 0.0, least: float = 0.0
-) -> float:
-    """Return how strong a split in two `parts` (m,) is relative to the strongest other direction.
+@dataclass(frozen=True)
+class Noise:
+    """The noise that a split must stand out of: its size and its `reach`, if it has one."""
+
+    size: float
+    """Standard deviation of the products of unrelated centred vectors: `noise_within`."""
+    far: float = 0.0
+    least: float = 0.0
+    """Lower limit of the size relative to the mean squared length of the centred vectors."""
+
+    def edge(self, clients: int, square: float) -> float:
+        """Return the edge of its spectrum for m clients with this mean squared length.
+
+        It is `2 sqrt(m) s` (Wigner's semicircle), with s the size relative to the mean square.
+        With a reach `far`, it is at least `far s + (far s)^2 / 2`: noise in 1 / s^2 dimensions then
+        has a strength above SIGNIFICANT in no split, up to the chance of the reach.
+        """
+        s = max(self.size / square, self.least)
+        reached = self.far * s
+        return max(2 * sqrt(clients) * s, (2 * reached + reached**2) / SIGNIFICANT)
+
+
+class Split:
+    """A split of m clients in two parts; how strong it is beside the strongest other direction.
 
     With C the cosines (m, m) of the centred vectors and x the unit vector that is constant in each
     part and has mean 0, the strength of the split is x'(C - I)x. It is divided by the largest
-    eigenvalue of C - I orthogonal to x, or by `2 sqrt(m) s` if that is larger: the edge of the
-    spectrum of independent noise (Wigner's semicircle), with s its standard deviation `noise`
-    relative to the mean squared length of the centred vectors. 0 with fewer than FEWEST clients.
-    With `far`, a `reach`, it is at least divided by `far s + (far s)^2 / 2`: noise in 1 / s^2
-    dimensions then has a strength above SIGNIFICANT in no split, up to the chance of the reach.
-    `least` is a lower limit of s.
+    eigenvalue of C - I orthogonal to x, or by the edge of the `Noise` if that is larger. It is 0
+    with fewer than FEWEST clients, or if all are alike.
     """
-    m, ones = len(parts), int(parts.sum())
-    if m < FEWEST:
-        return 0.0
-    x = np.where(parts == 1, ((m - ones) / (m * ones)) ** 0.5, -((ones / (m * (m - ones))) ** 0.5))
-    inner = centred(cosine)
-    square = float(np.trace(inner)) / m
-    if square <= np.finfo(float).eps:  # all are alike
-        return 0.0
-    beside = cosines(inner) - np.eye(m)
-    along = beside @ x
-    found = float(x @ along)
-    rest = beside - np.outer(x, along) - np.outer(along, x) + found * np.outer(x, x)
-    # a direction in which all vectors are alike is none in which they differ
-    largest = largest_eigenvalue(rest - np.full((m, m), 1.0))
-    s = max(noise / square, least)
-    edge = max(2 * m**0.5 * s, (2 * far * s + (far * s) ** 2) / SIGNIFICANT)
-    return found / float(max(largest, edge, np.finfo(float).eps))
+
+    def __init__(self, cosine: Matrix, one: Members, other: Members) -> None:
+        """Measure the split between the rows (a,) and (b,) of cosines (n, n)."""
+        self._cosine, self._rows = cosine, np.sort(np.concatenate([one, other]))
+        self._square, self._beside = 0.0, None
+        m, ones = len(self._rows), len(other)
+        if m < FEWEST:
+            return
+        beside, self._square = _beside(cosine, self._rows)
+        if self._square <= TINY:
+            return
+        high, low = ((m - ones) / (m * ones)) ** 0.5, (ones / (m * (m - ones))) ** 0.5
+        self._x = np.where(np.isin(self._rows, other), high, -low)
+        moved = beside @ self._x
+        self._along = float(self._x @ moved)
+        norm = float(np.vdot(beside, beside)) - 2 * float(moved @ moved) + self._along**2
+        self._largest, self._known = sqrt(max(norm, 0.0)), False
+        self._beside = beside
+
+    def strength(self, noise: Noise) -> float:
+        """Return the strength, or of a significant split a lower bound of at least SIGNIFICANT.
+
+        The bound has the Frobenius norm in place of the eigenvalue, which is computed once.
+        """
+        if self._square <= TINY:
+            return 0.0
+        edge = max(noise.edge(len(self._rows), self._square), TINY)
+        is_clear = self._along >= SIGNIFICANT * max(self._largest, edge)
+        if not (self._known or is_clear or self._largest <= edge):
+            self._largest, self._known = self._eigenvalue(), True
+        self._beside = None
+        return self._along / max(self._largest, edge)
+
+    def _eigenvalue(self) -> float:
+        """Return the largest eigenvalue of C - I orthogonal to x."""
+        beside = _beside(self._cosine, self._rows)[0] if self._beside is None else self._beside
+        moved = beside @ self._x - self._along / 2 * self._x
+        beside -= np.outer(self._x, moved)
+        beside -= np.outer(moved, self._x)
+        beside -= 1.0  # a direction in which all vectors are alike is none in which they differ
+        return largest_eigenvalue(beside)
+
+
+def _beside(cosine: Matrix, rows: Some) -> tuple[SomeMatrix, float]:
+    """Return C - I (m, m) of some rows of cosines (n, n), and the mean squared length."""
+    inside = cosine[np.ix_(rows, rows)]
+    square = float(centred_squares(inside).mean())
+    found = centred_cosines(inside, inplace=True)
+    np.fill_diagonal(found, np.diag(found) - 1.0)
+    return found, square
 
 
 def largest_eigenvalue(symmetric: Matrix) -> float:
     """Return the largest eigenvalue of a matrix (m, m); from MANY rows on by Lanczos' method."""
     if len(symmetric) >= MANY:
-        start = np.cos(np.arange(len(symmetric)))  # the same in every run
+        start = np.cos(np.arange(len(symmetric), dtype=np.float32))  # the same in every run
+        single = symmetric.astype(np.float32)
         try:
-            found = eigsh(symmetric, 1, which="LA", v0=start, return_eigenvectors=False)
+            found = eigsh(single, 1, which="LA", v0=start, tol=TOLERANCE, return_eigenvectors=False)
             return float(found[0])
         except ArpackNoConvergence:
             pass
     return float(np.linalg.eigvalsh(symmetric)[-1])
-
-
-def positions(cosine: Matrix, lengths: Weights, labels: Labels, one: int, other: int) -> Weights:
-    """Return the positions (n,) of clients between two communities.
-
-    It is the inner product of a client's vector and the difference of the means of the communities
-    `one` and `other` of these `labels` (n,), both without the client itself, so that its own noise
-    does not put it into its community. Both need two clients. The vectors have these cosines (n, n)
-    and lengths (n,). The difference of the communities' mean positions is the squared distance of
-    their means, which noise does not bias.
-    """
-    own, found = np.diag(cosine) * lengths**2, np.zeros(len(labels))
-    for label, sign in ((one, 1.0), (other, -1.0)):
-        inside = labels == label
-        sums = lengths * (cosine @ (lengths * inside)) - own * inside
-        found += sign * sums / (inside.sum() - inside)
-    return found
-
-
-def gap(cosine: Matrix, lengths: Weights, labels: Labels, one: int, other: int) -> float:
-    """Return the variance of `positions` between two communities relative to that inside all.
-
-    A direction in which clients differ by degrees has no gap, however strong it is; the lengths
-    (n,) are such degrees. A community of one client has no spread to compare with: infinity.
-    """
-    first, second = labels == one, labels == other
-    if min(first.sum(), second.sum()) < 2:
-        return float("inf")
-    found = positions(cosine, lengths, labels, one, other)
-    apart = max(float(found[first].mean() - found[second].mean()), 0.0)
-    share = float(first.sum() / (first.sum() + second.sum()))
-    sizes = np.bincount(labels)
-    inside = found - (np.bincount(labels, found) / sizes)[labels]
-    spread = float(inside @ inside) / (len(labels) - len(sizes))
-    return apart**2 * share * (1 - share) / max(spread, float(np.finfo(float).tiny))
-
-
-def gap_by_degrees(clients: int) -> float:
-    """Return the `gap` that n clients seldom have if they differ only by degrees.
-
-    It is `4 + 40 / (n - 3)`; for three clients, of whom one stands alone, as for four. If the
-    positions are uniform, their best cut has 3 in the mean of many clients, and at most this in 92
-    to 95 of 100 draws; if they are normal, 1.75, and at most this in more.
-    """
-    return 4 + 40 / max(clients - 3, 1)
 
 
 def noise_within(cosine: Matrix, labels: Labels, *, unbiased: bool = False) -> float:
@@ -127,13 +138,23 @@ def noise_within(cosine: Matrix, labels: Labels, *, unbiased: bool = False) -> f
     product -q / (c - 1). Communities below FEWEST do not count; 0 if there is no other. With
     `unbiased`, the squares are divided by `(1 - 1/c)^2 + 1/c^2`, by which the mean shrinks them.
     """
-    found = [np.zeros(0)]
-    for label in range(labels.max() + 1):
-        inside = np.flatnonzero(labels == label)
-        if len(inside) >= FEWEST:
-            inner = centred(cosine[np.ix_(inside, inside)])
-            expected = -float(np.diag(inner).mean()) / (len(inside) - 1)
-            kept = (1 - 1 / len(inside)) ** 2 + 1 / len(inside) ** 2 if unbiased else 1.0
-            found.append((inner[np.triu_indices(len(inside), 1)] - expected) / kept**0.5)
-    values = np.concatenate(found)
-    return float(np.sqrt(np.mean(values**2))) if len(values) else 0.0
+    groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return deviation([squares_within(cosine, rows, unbiased=unbiased) for rows in groups])
+
+
+def squares_within(cosine: Matrix, rows: Some, *, unbiased: bool) -> tuple[float, int]:
+    """Return the sum of squares of one community's products, as in `noise_within`, and how many."""
+    c = len(rows)
+    if c < FEWEST:
+        return 0.0, 0
+    inner = centred(cosine[np.ix_(rows, rows)])
+    inner += float(np.trace(inner)) / c / (c - 1)
+    np.fill_diagonal(inner, 0.0)
+    shrunk = (1 - 1 / c) ** 2 + 1 / c**2 if unbiased else 1.0
+    return float(np.vdot(inner, inner)) / 2 / shrunk, c * (c - 1) // 2
+
+
+def deviation(squares: Sequence[tuple[float, int]]) -> float:
+    """Return the root of the mean of all squares, given by sums and counts; 0 of none."""
+    total, count = np.sum(np.array(squares).reshape(-1, 2), axis=0).tolist()
+    return sqrt(total / count) if count else 0.0

@@ -5,6 +5,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from fl_app.evaluation.agreement import adjusted_rand
 from fl_app.graph import communities
@@ -116,3 +117,14 @@ def test_leiden_is_the_backend_of_that_name() -> None:
     np.fill_diagonal(similarity, 0.0)
     assert leiden(similarity).tolist() == louvain(similarity, backend="leiden").tolist()
     assert leiden(similarity).tolist() == np.repeat(range(3), 4).tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_dense_matrix_has_the_communities_of_its_sparse_graph(seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(size=(150, 150))
+    matrix = np.clip(noise + noise.T, 0.0, None)
+    edges = sparse.csr_matrix(matrix - np.diag(np.diag(matrix)))
+    found = louvain(matrix, seed=seed, backend="fast")
+    same = communities.sparse_communities(edges, resolution=1.0, seed=seed, backend="fast")
+    np.testing.assert_array_equal(found, same)
+    assert 1 < found.max() + 1 < 150

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
-from fl_app.graph.contrast import centred, contrast, cosines, halves
+from fl_app.graph.contrast import centred, centred_cosines, contrast, cosines, halves
+from fl_app.graph.gap import Positions, gap, gap_by_degrees
 from fl_app.graph.significant import significant
 from fl_app.graph.split_strength import (
     FALSE_SPLIT,
     MANY,
-    gap,
-    gap_by_degrees,
+    SIGNIFICANT,
+    Noise,
+    Split,
     largest_eigenvalue,
     noise_within,
-    positions,
     reach,
-    strength,
 )
 
 PARTITION = partial(louvain, resolution=1.0, seed=0, backend="fast")
@@ -110,15 +110,38 @@ def test_halves_are_the_communities_that_are_least_alike() -> None:
     assert halves(np.eye(6), np.zeros(6, int)).tolist() == [0] * 6
 
 
+def _strength(cosine: np.ndarray, parts: list[int], noise: Noise) -> float:
+    one, other = (np.flatnonzero(np.array(parts) == part) for part in (0, 1))
+    return Split(cosine, one, other).strength(noise)
+
+
 def test_strength_is_the_formula() -> None:
     # two pairs: cosines of the centred vectors 1 inside and -1 across
     cosine = np.kron(np.eye(2), np.ones((2, 2)))
-    parts = np.array([0, 0, 1, 1])
     assert centred(cosine) == pytest.approx(np.kron([[0.5, -0.5], [-0.5, 0.5]], np.ones((2, 2))))
     # x = (1, 1, -1, -1) / 2 has x'Cx = 4, so x'(C - I)x = 3; the rest is -1, so noise decides,
-    # relative to the mean square 1/2
-    assert strength(cosine, parts, noise=0.1) == pytest.approx(3 / (2 * 2 * 0.1 / 0.5))
-    assert strength(cosine, np.array([0, 1, 0, 1]), noise=0.1) < 0
+    # relative to the mean square 1/2. C - I less x has the Frobenius norm sqrt(3): not clear
+    assert _strength(cosine, [0, 0, 1, 1], Noise(0.4)) == pytest.approx(3 / (2 * 2 * 0.4 / 0.5))
+    assert _strength(cosine, [0, 1, 0, 1], Noise(0.1)) < 0
+    assert _strength(cosine, [0, 0, 1, 1], Noise(0.1)) == pytest.approx(3 / (2 * 2 * 0.1 / 0.5))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_split_is_as_strong_as_by_all_eigenvalues_or_clear(seed: int) -> None:
+    """The plain formula beside the one that avoids spectra, for splits from weak to clear."""
+    updates = _updates(2, SPECTRA["many directions"], seed)
+    updates[::2] *= seed / 2
+    cosine, groups = cosines(updates @ updates.T), np.arange(24) % 2
+    clear = centred_cosines(cosine) - np.eye(24)
+    x = (2 * groups - 1) / 24**0.5
+    across = np.eye(24) - np.outer(x, x)
+    beside = np.linalg.eigvalsh(across @ clear @ across - 1.0)[-1]
+    for size in (1e-9, 0.02, 0.2):
+        noise = Noise(size)
+        square = float(np.trace(centred(cosine))) / 24
+        plain = float(x @ clear @ x) / max(beside, noise.edge(24, square))
+        found = _strength(cosine, groups.tolist(), noise)
+        assert found == pytest.approx(plain) or SIGNIFICANT <= found <= plain
 
 
 def test_noise_is_that_of_unrelated_vectors() -> None:
@@ -160,10 +183,10 @@ def test_reach_is_the_formula_and_its_chances_add_up() -> None:
 def test_with_a_reach_noise_counts_more() -> None:
     # as above, s = 0.1 / (1/2) = 0.2: the edge (2 * 10 * 0.2 + (10 * 0.2)^2) / 2 = 4 is above 0.8
     cosine = np.kron(np.eye(2), np.ones((2, 2)))
-    parts = np.array([0, 0, 1, 1])
-    assert strength(cosine, parts, noise=0.1, far=10.0) == pytest.approx(3 / 4)
+    parts = [0, 0, 1, 1]
+    assert _strength(cosine, parts, Noise(0.1, far=10.0)) == pytest.approx(3 / 4)
     # s is at least 1/2: (2 * 10 / 2 + (10 / 2)^2) / 2 = 17.5
-    assert strength(cosine, parts, noise=0.1, far=10.0, least=0.5) == pytest.approx(3 / 17.5)
+    assert _strength(cosine, parts, Noise(0.1, far=10.0, least=0.5)) == pytest.approx(3 / 17.5)
 
 
 def test_unbiased_noise_undoes_the_shrinking_by_the_mean() -> None:
@@ -246,12 +269,13 @@ def test_positions_and_gap_are_the_formulas() -> None:
     """
     line = np.array([0.0, 2.0, 6.0, 8.0, 100.0, 100.0])
     labels, signs = np.array([0, 0, 1, 1, 2, 2]), np.outer(line > 0, line > 0).astype(float)
-    found = positions(signs, line, labels, 1, 0)
+    positions = Positions(signs, line)
+    found = positions.between(labels, 1, 0)
     assert found.tolist() == [0.0, 14.0, 42.0, 40.0, 600.0, 600.0]
     inside = (49 + 49 + 1 + 1) / (6 - 3)
-    assert gap(signs, line, labels, 1, 0) == pytest.approx((41 - 7) ** 2 / 4 / inside)
-    assert gap(signs, line, labels, 0, 1) == gap(signs, line, labels, 1, 0)
-    assert gap(signs, line, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
+    assert gap(positions, labels, 1, 0) == pytest.approx((41 - 7) ** 2 / 4 / inside)
+    assert gap(positions, labels, 0, 1) == gap(positions, labels, 1, 0)
+    assert gap(positions, np.array([0, 1, 1, 1, 1, 1]), 0, 1) == float("inf")
     assert gap_by_degrees(23) == 6.0
     assert gap_by_degrees(3) == gap_by_degrees(4) == 44.0
 
@@ -322,6 +346,33 @@ def test_the_largest_eigenvalue_of_many_rows_is_that_of_all() -> None:
     vectors = np.random.default_rng(0).normal(size=(MANY, 300)) / 300**0.5
     matrix = vectors @ vectors.T - 1.0
     expected = float(np.linalg.eigvalsh(matrix)[-1])
-    assert largest_eigenvalue(matrix) == pytest.approx(expected, rel=1e-9)
+    assert largest_eigenvalue(matrix) == pytest.approx(expected, rel=1e-5)
     assert largest_eigenvalue(matrix) == largest_eigenvalue(matrix)
     assert largest_eigenvalue(matrix[:50, :50]) == np.linalg.eigvalsh(matrix[:50, :50])[-1]
+
+
+def test_each_split_is_measured_once_and_no_spectrum_beside_a_clear_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured, spectra = list[tuple[int, ...]](), list[int]()
+
+    class Counted(Split):
+        def __init__(self, cosine: np.ndarray, one: np.ndarray, other: np.ndarray) -> None:
+            measured.append((*one.tolist(), -1, *other.tolist()))
+            super().__init__(cosine, one, other)
+
+        def _eigenvalue(self) -> float:
+            spectra.append(len(self._rows))
+            return super()._eigenvalue()
+
+    monkeypatch.setattr("fl_app.graph.significant.Split", Counted)
+    clear = (
+        _updates(3, SPECTRA["few directions"], seed=0) * 0.1 + 10 * np.eye(20)[np.arange(24) % 3]
+    )
+    cosine = cosines(clear @ clear.T)
+    assert significant(cosine, lambda s: np.arange(len(s)) % 3).tolist() == [0, 1, 2] * 8
+    assert (len(measured), spectra) == (3, [])
+    # six communities in noise are joined: 15 splits, then those with 4, 3, 2, 1 joined ones
+    assert significant(_cosine_of_noise(24, 200, 0), lambda s: np.arange(len(s)) % 6).max() == 0
+    assert len(measured) == len(set(measured)) == 3 + 15 + 4 + 3 + 2 + 1
+    assert spectra
