@@ -5,11 +5,11 @@ from logging import getLogger
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fl_app.config import of_run
 from fl_app.data.population import own
 from fl_app.ingress.attached import attach_answers, detach
 from fl_app.ingress.carried import read_address
 from fl_app.ingress.rejection import shown
+from fl_app.run_config import of_run
 from fl_app.wiring import masking, privacy
 
 log = getLogger(__name__)

@@ -5,9 +5,7 @@ second list of settings.
 """
 
 import inspect
-import json
 import logging
-import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
@@ -19,7 +17,6 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from fl_app import own
@@ -42,13 +39,10 @@ __all__ = [
     "CONF",
     "Config",
     "ConfigError",
-    "carried",
     "check",
     "choices",
     "compose",
     "load",
-    "load_text",
-    "of_run",
     "option",
     "reasons_of",
 ]
@@ -59,7 +53,6 @@ CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_di
 
 own.use(CONF.parent / own.PROJECT)  # what travels with Flower's bundle
 
-GROUPS = {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
 _compose_lock = threading.Lock()
@@ -83,46 +76,6 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
     return check(composed, problems, also=also, on_client=on_client)
 
 
-def of_run(run_config: Mapping[str, object], *, on_client: bool = False) -> Config:
-    """Return the configuration of Flower's run_config; on a client, see `load`."""
-    composed = str(run_config.get("composed", ""))
-    return load_text(str(run_config["overrides"]), composed, on_client=on_client)
-
-
-@lru_cache(maxsize=32)
-def load_text(overrides: str, composed: str = "", *, on_client: bool = False) -> Config:
-    """Return the configuration of one shell-quoted string of overrides (cached).
-
-    Flower's run_config has only scalar values, so the overrides are sent as one string. They are
-    not composed if `composed` is what `carried` returned for them.
-    """
-    if (known := _received(overrides, composed)) is not None:
-        return check(known, own.problems(CONF), on_client=on_client)
-    return load(shlex.split(overrides), on_client=on_client)
-
-
-def carried(overrides: str) -> str:
-    """Return the composed tree of `overrides` as text for `load_text`, empty if it has none.
-
-    Composing takes longer than many a round, and a deployment starts a process for each message.
-    Interpolations stay as they are, because a client may have other environment variables.
-    """
-    try:
-        tree = OmegaConf.to_container(compose(shlex.split(overrides)))
-        text = json.dumps({"overrides": overrides, "tree": tree})
-    except (*NOT_COMPOSED, TypeError, ValueError):
-        return ""  # the process that needs it says what is wrong
-    return text if json.loads(text)["tree"] == tree else ""  # JSON has only texts as keys
-
-
-def _received(overrides: str, composed: str) -> DictConfig | None:
-    try:
-        found = json.loads(composed)
-        return OmegaConf.create(found["tree"]) if found["overrides"] == overrides else None
-    except (ValueError, TypeError, KeyError, OmegaConfBaseException):
-        return None
-
-
 def choices(group: str) -> list[str]:
     """Return the names of the options of a group, such as `strategy`."""
     files = (path for folder in (CONF, *own.searched) for path in (folder / group).glob("*.yaml"))
@@ -144,11 +97,22 @@ def check(
     on_client: bool = False,
 ) -> Config:
     """Return the typed configuration of a composed tree; raises ConfigError."""
-    found = list(problems)
     if wrong := unresolved(composed):
-        raise ConfigError([*found, *wrong])
+        raise ConfigError([*problems, *wrong])
     tree = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(tree, dict)
+    return checked(tree, problems, also=also, on_client=on_client)
+
+
+def checked(
+    tree: Mapping[Any, Any],
+    problems: Sequence[str],
+    *,
+    also: Check | None = None,
+    on_client: bool = False,
+) -> Config:
+    """Return the typed configuration of a resolved tree; raises ConfigError."""
+    found = list(problems)
     values: dict[str, Any] = {}
     for key in (*TOP, *FIXED):
         values[key] = _typed(key, tree.get(key), found)
@@ -227,7 +191,12 @@ def reasons_of(error: Exception, words: Sequence[str]) -> list[str]:
 
 
 def _choices_of(key: str) -> list[str]:
-    return choices(key) if key in GROUPS else []
+    return choices(key) if key in _groups() else []
+
+
+@cache
+def _groups() -> set[str]:
+    return {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 
 
 @cache

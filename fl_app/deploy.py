@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fl_app import deploy_arguments, deploy_state
-from fl_app.config import CONF, carried
+from fl_app.config import CONF
 from fl_app.deploy_state import holder, keeper
 from fl_app.engines import compose, credentials, flower, log_files, membership, watchdog
 from fl_app.engines.compose import NODES_AT_FIRST
@@ -34,6 +34,7 @@ from fl_app.engines.flower import FlowerError
 from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import ProcessError, tail
 from fl_app.engines.restarts import LostRuns
+from fl_app.run_config import carried
 
 _REPO = Path(__file__).resolve().parent.parent
 _FOLDER = _REPO / "deployment"

@@ -9,10 +9,11 @@ from flwr.app import UserConfig
 from rich.console import Console
 
 from fl_app.client_wiring import fuses, workers
-from fl_app.config import CONF, Config, carried
+from fl_app.config import CONF, Config
 from fl_app.engines import signals, stop_request
 from fl_app.own import PROJECT
 from fl_app.progress import Live, live
+from fl_app.run_config import carried
 from fl_app.schema import EngineConfig
 from fl_app.types import EngineName
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from fl_app.config import CONF, carried
+from fl_app.config import CONF
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
 from fl_app.engines.restarts import LostRuns
+from fl_app.run_config import carried
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -253,8 +253,8 @@ class Config:
 
     @cached_property
     def key(self) -> str:
-        """The whole configuration as text, as a key for caches."""
-        return self.yaml()
+        """The whole configuration as text, as a key for the caches of this process."""
+        return repr(self.resolved)
 
     def yaml(self) -> str:
         """Return the resolved configuration as YAML."""

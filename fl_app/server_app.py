@@ -14,7 +14,7 @@ from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app import server_wiring
-from fl_app.config import Config, of_run
+from fl_app.config import Config
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
@@ -22,6 +22,7 @@ from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
 from fl_app.records.structured_logs import beside, structured
+from fl_app.run_config import of_run
 
 
 class RunStoppedError(RuntimeError):

@@ -7,8 +7,10 @@ import shlex
 import pytest
 
 from fl_app import config as configuration
+from fl_app import run_config
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, carried, load, load_text, of_run
+from fl_app.config import CONF, ConfigError, load
+from fl_app.run_config import carried, load_text, of_run
 
 
 def _problems(*overrides: str) -> list[str]:
@@ -73,6 +75,32 @@ def test_a_composed_tree_saves_the_composing(
     assert found.seed == wanted.seed
     expected = json.dumps(wanted.resolved).replace("of the server", "of the client")
     assert found.resolved == json.loads(expected)
+
+
+def test_a_client_needs_omegaconf_only_where_a_resolver_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overrides = "seed=21 client.learning_rate=0.25"
+    text = carried(overrides)
+    wanted = load(shlex.split(overrides))
+    monkeypatch.setattr(run_config, "OmegaConf", None)
+    found = of_run({"overrides": overrides, "composed": text}, on_client=True)
+    assert found.resolved == wanted.resolved
+    assert found.client.optimizer.options["lr"] == 0.25  # an interpolation
+    with pytest.raises(AttributeError):
+        of_run({"overrides": "seed=22", "composed": _with_resolver("seed=22")}, on_client=True)
+
+
+def _with_resolver(overrides: str) -> str:
+    carrying = json.loads(carried(overrides))
+    carrying["tree"]["records"]["folder"] = "${oc.env:HOME}"
+    return json.dumps(carrying)
+
+
+def test_configurations_with_another_value_have_another_key() -> None:
+    first, second = load(["seed=1"]), load(["seed=2"])
+    assert first.key != second.key
+    assert first.key == load(["seed=1"]).key
 
 
 @pytest.mark.parametrize("composed", ["", "{", "[]", '{"overrides": "seed=6", "tree": {}}', "3"])

@@ -35,11 +35,13 @@ COMMAND = "flwr-clientapp"
 LIBRARIES = (
     "numpy", "torch", "torch.func", "torch.nn.utils.stateless", "flwr.app", "flwr.client",
     "flwr.clientapp", "flwr.common", "hydra", "hydra.core.global_hydra", "omegaconf", "pydantic",
-    "jaxtyping", "yaml", "httpcore", "sklearn.datasets", "torchvision", "torch._dynamo",
+    "pydantic.dataclasses", "jaxtyping", "yaml", "httpcore", "encodings.cp437", "sklearn.datasets",
+    "torchvision", "torch._dynamo",
 )  # fmt: skip
 """What `fl_app.client_app` imports, and what most data sets need; what is missing is skipped.
 
-The last is imported by the first optimiser of a process, unless it is plain SGD.
+The names in a bundle are in cp437. The last is imported by the first optimiser of a process, unless
+it is plain SGD.
 """
 READ_AT_IMPORT = (
     "PYTHON", "LD_", "FLWR_", "TORCH_", "PYTORCH_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
@@ -173,8 +175,12 @@ def _run() -> int:
     return found or 0
 
 
+@cache
 def command() -> Any:
-    """Return the function that Flower's own command calls."""
+    """Return the function that Flower's own command calls.
+
+    Found once, before any fork: the search reads the metadata of all installed packages.
+    """
     (entry,) = entry_points(group="console_scripts", name=COMMAND)
     return entry.load()
 

@@ -17,6 +17,7 @@ import pytest
 from fl_app.engines import launcher, warm_clients, warm_process
 from fl_app.engines.processes import Supervisor, wait_for_line
 from fl_app.engines.warm_clients import WarmClients
+from fl_app.run_config import carried
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -195,13 +196,22 @@ warm.command()
 loaded, ours = set(sys.modules), [name for name in sys.modules if name.startswith("fl_app")]
 unsafe = warm.unsafe()
 import fl_app.client_app
+from fl_app.run_config import load_text
+load_text(*sys.argv[2:], on_client=True)
 more = [name for name in {*sys.modules} - loaded if not name.startswith("fl_app")]
 print(json.dumps([ours, unsafe, more]))
 """
 
 
+def test_the_search_for_the_command_is_not_repeated_in_each_client(monkeypatch):
+    found = warm_process.command()
+    monkeypatch.setattr(warm_process, "entry_points", None)
+    assert warm_process.command() is found
+
+
 def test_the_libraries_are_all_that_a_client_imports_and_nothing_of_ours():
-    words = [sys.executable, "-c", LIBRARIES, warm_process.__file__]
+    overrides = "experiment=federation_demo"
+    words = [sys.executable, "-c", LIBRARIES, warm_process.__file__, overrides, carried(overrides)]
     done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [[], None, []]
