@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
+from fl_app.client.dense_steps import large_layers, stepped
 from fl_app.client.normalisation import Sharing, batches, paired
 from fl_app.client.stragglers import Epochs, most
 
@@ -107,6 +108,8 @@ def train(
     module.train()
     parameters = trainable(module)
     starts = list(toward or (p.detach().clone() for p in parameters) if settings.proximal else ())
+    plain = optimiser is None and clip_norm is None and not starts
+    large = large_layers(module) if plain and _steps_alone(settings, images) else []
     optimiser = optimiser or PlainSgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
     for epoch in range(most(settings.epochs)):
@@ -115,7 +118,7 @@ def train(
         shown = images if change is None else change(images, epoch)
         for batch in batches(order, settings.batch_size, module):
             optimiser.zero_grad()
-            with autocast(labels.device, settings.precision):
+            with autocast(labels.device, settings.precision), stepped(large, settings):
                 loss = loss_of(scores(module, shown[batch]), labels[batch])
             torch.autograd.backward(loss)
             if clip_norm is not None:
@@ -125,6 +128,12 @@ def train(
             optimiser.step()
             total += loss.detach() * len(batch)
     return float(total) / len(labels)
+
+
+def _steps_alone(settings: Settings, images: Tensor) -> bool:
+    """Whether a step is the learning rate times the gradient, in float32 on the CPU."""
+    decays = settings.momentum or settings.weight_decay
+    return not decays and settings.precision == "fp32" and images.device.type == "cpu"
 
 
 class PlainSgd:
