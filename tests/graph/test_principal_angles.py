@@ -6,7 +6,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from fl_app.graph.principal_angles import NOTHING as SHORTEST
-from fl_app.graph.principal_angles import PrincipalAngles, orthonormal, principal_angles
+from fl_app.graph.principal_angles import (
+    PrincipalAngles,
+    orthonormal,
+    principal_angles,
+    singular_values,
+)
 from fl_app.graph.vectors import ClientVectors
 
 FLAT = np.array([[1, 0, 0, 0], [0, 1, 0, 0]], float)
@@ -74,3 +79,16 @@ def test_equal_rows_are_one_direction(value: float) -> None:
     found = orthonormal(np.full((1, 3, 2), value))
     assert np.count_nonzero(found.any(axis=2)) == (value > 0)
     assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_singular_values_are_those_of_each_matrix(rows: int) -> None:
+    draw = np.random.default_rng(rows)
+    matrices = draw.normal(size=(200, rows, rows))
+    matrices[1], matrices[2], matrices[3, :, 0] = 0.0, np.eye(rows), 0.0
+    matrices[4] = np.linalg.qr(matrices[4])[0]
+    matrices[5:50] = np.sign(matrices[5:50])
+    found = np.sort(singular_values(matrices.transpose(1, 2, 0)), axis=0)[::-1]
+    plain = np.linalg.svd(matrices, compute_uv=False).T
+    np.testing.assert_allclose(found, plain, atol=1e-7)
+    np.testing.assert_allclose(found[:, 4], 1.0, rtol=1e-14)
