@@ -15,6 +15,7 @@ from table import header, row, write_section
 
 from fl_app.engines import watchdog
 from fl_app.engines.federation import Federation
+from fl_app.engines.flower import POLL_OF_NODE, POLL_OF_SERVER
 
 NODES, SETTLE_S, MEASURED_S = 3, 15.0, 60.0
 PARTS = {
@@ -55,7 +56,8 @@ def main() -> None:
     lines = [
         f"A SuperLink and {NODES} nodes without a run, percent of a core over {MEASURED_S:g} s.",
         "What is left are the looks of idle SuperNodes for messages, every 3 s, their heartbeats,",
-        "and the looks of each SuperExec for work, every 0.5 s at a node and 1 s at the server.",
+        f"and the looks of each SuperExec for work, every {POLL_OF_NODE} s at a node and",
+        f"{POLL_OF_SERVER} s at the server.",
         "",
         *header("processes", "percent of a core"),
         *(row(part, f"{100 * share:.1f}") for part, share in used.items()),

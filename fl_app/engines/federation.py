@@ -292,5 +292,5 @@ class Federation:
         log = self.folder / "logs" / f"{name}.log"
         own = {"FLWR_HOME": str(home)}  # two processes cannot install a bundle in one home
         if name == _SUPEREXEC:
-            own[flower.POLL] = "1"  # it only waits for the next run, the nodes' for each message
+            own[flower.POLL] = flower.POLL_OF_SERVER
         return self._supervisor.start(name, words, log=log, cwd=home, extra=own)

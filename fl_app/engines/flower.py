@@ -38,11 +38,13 @@ _NOT_FOUND = "Run ID not found"
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
 """Seconds between looks of a SuperExec for work; each look costs processor time on two sides."""
+POLL_OF_NODE, POLL_OF_SERVER = "0.2", "1"
+"""A node's SuperExec looks for each message, that of the server only for the next run."""
 _SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    POLL: "0.5",
+    POLL: POLL_OF_NODE,
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONUNBUFFERED": "1",
     # empty is off: each message's process would compile the app anew, in a tenth of a second

@@ -248,4 +248,4 @@ def test_the_serverapps_superexec_looks_for_work_less_often_than_those_of_the_no
             process = federation._launch(name, ["env"], tmp_path / name)
             process.popen.wait(20)
             lines = dict(line.split("=", 1) for line in process.output.splitlines() if "=" in line)
-            assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.5")
+            assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.2")
