@@ -82,12 +82,14 @@ REASONS = [
     "`graph.memory_gb=4` and are read from the disk. DCFL compares the ten new models, layer by "
     "layer, with the start and the model of every client, 13 GB.",
     "- With `graph.contrast`, FLIC looks for communities among all pairs of clients, not only the "
-    "nearest neighbours, and tests each split, in every round whose look-ahead is recorded; "
+    "nearest neighbours, in two graphs of what exceeds a level, and again inside each community. "
+    "It tests each split once, in every round whose look-ahead is recorded. "
     "`graph.look_ahead_every=0` leaves this to the clustering.",
     "- The clustering of FLUX, PACFL and `secure_flic` happens once and compares all pairs "
-    "of clients. In that round of FLUX, and in the first of PACFL, all clients train, so that the "
-    "server receives the models of all at once: with 1,000 clients of 1.66 million parameters "
-    "these are 6.6 GB, and as much again in the messages. The rows do not include them.",
+    "of clients; PACFL multiplies the bases of each two. In that round of FLUX, and in the first "
+    "of PACFL, all clients train, so that the server receives the models of all at once: with "
+    "1,000 clients of 1.66 million parameters these are 6.6 GB, and as much again in the messages. "
+    "The rows do not include them.",
     "- FedGWC splits a cluster once its clients have met half of the others in a round. With ten "
     "reports a round, two of 1,000 clients meet in about one of 10,000 rounds, so no row has a "
     "split: sample more clients.",

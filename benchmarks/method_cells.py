@@ -1,11 +1,12 @@
 """The cells and the methods of the benchmark, as overrides of `experiment=benchmark`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
 
+from fl_app.config import choices
 from fl_app.one_run import override
 
 DATA = ("mnist", "fashion_mnist", "cifar10", "table")
@@ -104,7 +105,7 @@ CLUSTERED = _tried("strategy.cluster_round", "{rounds_3}", "{rounds_6}", "{round
 """After a third, a sixth and half of the rounds."""
 STANDARD = "1.0 standard modularity, as in the paper's library; 0.9 and 1.1 ours"
 RESOLUTIONS = _tried("graph.resolution", 1.0, 0.9, 1.1)
-METHODS = {
+LISTED = {
     "fedavg": Method(("strategy=fedavg",), RATES, OURS),
     "local": Method(
         ("strategy=fedavg", "personal=ditto", "personal.proximal=0.0"), RATES, OURS, places=False
@@ -172,6 +173,25 @@ METHODS = {
     ),
     "dcfl": Method(("strategy=dcfl",), _tried("strategy.damping", 0.5, 0.7, 0.9), OURS),
 }  # fmt: skip
+"""Methods whose settings are worth more than rates of learning, and those to compare with."""
+OTHERS = {
+    "bulyan", "fedavg", "fedmedian", "geometric_median", "krum", "multi_krum", "robust",
+    "trimmed_mean",  # one model for all
+    "central_kmeans", "kfed", "kmeans",  # groups of points
+    "cfl",  # trains one of its clusters only
+    "secure_flic",  # its server learns no accuracy of one client
+}  # fmt: skip
+"""Options of conf/strategy that the benchmark does not have, or only under another name."""
+
+
+def with_unlisted(listed: Mapping[str, Method], options: Iterable[str]) -> dict[str, Method]:
+    """Return the methods, and each option of conf/strategy that none of them names, by rates."""
+    known = {word for each in listed.values() for word in each.words}
+    new = [name for name in options if f"strategy={name}" not in known and name not in OTHERS]
+    return {**listed, **{name: Method((f"strategy={name}",), RATES, OURS) for name in new}}
+
+
+METHODS = with_unlisted(LISTED, choices("strategy"))
 """All methods of the product that find communities of clients, and those to compare with."""
 
 

@@ -25,7 +25,8 @@ from flwr.common import (
 
 from fl_app import client_wiring
 from fl_app.client import local_state
-from fl_app.client.local import LocalClient, Memory
+from fl_app.client.local import LocalClient
+from fl_app.client.memory import Memory
 from fl_app.client.private_losses import TOLD, answers
 from fl_app.client_mods import CLIENT, as_addressed, as_attached, as_private
 from fl_app.config import Config

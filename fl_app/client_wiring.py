@@ -15,7 +15,8 @@ from fl_app.building import built
 from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
-from fl_app.client.local import LocalClient, Memory
+from fl_app.client.local import LocalClient
+from fl_app.client.memory import Memory
 from fl_app.client.privacy import Privacy, SampleDp
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.private_losses import planned

@@ -4,7 +4,7 @@ A strategy asks for them, the message of a round carries their names and lengths
 its reply carries the values. Below, `task` is what the client receives with a model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Any, Literal
@@ -108,3 +108,10 @@ def _packed(value: Told) -> float | bytes:
         return float(value)
     with np.errstate(over="ignore"):  # the server rejects an infinite value by its name
         return np.ascontiguousarray(value, "<f4").tobytes()
+
+
+def sendable(losses: Sequence[float]) -> Vector:
+    """Return losses (k,) that can be sent: at most LARGEST, also if one is not finite."""
+    found = np.nan_to_num(losses, nan=LARGEST, posinf=LARGEST)
+    limited: Vector = np.minimum(found, LARGEST).astype(np.float32)
+    return limited

@@ -15,7 +15,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.common import EvaluateIns, EvaluateRes, MessageTypeLegacy, Parameters
 from flwr.compat.common import recorddict_compat as compat
 
-from fl_app.client.local import Memory
+from fl_app.client.memory import Memory
 from fl_app.client.own_sketch import OwnSketch
 from fl_app.client.sketch_release import SketchRelease
 from fl_app.config import Config

@@ -19,12 +19,9 @@ import torch
 from numpy.lib import format as npy
 from torch import nn
 
+from fl_app.module_tensors import as_array, check_trainable, divided, registered
 from fl_app.types import Vector
 
-FROZEN_STATISTICS = "frozen_statistics"
-"""Attribute of a module whose buffers are constant, because it never trains."""
-HUGE = 1e15
-"""Size from which a value is a mask, such as the smallest float; norms with it would overflow."""
 COMMUNITY = "community_"
 """Prefix of the names of the communities' models in a file; the row of the community follows."""
 
@@ -90,13 +87,13 @@ class FlatModule:
     ) -> None:
         self.module = module.to(device)
         self.local, self.own = frozenset(local), dict[str, np.ndarray]()
-        pieces, others = _divided(self.module, self.local)
+        pieces, others = divided(self.module, self.local)
         self.layout = Layout(
             tuple(pieces),
             tuple(tuple(tensor.shape) for tensor in pieces.values()),
             sum(isinstance(tensor, nn.Parameter) for tensor in pieces.values()),
         )
-        _check_trainable(pieces)
+        check_trainable(pieces)
         self._pieces = pieces
         self.flat = torch.cat([t.detach().reshape(-1).float() for t in pieces.values()])
         self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -107,7 +104,7 @@ class FlatModule:
                 tensor.data = tensor.data.clone(memory_format=torch.channels_last)
         self._constants = {name: t.detach() for name, t in others.items()}
         self.constants = constants or {name: t.clone() for name, t in self._constants.items()}
-        self._buffers = _registered(self.module)
+        self._buffers = registered(self.module)
         self._set_constants()
         self._sources = {id(tensor): name for name, tensor in (pieces | others).items()}
 
@@ -169,7 +166,7 @@ class FlatModule:
         self._settle()
         both = self._pieces | self._constants
         return {
-            name: _as_array(both[source])
+            name: as_array(both[source])
             for name, source in sorted(self.sources().items())
             if source in names
         }
@@ -200,62 +197,6 @@ class FlatModule:
                 )
             found[name] = self._sources[id(tensor)]
         return found
-
-
-def _as_array(tensor: torch.Tensor) -> np.ndarray:
-    """Return a copy; NumPy has no bfloat16, and float32 holds all of its values."""
-    plain = tensor.detach().cpu()
-    found: np.ndarray = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().copy()
-    return found
-
-
-def _divided(
-    module: nn.Module, local: Collection[str]
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Return the tensors that are sent, parameters first, and all others."""
-    pieces: dict[str, torch.Tensor] = {}
-    constants: dict[str, torch.Tensor] = {}
-    for name, parameter in module.named_parameters():
-        travels = parameter.requires_grad and name not in local
-        (pieces if travels else constants)[name] = parameter
-    for name, buffer in module.named_buffers():
-        owner = module.get_submodule(name.rpartition(".")[0])
-        travels = _is_averaged(buffer) and not getattr(owner, FROZEN_STATISTICS, False)
-        (pieces if travels and name not in local else constants)[name] = buffer
-    return pieces, constants
-
-
-def _is_averaged(buffer: torch.Tensor) -> bool:
-    """Whether all values of a buffer are float32 numbers of which a mean has a meaning."""
-    if not buffer.is_floating_point():
-        return False
-    sent = buffer.float()
-    return bool((sent.abs() < HUGE).all()) and torch.equal(sent.to(buffer.dtype), buffer)
-
-
-def _check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
-    """Raise ValueError unless some of the parts are trainable and all are real."""
-    if not any(isinstance(tensor, nn.Parameter) for tensor in pieces.values()):
-        raise ValueError(
-            "a network must have at least one trainable parameter, got none; set "
-            "requires_grad=True on the parameters that clients train"
-        )
-    for name, tensor in pieces.items():
-        if tensor.is_complex():
-            raise ValueError(
-                f"trainable parameters must be real numbers, got {name!r} of {tensor.dtype}; "
-                "train its real and imaginary parts as two parameters"
-            )
-
-
-def _registered(module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
-    """Return each buffer with its module and its registered name."""
-    return [
-        (owner, leaf, tensor)
-        for owner in module.modules()
-        for leaf, tensor in owner._buffers.items()
-        if tensor is not None
-    ]
 
 
 @lru_cache(maxsize=8)

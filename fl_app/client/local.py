@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -13,27 +13,15 @@ from fl_app.client import held_out, private_losses
 from fl_app.client.attacks import Attack
 from fl_app.client.draws import Draws, keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
+from fl_app.client.memory import Memory
 from fl_app.client.privacy import Budgeted, Privacy
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import UNSCORED, Score
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import HELD_OUT, LARGEST, Told
+from fl_app.learner_reports import HELD_OUT, Told, sendable
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
-
-
-class Memory(Protocol):
-    """What stays with a client between rounds and never leaves it: tensors by name."""
-
-    def read(self, until: int) -> Mapping[str, np.ndarray]:
-        """Return what was written last, up to a round; empty for a client that had not trained.
-
-        A memory that survives no resume may return what is of a later round.
-        """
-
-    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
-        """Store the tensors after a round."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +89,7 @@ class LocalClient:
         if other is not None:
             out = self._hold_out(images, labels, (start, other), server_round, task or {}, draws)
             images, labels, told[HELD_OUT] = out
-        job = TrainingJob(
-            start,
-            images,
-            labels,
-            draws.torch("batches"),
-            task or {},
-            draws.hidden("privacy noise"),
-            draws.seed_of("layers"),
-            server_round,
-            self._epochs(server_round),
-        )
+        job = self._job(start, images, labels, server_round, task or {}, draws)
         done = self._trained(job, draws)
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
@@ -125,6 +103,21 @@ class LocalClient:
             model, metrics = self._protected(start, model, plan, task or {}, draws)
         reports = {**(done.reports if self.plan is None else {}), **told}  # no noise hides others
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
+
+    def _job(
+        self,
+        start: Vector,
+        images: Tensor,
+        labels: Tensor,
+        server_round: int,
+        task: Mapping[str, Any],
+        draws: Draws,
+    ) -> TrainingJob:
+        """Return the training of a model (d,) on these samples, with its keyed draws."""
+        return TrainingJob(
+            start, images, labels, draws.torch("batches"), task, draws.hidden("privacy noise"),
+            draws.seed_of("layers"), server_round, self._epochs(server_round),
+        )  # fmt: skip
 
     def _trained(self, job: TrainingJob, draws: Draws) -> TrainingResult:
         """Train the shared model and what stays with this client, and store the latter."""
@@ -232,7 +225,7 @@ class LocalClient:
 
     def offered_losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
         """Return the losses (k,) by which `choose` chooses, at most LARGEST also if not finite."""
-        return _limited(self._offered(models, server_round))
+        return sendable(self._offered(models, server_round))
 
     def _offered(self, models: Sequence[Vector], server_round: int) -> list[float]:
         data = self.load(server_round)
@@ -262,7 +255,7 @@ class LocalClient:
     def losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
         """Return the training loss (k,) of each model (d,), at most LARGEST also if not finite."""
         scores = [self.score(model, train_data=True, server_round=server_round) for model in models]
-        return _limited([each.loss for each in scores])
+        return sendable([each.loss for each in scores])
 
     def score(self, model: Vector, *, train_data: bool, server_round: int) -> Score:
         """Return the score of `model` (d,) on the test data, or on the training data.
@@ -303,10 +296,3 @@ class LocalClient:
         seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
         with keyed_layers(self.learner.flat, seed, trains=False):
             return self.learner.score(model, images, labels)
-
-
-def _limited(losses: Sequence[float]) -> Vector:
-    """Return losses (k,) that can be sent: at most LARGEST, also if one is not finite."""
-    found = np.nan_to_num(losses, nan=LARGEST, posinf=LARGEST)
-    limited: Vector = np.minimum(found, LARGEST).astype(np.float32)
-    return limited

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fl_app.client.local import Memory
+from fl_app.client.memory import Memory
 from fl_app.client.sketch_release import SketchRelease
 from fl_app.masking.sketch import OwnUpdates
 from fl_app.types import Sketch, Vector

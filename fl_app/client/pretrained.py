@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fl_app.params import COMMUNITY, FROZEN_STATISTICS
+from fl_app.module_tensors import FROZEN_STATISTICS
+from fl_app.params import COMMUNITY
 from fl_app.types import Text
 
 log = getLogger(__name__)

@@ -90,14 +90,17 @@ def density(distance: Matrix, *, radius: float) -> Labels:
     `distance` (n, n) is symmetric. A client without a neighbour is a community by itself, so that
     every client has a model. Numbered as by `louvain`. Ester et al., KDD 1996.
     """
-    from sklearn.cluster import DBSCAN
-
-    # which sklearn requires; it finds the same neighbours
-    reach = max(radius, float(np.finfo(np.float32).tiny))
-    labels = DBSCAN(eps=reach, min_samples=2, metric="precomputed").fit(distance).labels_
-    alone = labels < 0
-    labels[alone] = labels.max() + 1 + np.arange(alone.sum())
-    return canonical(labels.astype(int))
+    labels = np.full(len(distance), -1)
+    for first in range(len(distance)):
+        if labels[first] >= 0:
+            continue
+        labels[first] = labels.max() + 1
+        waiting = [first]
+        while waiting:
+            near = (distance[waiting.pop()] <= radius) & (labels < 0)
+            labels[near] = labels[first]
+            waiting += np.flatnonzero(near).tolist()
+    return canonical(labels)
 
 
 class NotConvergedWarning(UserWarning):

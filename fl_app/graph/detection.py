@@ -172,9 +172,12 @@ class ByDensity:
     def _radius(self, distance: Matrix) -> float:
         if self.radius != "knee":
             return self.radius
-        apart = distance.astype(np.float64)
-        np.fill_diagonal(apart, np.inf)
-        return self.scale * knee(apart.min(axis=1)) if len(apart) > 1 else 0.0
+        if len(distance) < 2:
+            return 0.0
+        np.fill_diagonal(distance, np.inf)
+        nearest = distance.min(axis=1).astype(np.float64)
+        np.fill_diagonal(distance, 0.0)
+        return self.scale * knee(nearest)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,11 @@
 """The contract of methods: cases that every method must pass."""
 
-import io
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from flwr.common import Code, FitRes, Parameters, Status
+from flwr.common import FitRes
 
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
@@ -16,6 +13,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Identity
 from fl_app.strategies.state import load, save
 from fl_app.strategies.state_fields import check_fields
+from fl_app.testing.bad_replies import BAD, raw
 from fl_app.testing.toy import (
     SIZE,
     TARGETS,
@@ -36,63 +34,8 @@ def _models(strategy: CommunityStrategy) -> Vector:
     return strategy.state.communities.models
 
 
-def _raw(tensors: list[Any]) -> FitRes:
-    return FitRes(Status(Code.OK, ""), Parameters(tensors, "numpy.ndarray"), 10, {"loss": 0.5})
-
-
-def _npy(array: Vector) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
-
-
-def _with(value: float) -> Vector:
-    model = np.zeros(SIZE, np.float32)
-    model[2] = value
-    return model
-
-
-def _fit(samples: Any = 10, **metrics: Any) -> FitRes:
-    answer = reply(_with(0.0))
-    answer.num_examples = samples
-    answer.metrics = answer.metrics | metrics
-    return answer
-
-
-FORM = f"model must be a flat float32 vector of {SIZE} parameters"
-BAD: dict[str, tuple[Callable[[], FitRes], str]] = {
-    "nan": (lambda: reply(_with(np.nan)), "1 parameters are not finite"),
-    "infinity": (lambda: reply(_with(np.inf)), "1 parameters are not finite"),
-    "too large": (lambda: reply(_with(1e20)), "its norm below 1e+18, got norm 1e+20"),
-    "shape": (lambda: reply(np.zeros(SIZE + 1, np.float32)), f"{FORM} in 152 bytes, got 156 bytes"),
-    "rank": (lambda: _raw([_npy(np.zeros((2, 3), np.float32))]), f"{FORM}, got other bytes"),
-    "dtype": (lambda: _raw([_npy(np.zeros(SIZE))]), f"{FORM} in 152 bytes, got 176 bytes"),
-    "same length": (lambda: _raw([_npy(np.zeros(SIZE, np.int32))]), f"{FORM}, got other bytes"),
-    "garbage": (lambda: _raw([b"not an array"]), f"{FORM} in 152 bytes, got 12 bytes"),
-    "nothing": (lambda: _raw([]), "model must be one flat array, got 0 arrays"),
-    "two": (lambda: _raw([_npy(_with(0.0))] * 2), "model must be one flat array, got 2 arrays"),
-    "no bytes": (lambda: _raw([None]), f"{FORM} in 152 bytes, got None"),
-    "loss": (
-        lambda: reply(_with(0.0), loss=float("nan")),
-        "loss must be a number in -1e+30..1e+30",
-    ),
-    "loss text": (lambda: _fit(loss="low"), "loss must be a number in -1e+30..1e+30, got 'low'"),
-    "samples": (lambda: _fit(0), "num_examples must be an integer in 1.."),
-    "samples nan": (lambda: _fit(float("nan")), "num_examples must be an integer in 1.."),
-    "samples float": (lambda: _fit(1e308), "num_examples must be an integer in 1.."),
-    "samples beyond": (lambda: _fit(10**9), "num_examples must be an integer in 1.."),
-    "samples endless": (lambda: _fit(10**30_000), "got an integer of 99658 bits"),
-    "samples truth": (lambda: _fit(True), "num_examples must be an integer in 1.."),
-    "choice": (lambda: _fit(choice=float("inf")), "choice must be an integer in 0.."),
-    "choice beyond": (lambda: _fit(choice=99), "choice must be an integer in 0.."),
-    "seconds": (lambda: _fit(train_s="abc"), "train_s must be a number in 0..1e+09, got 'abc'"),
-    "seconds back": (lambda: _fit(train_s=-1.0), "train_s must be a number in 0..1e+09, got -1.0"),
-    "fitting": (lambda: _fit(fitting=b"x"), "fitting must be a number in"),
-}
-
-
 def _nothing(*_: object) -> FitRes:
-    return _raw([])
+    return raw([])
 
 
 HERE = (range(2), range(12), range(0, 12, 2), (), range(1, 12, 2), (7,), range(12))
@@ -283,7 +226,7 @@ class MethodContract:
         play(strategy, roster(12), range(1, 3))
         before = _models(strategy).copy()
         with pytest.raises(TooFewRepliesError, match=r"min_success=4 valid replies, got 0 of \d+;"):
-            play(strategy, roster(12), range(3, 4), client=lambda *_: _raw([]))
+            play(strategy, roster(12), range(3, 4), client=lambda *_: raw([]))
         np.testing.assert_array_equal(_models(strategy), before)
 
     @pytest.mark.parametrize("skipped", [(1,), (1, 2), (5,), (6, 7)])

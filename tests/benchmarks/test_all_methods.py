@@ -15,7 +15,19 @@ import all_methods
 import method_guide as guide
 import method_page as page
 import method_runs as runs
-from method_cells import BUDGET, METHODS, NIGHT, QUICK, Cell, cell_named, cells, words
+from method_cells import (
+    BUDGET,
+    METHODS,
+    NIGHT,
+    OTHERS,
+    QUICK,
+    Cell,
+    Method,
+    cell_named,
+    cells,
+    with_unlisted,
+    words,
+)
 
 from fl_app.config import choices, load
 
@@ -44,19 +56,18 @@ def _grid(accuracies: dict[str, list[float]], count: int = 6) -> list[runs.Found
     ]
 
 
-OTHERS = {
-    "bulyan", "fedavg", "fedmedian", "geometric_median", "krum", "multi_krum", "robust",
-    "trimmed_mean",  # one model for all
-    "central_kmeans", "kfed", "kmeans",  # groups of points
-    "cfl",  # trains one of its clusters only
-    "secure_flic",  # its server learns no accuracy of one client
-}  # fmt: skip
-
-
 def test_every_method_that_groups_clients_is_in_the_benchmark() -> None:
     named = {word for each in METHODS.values() for word in each.words}
     assert {f"strategy={name}" for name in {*choices("strategy")} - OTHERS} <= named
+    assert {*choices("strategy")} >= OTHERS
     assert all(len(each.tried) == BUDGET for each in METHODS.values())
+
+
+def test_a_new_method_needs_no_entry_in_the_benchmark() -> None:
+    listed = {"flic": METHODS["flic"]}
+    found = with_unlisted(listed, ["flic", "krum", "a_new_one"])
+    rates = tuple((f"client.learning_rate={rate}",) for rate in (0.1, 0.05, 0.2))
+    assert found == {**listed, "a_new_one": Method(("strategy=a_new_one",), rates, "ours")}
 
 
 PLACES = {

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.cluster import DBSCAN
 
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import density
+from fl_app.graph.communities import canonical, density
 from fl_app.graph.descriptors import (
     DescriptorDistance,
     centroids,
@@ -67,6 +68,17 @@ def test_communities_by_density_by_hand() -> None:
     assert density(distance, radius=9.0).tolist() == [0, 0, 0, 0, 1, 1]
     assert density(np.zeros((3, 3)), radius=0.0).tolist() == [0, 0, 0]
     assert density(np.zeros((1, 1)), radius=0.0).tolist() == [0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_density_is_dbscan_with_clients_alone_as_communities(seed: int) -> None:
+    points = np.random.default_rng(seed).normal(size=(80, 2))
+    distance = np.linalg.norm(points[:, None] - points, axis=2)
+    plain = DBSCAN(eps=0.3, min_samples=2, metric="precomputed").fit(distance).labels_
+    alone = plain < 0
+    plain[alone] = plain.max() + 1 + np.arange(alone.sum())
+    assert 5 < plain.max() < 70
+    np.testing.assert_array_equal(density(distance, radius=0.3), canonical(plain))
 
 
 def _graph(points: list[list[float]], radius: object = "knee", scale: float = 1.0) -> ClientGraph:

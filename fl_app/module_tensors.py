@@ -1,0 +1,68 @@
+"""The tensors of a module: which of them are sent, and which are constant during a run."""
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import torch
+from torch import nn
+
+FROZEN_STATISTICS = "frozen_statistics"
+"""Attribute of a module whose buffers are constant, because it never trains."""
+HUGE = 1e15
+"""Size from which a value is a mask, such as the smallest float; norms with it would overflow."""
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """Return a copy; NumPy has no bfloat16, and float32 holds all of its values."""
+    plain = tensor.detach().cpu()
+    found: np.ndarray = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy().copy()
+    return found
+
+
+def divided(
+    module: nn.Module, local: Collection[str]
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Return the tensors that are sent, parameters first, and all others."""
+    pieces: dict[str, torch.Tensor] = {}
+    constants: dict[str, torch.Tensor] = {}
+    for name, parameter in module.named_parameters():
+        travels = parameter.requires_grad and name not in local
+        (pieces if travels else constants)[name] = parameter
+    for name, buffer in module.named_buffers():
+        owner = module.get_submodule(name.rpartition(".")[0])
+        travels = _is_averaged(buffer) and not getattr(owner, FROZEN_STATISTICS, False)
+        (pieces if travels and name not in local else constants)[name] = buffer
+    return pieces, constants
+
+
+def _is_averaged(buffer: torch.Tensor) -> bool:
+    """Whether all values of a buffer are float32 numbers of which a mean has a meaning."""
+    if not buffer.is_floating_point():
+        return False
+    sent = buffer.float()
+    return bool((sent.abs() < HUGE).all()) and torch.equal(sent.to(buffer.dtype), buffer)
+
+
+def check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
+    """Raise ValueError unless some of the parts are trainable and all are real."""
+    if not any(isinstance(tensor, nn.Parameter) for tensor in pieces.values()):
+        raise ValueError(
+            "a network must have at least one trainable parameter, got none; set "
+            "requires_grad=True on the parameters that clients train"
+        )
+    for name, tensor in pieces.items():
+        if tensor.is_complex():
+            raise ValueError(
+                f"trainable parameters must be real numbers, got {name!r} of {tensor.dtype}; "
+                "train its real and imaginary parts as two parameters"
+            )
+
+
+def registered(module: nn.Module) -> list[tuple[nn.Module, str, torch.Tensor]]:
+    """Return each buffer with its module and its registered name."""
+    return [
+        (owner, leaf, tensor)
+        for owner in module.modules()
+        for leaf, tensor in owner._buffers.items()
+        if tensor is not None
+    ]
