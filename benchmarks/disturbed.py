@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -36,10 +36,14 @@ T = TypeVar("T")
 
 
 class Disturbed:
-    """A context manager: the federation, which is started again where it was killed."""
+    """A context manager: the federation, which is started again where it was killed.
 
-    def __init__(self, top: Path) -> None:
+    `also` are environment variables of its processes.
+    """
+
+    def __init__(self, top: Path, also: Mapping[str, str] | None = None) -> None:
         self.top, self.folder = top, top / "federation"
+        self.environment = {**os.environ, **(also or {})}
 
     def __enter__(self) -> Self:
         self.up()
@@ -59,7 +63,7 @@ class Disturbed:
 
     def _deploy(self, action: str) -> None:
         words = [sys.executable, "-m", "fl_app.deploy", action, "--folder", str(self.folder)]
-        subprocess.run(words, cwd=REPO, check=True)
+        subprocess.run(words, cwd=REPO, env=self.environment, check=True)
 
     @property
     def _state(self) -> dict[str, Any]:
@@ -90,6 +94,10 @@ class Disturbed:
         if part == "SuperExec of a SuperNode":
             return [pid for pid in lines if _parent(pid) in self.pids("SuperNode")]
         return list(lines)
+
+    def order(self, action: str) -> None:
+        """Change the running federation, as by `scripts/deploy rotate-keys`."""
+        self._deploy(action)
 
     def kill_all(self) -> None:
         """Kill the keeper and all processes of the federation."""

@@ -4,7 +4,8 @@
 
 It continues where it was stopped. Needs Linux, and root for the full disk. `--old <python> ...` are
 environments for nodes of other releases: with an older Flower, torch, and what else a client needs.
-`faketime` must be on the PATH for the wrong clock; without it the line says that it was not tried.
+`faketime` must be on the PATH for the stranger's clock; without it the line says that it was not
+tried. The clocks that jump need a C compiler.
 `--only <scene> ...` puts the lines of these scenes into the page of the others; the file must have
 the scene `nothing`, with which models are compared.
 """
@@ -23,14 +24,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import clocks
 from disturbed import ROUNDS, Disturbed, Run
 from other_release import other_release, release_of
 from strangers import strangers
 from table import REPO, header, machine, put_rows, row
 
+from fl_app.engines import membership
+
 TABLE = REPO / "docs" / "results" / "faults.md"
 PAUSE_S = 60.0
 FULL_MB = 2
+RENEWALS = {
+    "certificate of the SuperLink": membership.RENEW,
+    "keys of all nodes": membership.ROTATE,
+}
+CLOCKS = {"a node": clocks.NODE, "the server's machine": clocks.SERVER}
 Row = dict[str, Any]
 
 
@@ -86,6 +95,11 @@ def restart_keeper(run: Run) -> None:
     run.federation.up()
 
 
+def renewed(action: str, run: Run) -> None:
+    """Renew keys or the certificate of the running federation."""
+    run.federation.order(action)
+
+
 def disk_full(federation: Disturbed, name: str) -> Row:
     """Give the run an output folder that is too small; make room a minute later."""
     place = federation.top / name
@@ -129,6 +143,13 @@ def scenes(old: Sequence[Path]) -> dict[str, Callable[[Disturbed, str], list[Row
         partial(restart_machine, new_database=True)
     )
     found["disk of the output folder full for 60 s"] = disk_full
+    for what, action in RENEWALS.items():
+        found[f"{what} renewed (`scripts/deploy {action}`)"] = _acting(partial(renewed, action))
+    for whose, members in CLOCKS.items():
+        for way, by_s in (("ahead", clocks.HOUR_S), ("back", -clocks.HOUR_S)):
+            found[f"clock of {whose} an hour {way} for 60 s"] = partial(
+                clocks.jump, members=members, by_s=by_s
+            )
     found["strangers"] = strangers
     for python in old:
         found[f"a node of flwr {release_of(python)}"] = partial(other_release, python=python)
@@ -192,9 +213,10 @@ def _head() -> list[str]:
         "often the run was submitted again. Told: what the command of the run says, or the",
         "SuperNode of a stranger; long texts are cut. Nobody typed anything after a fault, unless",
         "its line says so. All strangers came during one run. A node of another release is client",
-        "1 from the start of its run; its environment has torch without CUDA. The machine was busy",
+        "1 from the start of its run; its environment has torch without CUDA. Clocks jump in",
+        "a federation of their own, by a library that the processes load. The machine was busy",
         "with other work, so the seconds say little. A line with another accuracy than that of",
-        "`nothing` and equal models was measured with a later version of the project, and is",
+        "`nothing` and equal models was measured with another version of the project, and is",
         "compared with an undisturbed run of that version.", "",
         *header("fault", "the run", "models", "accuracy", "restarts", "seconds", "told"),
     ]  # fmt: skip
