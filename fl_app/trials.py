@@ -1,6 +1,7 @@
 """Trials of a user's parts before a run: a step of training, a score, a distance, an attack."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from math import isfinite
 from typing import Any
 
@@ -178,7 +179,7 @@ def _made(
             f"{learner.__module__}.{learner.__qualname__} with {reason_of(error)}; correct it "
             "(docs/extend/learner.md)"
         ) from error
-    made.recipe = recipe
+    made.recipe = replace(recipe, personal=recipe.personal.brief())
     return made
 
 

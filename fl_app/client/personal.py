@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar
 
@@ -37,6 +38,10 @@ class Personal(ABC):
         """Return the phases of a client's training, in order."""
         return [(None, None)]
 
+    def brief(self) -> "Personal":
+        """Return the same for a trial before the run, which trains for one epoch."""
+        return self
+
 
 class Shared(Personal):
     """Nothing: every client uses the model that it receives."""
@@ -66,6 +71,12 @@ class Ditto(Personal):
         self, *, proximal: Annotated[float, Field(ge=0)], epochs: PositiveInt | None
     ) -> None:
         self.proximal, self.epochs = proximal, epochs
+
+    def brief(self) -> Personal:
+        """Return the same with one epoch for the own model."""
+        found = copy(self)
+        found.epochs = 1
+        return found
 
     def kept(self, module: nn.Module) -> Names:
         """Return no name: the shared model is sent whole."""
@@ -103,6 +114,12 @@ class FedRep(FedPer):
     def __init__(self, *, head: list[Text], head_epochs: PositiveInt) -> None:
         super().__init__(head=head)
         self.head_epochs = head_epochs
+
+    def brief(self) -> Personal:
+        """Return the same with one epoch for the head."""
+        found = copy(self)
+        found.head_epochs = 1
+        return found
 
     def phases(self, module: nn.Module) -> Sequence[Phase]:
         """Return the head for `head_epochs`, then the rest for the client's epochs."""

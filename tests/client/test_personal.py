@@ -158,3 +158,14 @@ def test_noise_hides_only_what_is_sent() -> None:
     assert client.entries.slices == (layout.direction,)
     assert len(client.fit(start, server_round=1, task={"sigma": 1.0}).model) == len(start)
     assert np.abs(memory.read(1)["3.weight"]).max() < 10
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("personal=fedrep", "personal.head_epochs=1000000000"),
+        ("personal=ditto", "personal.epochs=1000000000"),
+    ],
+)
+def test_a_trial_before_the_run_trains_no_part_for_long(words: tuple[str, ...]) -> None:
+    load([*SMALL, *words], also=problems)
