@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent / "end_to_end"))
 import door
 
 from fl_app import own
-from fl_app.config import ConfigError, carried, load
+from fl_app.config import ConfigError, load
+from fl_app.run_config import carried
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_the_copy_of_a_run_has_the_resolver_and_its_module_for_other_processes(
     assert (folder / "project" / "ward_widths.py").exists()
     script = (
         "from pathlib import Path; from fl_app import own; own.use(Path('project'))\n"
-        "from fl_app.config import load_text\n"
+        "from fl_app.run_config import load_text\n"
         f"for composed in ('', {composed!r}):\n"
         "    print(load_text('network=wide', composed, on_client=True).network.options)\n"
     )
