@@ -174,10 +174,9 @@ class ByDensity:
             return self.radius
         if len(distance) < 2:
             return 0.0
-        np.fill_diagonal(distance, np.inf)
-        nearest = distance.min(axis=1).astype(np.float64)
-        np.fill_diagonal(distance, 0.0)
-        return self.scale * knee(nearest)
+        # row by row: a copy without the diagonal would be as large as the matrix
+        nearest = [np.delete(row, own).min() for own, row in enumerate(distance)]
+        return self.scale * knee(np.array(nearest, np.float64))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from fl_app.graph.contrast import centred, centred_cosines, centred_squares
-from fl_app.types import Labels, Matrix, Members, Some, SomeMatrix
+from fl_app.types import Matrix, Members, Some, SomeMatrix
 
 SIGNIFICANT = 2.0
 """A split is kept if its strength is this multiple of the noise beside it. Of groups drawn from one
@@ -41,7 +41,7 @@ class Noise:
     """The noise that a split must stand out of: its size and its `reach`, if it has one."""
 
     size: float
-    """Standard deviation of the products of unrelated centred vectors: `noise_within`."""
+    """Standard deviation of the products of unrelated centred vectors: `deviation`."""
     far: float = 0.0
     least: float = 0.0
     """Lower limit of the size relative to the mean squared length of the centred vectors."""
@@ -131,19 +131,13 @@ def largest_eigenvalue(symmetric: Matrix) -> float:
     return float(np.linalg.eigvalsh(symmetric)[-1])
 
 
-def noise_within(cosine: Matrix, labels: Labels, *, unbiased: bool = False) -> float:
-    """Return the standard deviation of products of centred vectors inside communities (n,).
-
-    In a community of c clients, unrelated centred vectors with the mean square q have the mean
-    product -q / (c - 1). Communities below FEWEST do not count; 0 if there is no other. With
-    `unbiased`, the squares are divided by `(1 - 1/c)^2 + 1/c^2`, by which the mean shrinks them.
-    """
-    groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
-    return deviation([squares_within(cosine, rows, unbiased=unbiased) for rows in groups])
-
-
 def squares_within(cosine: Matrix, rows: Some, *, unbiased: bool) -> tuple[float, int]:
-    """Return the sum of squares of one community's products, as in `noise_within`, and how many."""
+    """Return the sum of squares of the products of a community's centred vectors, and how many.
+
+    With c clients and mean squared length q, these are the products of pairs less the expected
+    product -q / (c - 1). 0 and 0 below FEWEST clients. With `unbiased`, the squares are divided by
+    `(1 - 1/c)^2 + 1/c^2`, by which the mean shrinks them.
+    """
     c = len(rows)
     if c < FEWEST:
         return 0.0, 0

@@ -18,9 +18,10 @@ from fl_app.graph.split_strength import (
     SIGNIFICANT,
     Noise,
     Split,
+    deviation,
     largest_eigenvalue,
-    noise_within,
     reach,
+    squares_within,
 )
 
 PARTITION = partial(louvain, resolution=1.0, seed=0, backend="fast")
@@ -32,11 +33,16 @@ SPECTRA = {
 }
 
 
+def _noise_within(cosine: np.ndarray, labels: np.ndarray, *, unbiased: bool = False) -> float:
+    groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
+    return deviation([squares_within(cosine, rows, unbiased=unbiased) for rows in groups])
+
+
 def _updates(groups: int, spectrum: np.ndarray, seed: int, clients: int = 24) -> np.ndarray:
     """Return updates (n, d) of clients of equal groups, of unequal length, with a common drift."""
-    draw, deviation = np.random.default_rng(seed), np.sqrt(spectrum)
+    draw, roots = np.random.default_rng(seed), np.sqrt(spectrum)
     noise, signal, drift = (
-        draw.normal(size=(rows, len(spectrum))) * deviation for rows in (clients, groups, 1)
+        draw.normal(size=(rows, len(spectrum))) * roots for rows in (clients, groups, 1)
     )
     if groups > 1:
         noise = noise + 1.5 * signal[np.arange(clients) % groups]
@@ -147,10 +153,10 @@ def test_a_split_is_as_strong_as_by_all_eigenvalues_or_clear(seed: int) -> None:
 def test_noise_is_that_of_unrelated_vectors() -> None:
     draw = np.random.default_rng(0)
     vectors = draw.normal(size=(60, 400))
-    found = noise_within(cosines(vectors @ vectors.T), np.arange(60) % 2)
+    found = _noise_within(cosines(vectors @ vectors.T), np.arange(60) % 2)
     assert found == pytest.approx(1 / 20, rel=0.1)
-    assert noise_within(np.eye(2), np.array([0, 1])) == 0.0
-    assert noise_within(np.ones((6, 6)), np.arange(6) % 2) == 0.0
+    assert _noise_within(np.eye(2), np.array([0, 1])) == 0.0
+    assert _noise_within(np.ones((6, 6)), np.arange(6) % 2) == 0.0
 
 
 @pytest.mark.parametrize("clients", [1, 2])
@@ -191,9 +197,9 @@ def test_with_a_reach_noise_counts_more() -> None:
 
 def test_unbiased_noise_undoes_the_shrinking_by_the_mean() -> None:
     cosine = _cosine_of_noise(4, 50, seed=0)
-    plain = noise_within(cosine, np.zeros(4, int))
+    plain = _noise_within(cosine, np.zeros(4, int))
     # (1 - 1/4)^2 + 1/4^2 = 0.625
-    found = noise_within(cosine, np.zeros(4, int), unbiased=True)
+    found = _noise_within(cosine, np.zeros(4, int), unbiased=True)
     assert found == pytest.approx(plain / 0.625**0.5)
 
 
