@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.client import Client
 from flwr.clientapp import ClientApp
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common import (
     Code,
     EvaluateIns,
@@ -239,4 +239,6 @@ def as_masked(message: Message, context: Context, call_next: ClientAppCallable) 
     return answer(message, context, call_next, config, memory)
 
 
-app = ClientApp(client_fn, mods=[as_addressed, as_attached, as_private, as_masked])
+MODS: list[Mod] = [as_addressed, as_attached, as_private, as_masked]
+"""What every ClientApp with these clients needs; without it, masks and privacy do not hold."""
+app = ClientApp(client_fn, mods=MODS)

@@ -14,7 +14,10 @@ from fl_app.own import OPTIONS, PROJECT
 TEMPLATE = Path(__file__).resolve().parent / "template"
 NAME = "my_project"
 """The name of the template's package, wherever it stands."""
-FORM = re.compile("[a-z]([a-z0-9_]*[a-z0-9])?")
+APP = NAME.replace("_", "-")
+"""The name of the template's Flower app, which must have no `_`."""
+FORM = re.compile("[a-z]([a-z0-9_]{0,30}[a-z0-9])?")
+"""Of a Python package and, with hyphens, of a Flower app, whose name has at most 32 characters."""
 HIDDEN = {"gitignore": ".gitignore"}
 """Files of the template that would act on this repository under their own names."""
 RESERVED = {OPTIONS, PROJECT, "tests", "outputs", "multirun"}
@@ -26,8 +29,9 @@ def problem(folder: Path) -> str | None:
     name = package_of(folder)
     if not FORM.fullmatch(name) or iskeyword(name) or as_value(name) != name:
         return (
-            "the name of the folder must be a Python name (letters, digits, _; first a letter, "
-            f"last no _; no keyword, no value such as true), got {folder.name!r}; choose another"
+            "the name of the folder must be a Python name (at most 32 letters, digits, _; first a "
+            "letter, last no _; no keyword, no value such as true), "
+            f"got {folder.name!r}; choose another"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         return f"the folder must not exist or be empty, got {folder}; choose another"
@@ -62,7 +66,8 @@ def write(folder: Path) -> list[Path]:
         inside = inside.with_name(HIDDEN.get(inside.name, inside.name))
         target = folder / inside
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(source.read_text("utf-8").replace(NAME, name), "utf-8")
+        text = source.read_text("utf-8").replace(NAME, name).replace(APP, name.replace("_", "-"))
+        target.write_text(text, "utf-8")
         shutil.copymode(source, target)
         written.append(inside)
     return written

@@ -1,18 +1,32 @@
 """`fl-app new` writes a project whose tests pass as they are."""
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from flwr.supercore.utils import is_valid_name
 
 from fl_app import new
 from fl_app.config import ConfigError
 from fl_app.main import COMMANDS
 
 pytestmark = pytest.mark.waits
+MASKED = """
+from heart_rates.app import client, server
+from fl_app.engines.inprocess import InProcessGrid, app_context
+
+words = "experiment=heart_rates strategy=fedavg strategy.participation=1.0 rounds=1 tracking=none"
+words += " strategy.weighting=samples masking=secagg engine.largest_update=null"
+words += " engine.clip_update=null records.report=false records.figures=false"
+run = {"overrides": words + " records.folder=outputs/masked"}
+server(InProcessGrid(client, nodes=4, run_config=run, workers=1), app_context(run))
+"""
+"""A run of the Flower app in the project, whose clients answer only under masks."""
 
 
 def _outside(folder: Path, *words: str) -> str:
@@ -29,8 +43,19 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
     """Without those of the engines, which `end_to_end/test_engines.py` shows on a user's folder."""
     written = _outside(tmp_path, "-m", "fl_app", "new", "heart-rates")
     assert "fl-app --config-dir conf experiment=heart_rates" in written
-    told = _outside(tmp_path / "heart-rates", "-m", "pytest", "-q", "-k", "not engine")
+    folder = tmp_path / "heart-rates"
+    told = _outside(folder, "-m", "pytest", "-q", "-k", "not engine")
     assert re.search(r"^(6\d) passed", told, re.MULTILINE)
+    _outside(folder, "-c", MASKED)
+    summary = json.loads((folder / "outputs" / "masked" / "summary.json").read_text())
+    assert summary["status"] == "completed"
+
+
+@pytest.mark.parametrize("folder", ["wards", "heart-rates", "heart_rates2", "a" * 32])
+def test_flower_accepts_the_name_of_the_app(tmp_path: Path, folder: str) -> None:
+    new.write(tmp_path / folder)
+    form = tomllib.loads((tmp_path / folder / "pyproject.toml").read_text())
+    assert is_valid_name(form["project"]["name"]) == (True, "")
 
 
 def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
@@ -46,6 +71,7 @@ def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
     ("name", "rule"),
     [
         ("2nd", "must be a Python name"),
+        ("a" * 33, "at most 32 letters"),
         ("my project", "must be a Python name"),
         ("import", "must be a Python name"),
         ("null", "must be a Python name"),

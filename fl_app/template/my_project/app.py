@@ -20,4 +20,4 @@ def client_fn(context: Context) -> Client:
     return client_app.client_fn(context)
 
 
-client = ClientApp(client_fn)
+client = ClientApp(client_fn, mods=client_app.MODS)
