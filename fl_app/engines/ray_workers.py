@@ -20,30 +20,19 @@ def replace_dead_workers() -> None:
     """Make the pool of this process replace each dead actor with a new one if it has room."""
     import ray
     from flwr.simulation.ray_transport.ray_actor import BasicActorPool
-    from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError
+    from ray.exceptions import OutOfMemoryError, RayActorError
 
     if hasattr(BasicActorPool, REPLACES):
         return
     fetch = BasicActorPool.fetch_result_and_return_actor_to_pool
     put_back, submit = BasicActorPool.add_actor_back_to_pool, BasicActorPool.submit
 
-    def made(pool: Any) -> Any:
-        """Return a new actor that is ready; None: there is no room. The last one may wait."""
-        actor = pool.create_actor_fn()
-        if pool.num_actors > 1:
-            try:
-                ray.get(actor.__ray_ready__.remote(), timeout=READY_S)
-            except (RayActorError, GetTimeoutError):
-                ray.kill(actor)
-                return None
-        return actor
-
     def replacing(pool: Any, future: Any) -> Any:
         try:
             return fetch(pool, future)
         except (RayActorError, OutOfMemoryError):
             ray.kill(pool._future_to_actor[future])  # frees its CPUs and memory
-            pool._future_to_actor[future] = made(pool)
+            pool._future_to_actor[future] = _new_worker(pool)
             raise
 
     def returning(pool: Any, future: Any) -> None:
@@ -61,11 +50,23 @@ def replace_dead_workers() -> None:
             except IndexError:  # Flower has a thread for each worker that was there at the start
                 time.sleep(BUSY_S)
 
-    replaced = {
-        "submit": waiting,
-        "fetch_result_and_return_actor_to_pool": replacing,
-        "add_actor_back_to_pool": returning,
-        REPLACES: True,
-    }
-    for name, value in replaced.items():
-        setattr(BasicActorPool, name, value)
+    patched: Any = BasicActorPool
+    patched.submit = waiting
+    patched.fetch_result_and_return_actor_to_pool = replacing
+    patched.add_actor_back_to_pool = returning
+    setattr(patched, REPLACES, True)
+
+
+def _new_worker(pool: Any) -> Any:
+    """Return a new actor that is ready; None: there is no room. The last one may wait."""
+    import ray
+    from ray.exceptions import GetTimeoutError, RayActorError
+
+    actor = pool.create_actor_fn()
+    if pool.num_actors > 1:
+        try:
+            ray.get(actor.__ray_ready__.remote(), timeout=READY_S)
+        except (RayActorError, GetTimeoutError):
+            ray.kill(actor)
+            return None
+    return actor
