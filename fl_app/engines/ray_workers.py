@@ -5,6 +5,7 @@ actor for which a smaller cluster has no room would never answer.
 """
 
 import time
+from collections.abc import Callable
 from logging import getLogger
 from typing import Any
 
@@ -18,14 +19,36 @@ BUSY_S = 0.02
 
 def replace_dead_workers() -> None:
     """Make the pool of this process replace each dead actor with a new one if it has room."""
-    import ray
     from flwr.simulation.ray_transport.ray_actor import BasicActorPool
-    from ray.exceptions import OutOfMemoryError, RayActorError
 
-    if hasattr(BasicActorPool, REPLACES):
+    pool: Any = BasicActorPool
+    if hasattr(pool, REPLACES):
         return
-    fetch = BasicActorPool.fetch_result_and_return_actor_to_pool
-    put_back, submit = BasicActorPool.add_actor_back_to_pool, BasicActorPool.submit
+    pool.submit = _waiting(pool.submit)
+    pool.fetch_result_and_return_actor_to_pool = _replacing(
+        pool.fetch_result_and_return_actor_to_pool
+    )
+    pool.add_actor_back_to_pool = _returning(pool.add_actor_back_to_pool)
+    setattr(pool, REPLACES, True)
+
+
+def _waiting(submit: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `submit` that waits for a free actor."""
+
+    def waiting(pool: Any, *given: Any) -> Any:
+        while True:
+            try:
+                return submit(pool, *given)
+            except IndexError:  # Flower has a thread for each worker that was there at the start
+                time.sleep(BUSY_S)
+
+    return waiting
+
+
+def _replacing(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `fetch` that replaces the actor if it died; the message that it had fails."""
+    import ray
+    from ray.exceptions import OutOfMemoryError, RayActorError
 
     def replacing(pool: Any, future: Any) -> Any:
         try:
@@ -35,26 +58,7 @@ def replace_dead_workers() -> None:
             pool._future_to_actor[future] = _new_worker(pool)
             raise
 
-    def returning(pool: Any, future: Any) -> None:
-        if pool._future_to_actor[future] is not None:
-            put_back(pool, future)
-            return
-        del pool._future_to_actor[future]
-        pool.num_actors -= 1
-        log.warning("the Ray cluster has become smaller: %d workers remain", pool.num_actors)
-
-    def waiting(pool: Any, *given: Any) -> Any:
-        while True:
-            try:
-                return submit(pool, *given)
-            except IndexError:  # Flower has a thread for each worker that was there at the start
-                time.sleep(BUSY_S)
-
-    patched: Any = BasicActorPool
-    patched.submit = waiting
-    patched.fetch_result_and_return_actor_to_pool = replacing
-    patched.add_actor_back_to_pool = returning
-    setattr(patched, REPLACES, True)
+    return replacing
 
 
 def _new_worker(pool: Any) -> Any:
@@ -70,3 +74,17 @@ def _new_worker(pool: Any) -> Any:
             ray.kill(actor)
             return None
     return actor
+
+
+def _returning(put_back: Callable[..., None]) -> Callable[..., None]:
+    """Return a `put_back` that forgets an actor for which there was no replacement."""
+
+    def returning(pool: Any, future: Any) -> None:
+        if pool._future_to_actor[future] is not None:
+            put_back(pool, future)
+            return
+        del pool._future_to_actor[future]
+        pool.num_actors -= 1
+        log.warning("the Ray cluster has become smaller: %d workers remain", pool.num_actors)
+
+    return returning
