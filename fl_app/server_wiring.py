@@ -176,21 +176,7 @@ def server(config: Config) -> RoundLoop:
     """Build the server loop with its strategy and its records."""
     if config.engine.name == "simulation":
         replace_dead_workers()
-    now = datetime.now()
-    recorder = Recorder(
-        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
-        identity=identity(config),
-        config_yaml=config.yaml(),
-        checkpoint_every=config.records.checkpoint_every,
-        snapshot_rounds=_snapshot_rounds(config),
-        resume=config.records.resume,
-        track=partial(config.tracking.resolve(), **config.tracking.options),
-        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
-        use=use_of(config),
-        monitor=None if config.metrics.port is None else partial(endpoint, config),
-        started_by=config.records.started_by,
-        restarts=config.records.restarts,
-    )
+    recorder = _recorder(config)
     method = strategy(config)
     if method.clusters_points:
         _describe_points(config, recorder.folder)
@@ -209,6 +195,25 @@ def server(config: Config) -> RoundLoop:
         class_counts=class_counts(config),
         exchange=exchange(config, method),
         evaluate_with_training=config.engine.evaluate_with_training,
+    )
+
+
+def _recorder(config: Config) -> Recorder:
+    """Return the writer of the run's folder."""
+    now = datetime.now()
+    return Recorder(
+        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
+        identity=identity(config),
+        config_yaml=config.yaml(),
+        checkpoint_every=config.records.checkpoint_every,
+        snapshot_rounds=_snapshot_rounds(config),
+        resume=config.records.resume,
+        track=partial(config.tracking.resolve(), **config.tracking.options),
+        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
+        use=use_of(config),
+        monitor=None if config.metrics.port is None else partial(endpoint, config),
+        started_by=config.records.started_by,
+        restarts=config.records.restarts,
     )
 
 
