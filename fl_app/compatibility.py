@@ -52,16 +52,9 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         return recipe
     data, people, _ = groups
     try:
-        whole = dataset(data, seed)
+        whole = _loaded(data, seed)
     except ValueError as error:
-        told = str(error)
-        if is_ours(data) or isinstance(error, DataError):
-            return [*recipe, told if "data" in told else f"data={data.path}: {told}"]
-        return [*recipe, _unloaded(data, error)]
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
-        if is_ours(data):
-            raise
-        return [*recipe, _unloaded(data, error)]
+        return [*recipe, str(error)]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
@@ -91,8 +84,19 @@ def _unbuilt(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _unloaded(data: Target, error: BaseException) -> str:
-    return f"data._target_ must load the data, got {data.path} with {reason_of(error)}; correct it"
+def _loaded(data: Target, seed: int) -> Dataset:
+    """Return the data; raises ValueError, also for what a user's function raises."""
+    try:
+        return dataset(data, seed)
+    except (Exception, SystemExit) as error:  # a user's function can raise anything
+        if isinstance(error, DataError) or (is_ours(data) and isinstance(error, ValueError)):
+            named = "" if "data" in str(error) else f"data={data.path}: "
+            raise ValueError(f"{named}{error}") from error
+        if is_ours(data):
+            raise
+        raise ValueError(
+            f"data._target_ must load the data, got {data.path} with {reason_of(error)}; correct it"
+        ) from error
 
 
 def _check_recipe(values: Mapping[str, Any]) -> None:

@@ -18,22 +18,10 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
 
     `defaults` are the default settings in conf of each group, for the option that is chosen.
     """
-    found: list[str] = []
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
     records, engine = values["records"], values["engine"]
     options = strategy.options if strategy else {}
-    last = options.get("cluster_round")
-    if rounds and isinstance(last, int) and last >= rounds:
-        found.append(
-            f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
-            f"got {last}; raise rounds or lower it"
-        )
-    ignored = options.get("ignore_before", 0)
-    if isinstance(last, int) and ignored > last:
-        found.append(
-            f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
-            f"got {ignored}; lower it, since no update would remain for the clustering"
-        )
+    found = _clustered_too_late(options, rounds)
     found += _too_many_for_the_clients(options, population, engine)
     method = strategy.resolve() if strategy else None
     if strategy and not hasattr(method, "model_kind"):
@@ -55,6 +43,24 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
     found += _unused_short_names(values["client"], defaults["client"])
     found += _idle(values, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
+
+
+def _clustered_too_late(options: Mapping[str, Any], rounds: int | None) -> list[str]:
+    """Return a problem for a round of the clustering that leaves it no updates, or no use."""
+    found: list[str] = []
+    last = options.get("cluster_round")
+    if rounds and isinstance(last, int) and last >= rounds:
+        found.append(
+            f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
+            f"got {last}; raise rounds or lower it"
+        )
+    ignored = options.get("ignore_before", 0)
+    if isinstance(last, int) and ignored > last:
+        found.append(
+            f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
+            f"got {ignored}; lower it, since no update would remain for the clustering"
+        )
+    return found
 
 
 def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]) -> list[str]:

@@ -24,9 +24,7 @@ from fl_app.wiring import seeded_network
 
 def check_network(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for a network that cannot be built or contradicts other settings."""
-    net, method, records, client = (
-        values[key] for key in ("network", "strategy", "records", "client")
-    )
+    net, method, client = values["network"], values["strategy"], values["client"]
     module = built_network(values, data)
     local = check_own(values, module)
     flat = FlatModule(module, local=local)
@@ -44,23 +42,37 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
         asks = getattr(method.resolve(), "asks", {})
         check_reports(method, asks, learner, values["privacy"], data)
         _check_latents(method, asks, module)
-    if records is not None and records.central_test and data.target != "classification":
+    if values["records"] is not None and values["records"].central_test:
+        _check_central_test(net, learner, data)
+    if client is not None and client.cohort == "fused":
+        _check_fused(values["privacy"], net, learner, module)
+
+
+def _check_central_test(net: Target, learner: type[Learner], data: Dataset) -> None:
+    """Raise ValueError for a test on the server of what has no classes."""
+    if data.target != "classification":
         raise ValueError(
             f"records.central_test must be false with data.target={data.target}, because it "
             "takes equally many samples of each class; remove it"
         )
-    if not learner.classifies and records is not None and records.central_test:
+    if not learner.classifies:
         raise ValueError(
             f"records.central_test must be false with {net.path}, which answers with no classes; "
             "remove it"
         )
-    guarded = values["privacy"]
-    if client is not None and client.cohort == "fused" and guarded and guarded.resolve().of_samples:
+
+
+def _check_fused(
+    privacy: Target | None, net: Target, learner: type[Learner], module: nn.Module
+) -> None:
+    """Raise ValueError for a fused cohort whose clients cannot be trained together."""
+    guarded: Any = privacy.resolve() if privacy else None
+    if guarded and guarded.of_samples:
         raise ValueError(
             "client.cohort must not be fused with privacy=sample_dp, which clips the gradient of "
             "each sample; give client.cohort=auto"
         )
-    if client is not None and client.cohort == "fused" and not learner.fuses(module):
+    if not learner.fuses(module):
         raise ValueError(
             "client.cohort=fused needs a network without buffers, dropout and recurrent "
             f"layers, but {net.path} has some; give client.cohort=auto"

@@ -58,24 +58,37 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     with _concluded(config, folder):
         folder.mkdir(parents=True, exist_ok=True)
         _log_to(folder / "run.log", config.logging.format)
-        for file in (SUMMARY, RESUMED):  # from before the resume
-            (folder / file).unlink(missing_ok=True)
-        if not resume:
-            shutil.rmtree(folder / CLIENTS, ignore_errors=True)
-            for file in (NEWCOMERS, FIRST_CLIENTS):
-                (folder / file).unlink(missing_ok=True)
+        _remove_results(folder, resume=resume)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))
         own.keep(config.resolved, folder / own.PROJECT)
-        root = config.data.options.get("root")
-        if root is not None:
-            where.append(override("data.root", str(Path(root).expanduser().resolve())))
-        if config.pretrained.weights is not None:  # engines work in other folders
-            weights = str(Path(config.pretrained.weights).expanduser().resolve())
-            where.append(override("network.weights", weights))
+        where += _absolute_paths(config)  # engines work in other folders
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
+
+
+def _remove_results(folder: Path, *, resume: bool) -> None:
+    """Remove what an earlier run in this folder has left; a resumed run continues the rest."""
+    for file in (SUMMARY, RESUMED):
+        (folder / file).unlink(missing_ok=True)
+    if not resume:
+        shutil.rmtree(folder / CLIENTS, ignore_errors=True)
+        for file in (NEWCOMERS, FIRST_CLIENTS):
+            (folder / file).unlink(missing_ok=True)
+
+
+def _absolute_paths(config: Config) -> list[str]:
+    """Return overrides that make the paths of data and weights absolute."""
+    given = {
+        "data.root": config.data.options.get("root"),
+        "network.weights": config.pretrained.weights,
+    }
+    return [
+        override(name, str(Path(path).expanduser().resolve()))
+        for name, path in given.items()
+        if path is not None
+    ]
 
 
 def resume(folder: Path, changes: list[str]) -> None:

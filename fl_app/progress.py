@@ -5,7 +5,7 @@ Everything is read from the run's folder, so that the view is the same for all e
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
@@ -130,16 +130,9 @@ def show_result(folder: Path, console: Console) -> None:
     rounds = [json.loads(line) for line in (folder / ROUNDS).read_text().splitlines()]
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     accuracy, found = summary["accuracy"], summary["communities"]
-    names = summary["clients"]["names"] or {}
     if found["assignment"] and last:
-        table = Table("community", "clients", "accuracy", "members", title="Communities")
-        for row in range(len(found["sizes"])):
-            members = [c for c, r in found["assignment"].items() if r == row]
-            scores = [last["clients"][c] for c in members if c in last["clients"]]
-            mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
-            shown = [f"{c} ({names[c]})" if c in names else c for c in members]
-            table.add_row(str(row), str(len(members)), mean, _shortened(shown))
-        console.print(table)
+        names = summary["clients"]["names"] or {}
+        console.print(_communities(found, last["clients"], names))
     console.print(
         f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "
         f"{summary['rounds']} rounds, {summary['time']['total_s']:.1f} s"
@@ -159,6 +152,20 @@ def show_result(folder: Path, console: Console) -> None:
     console.print(f"results in {folder}", soft_wrap=True)
     if (folder / REPORT).exists():
         console.print(f"report: {folder / REPORT}", soft_wrap=True)
+
+
+def _communities(
+    found: Mapping[str, Any], accuracies: Mapping[str, float], names: Mapping[str, str]
+) -> Table:
+    """Return a table of the communities with their mean accuracy and their clients."""
+    table = Table("community", "clients", "accuracy", "members", title="Communities")
+    for row in range(len(found["sizes"])):
+        members = [c for c, r in found["assignment"].items() if r == row]
+        scores = [accuracies[c] for c in members if c in accuracies]
+        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+        shown = [f"{c} ({names[c]})" if c in names else c for c in members]
+        table.add_row(str(row), str(len(members)), mean, _shortened(shown))
+    return table
 
 
 def _shortened(members: list[str], *, most: int = 12) -> str:

@@ -23,7 +23,7 @@ from fl_app.engines.plain_exchange import PlainExchange, RoundExchange
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.ray_workers import replace_dead_workers
 from fl_app.graph.communities import CommunityDetection
-from fl_app.graph.vector_backends import choose
+from fl_app.graph.vector_backends import VectorBackend, choose
 from fl_app.masking.settings import SecAgg
 from fl_app.masking_checks import masking_problems
 from fl_app.option_schema import taken
@@ -62,9 +62,24 @@ DRAWN = 5_000
 
 def strategy(config: Config) -> CommunityStrategy:
     """Build the strategy with its context."""
-    graph, (layout, initial) = config.graph, initial_model(config)
+    method, options = config.strategy.resolve(), dict(config.strategy.options)
+    untaken = getattr(method, "shared", {}).keys() - taken(method)
+    shared = {name: options.pop(name) for name in untaken & options.keys()}
+    part = replace(config.strategy, options=options)
+    made: CommunityStrategy = built("strategy", part, CommunityStrategy, _server_context(config))
+    for name, value in shared.items():
+        setattr(made, name, value)
+    if made.asks:  # a constructor may have set it
+        _check_reports(config, made)
+    return made
+
+
+def _server_context(config: Config) -> ServerContext:
+    """Return what a strategy knows of the run."""
+    layout, initial = initial_model(config)
     wanted, data = task(config.task), shared_population(config).dataset
-    context = ServerContext(
+    root = config.graph.benign == "root"
+    return ServerContext(
         seed=config.seed,
         rounds=config.rounds,
         layout=layout,
@@ -76,38 +91,31 @@ def strategy(config: Config) -> CommunityStrategy:
         clip_update=config.engine.clip_update,
         sample_cap=config.engine.sample_cap,
         detection=detection(config),
-        vector_backend=partial(
-            choose,
-            graph.store,
-            clients=config.population.options["clients"],
-            memory_gb=graph.memory_gb,
-            dimension=graph.sketch_dim,
-            seed=config.seed,
-        ),
-        look_ahead_every=graph.look_ahead_every,
-        contrast=graph.contrast,
+        vector_backend=_vector_backend(config),
+        look_ahead_every=config.graph.look_ahead_every,
+        contrast=config.graph.contrast,
         private=privacy(config).kind != "none",
         noise_varies=privacy(config).adaptive,
         metrics=tuple(wanted.metrics),
         classes=data.classes,
         inputs=None if data.tokens else prod(data.shape),
         has_accuracy=wanted.has_accuracy,
-        benign=largest
-        if graph.benign == "largest"
-        else _central(config, most=graph.root_samples).benign,
+        benign=_central(config, most=config.graph.root_samples).benign if root else largest,
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
-    method, options = config.strategy.resolve(), dict(config.strategy.options)
-    untaken = getattr(method, "shared", {}).keys() - taken(method)
-    shared = {name: options.pop(name) for name in untaken & options.keys()}
-    part = replace(config.strategy, options=options)
-    made: CommunityStrategy = built("strategy", part, CommunityStrategy, context)
-    for name, value in shared.items():
-        setattr(made, name, value)
-    if made.asks:  # a constructor may have set it
-        _check_reports(config, made)
-    return made
+
+
+def _vector_backend(config: Config) -> Callable[..., VectorBackend]:
+    graph = config.graph
+    return partial(
+        choose,
+        graph.store,
+        clients=config.population.options["clients"],
+        memory_gb=graph.memory_gb,
+        dimension=graph.sketch_dim,
+        seed=config.seed,
+    )
 
 
 def check_strategy(config: Config) -> None:
@@ -168,21 +176,7 @@ def server(config: Config) -> RoundLoop:
     """Build the server loop with its strategy and its records."""
     if config.engine.name == "simulation":
         replace_dead_workers()
-    now = datetime.now()
-    recorder = Recorder(
-        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
-        identity=identity(config),
-        config_yaml=config.yaml(),
-        checkpoint_every=config.records.checkpoint_every,
-        snapshot_rounds=_snapshot_rounds(config),
-        resume=config.records.resume,
-        track=partial(config.tracking.resolve(), **config.tracking.options),
-        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
-        use=use_of(config),
-        monitor=None if config.metrics.port is None else partial(endpoint, config),
-        started_by=config.records.started_by,
-        restarts=config.records.restarts,
-    )
+    recorder = _recorder(config)
     method = strategy(config)
     if method.clusters_points:
         _describe_points(config, recorder.folder)
@@ -201,6 +195,25 @@ def server(config: Config) -> RoundLoop:
         class_counts=class_counts(config),
         exchange=exchange(config, method),
         evaluate_with_training=config.engine.evaluate_with_training,
+    )
+
+
+def _recorder(config: Config) -> Recorder:
+    """Return the writer of the run's folder."""
+    now = datetime.now()
+    return Recorder(
+        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
+        identity=identity(config),
+        config_yaml=config.yaml(),
+        checkpoint_every=config.records.checkpoint_every,
+        snapshot_rounds=_snapshot_rounds(config),
+        resume=config.records.resume,
+        track=partial(config.tracking.resolve(), **config.tracking.options),
+        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
+        use=use_of(config),
+        monitor=None if config.metrics.port is None else partial(endpoint, config),
+        started_by=config.records.started_by,
+        restarts=config.records.restarts,
     )
 
 

@@ -57,31 +57,40 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     _check_answers(answers, (*labels.shape, data.classes) if scored else labels.shape[:1])
     answers = answers.float()
     _check_numbers(task, answers, labels)
-    shapes = f"answers {tuple(answers.shape)} and labels {tuple(labels.shape)}"
+    _check_loss(task, answers, labels, data.classes)
+    _warn_of_probabilities(task, module, images)
+    _warn_of_logarithms(task)
+    _warn_of_unit(data)
+    _check_metrics(task, answers, labels, data.classes)
+
+
+def _check_loss(task: Task, answers: Tensor, labels: Tensor, classes: int) -> None:
+    """Raise ValueError for a loss that fails, writes into its inputs or cannot be trained by."""
     loss = task.loss
-    build = partial(task.loss_of, labels, data.classes)
+    build = partial(task.loss_of, labels, classes)
     versions = answers._version, labels._version
-    _try("task.loss", loss, shapes, lambda: build()(answers, labels).squeeze())
+    _try("task.loss", loss, answers, labels, lambda: build()(answers, labels).squeeze())
     if versions != (answers._version, labels._version):
         raise ValueError(
             f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
             "into them, so that they would be measured otherwise; let it change a copy"
         )
     _check_scale(task, answers)
-    _warn_of_probabilities(task, module, images)
-    _warn_of_logarithms(task)
-    _warn_of_unit(data)
     _check_gradients(loss, lambda scores: build()(scores, labels), answers)
     _warn_of_sums(loss, build(), answers, labels)
+
+
+def _check_metrics(task: Task, answers: Tensor, labels: Tensor, classes: int) -> None:
+    """Raise ValueError for a metric that fails or gives no number."""
     for name, given in task.metrics.items():
 
         def measured(given: Mapping[str, Any] = given) -> Any:
-            metric = build_metric(given, data.classes)
+            metric = build_metric(given, classes)
             predicted, wanted = task.predictions(answers, labels)
             metric.update(for_metric(metric, predicted, wanted), wanted)
             return metric.compute()
 
-        _try(f"task.metrics.{name}", given, shapes, measured)
+        _try(f"task.metrics.{name}", given, answers, labels, measured)
 
 
 def _check_gradients(
@@ -211,15 +220,23 @@ def _warn_of_unit(data: Dataset) -> None:
             )  # fmt: skip
 
 
-def _try(name: str, given: Mapping[str, Any], shapes: str, run: Callable[[], Any]) -> None:
+def _try(
+    name: str,
+    given: Mapping[str, Any],
+    answers: Tensor,
+    labels: Tensor,
+    run: Callable[[], Any],
+) -> None:
+    """Raise ValueError for a loss or metric that fails on these answers, or gives no number."""
     try:
         found = run()
     except (Exception, SystemExit) as error:  # a user's class can raise anything
         unneeded = f", or remove it (~{name})" if name.startswith("task.metrics") else ""
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "
-            f"{dict(given)} with {shapes}: {reason_of(error)}; change its arguments, what the "
-            f"network returns, or the task{unneeded}"
+            f"{dict(given)} with answers {tuple(answers.shape)} and labels {tuple(labels.shape)}: "
+            f"{reason_of(error)}; change its arguments, what the network returns, or the task"
+            f"{unneeded}"
         ) from error
     kind = f"values of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found)
     number = found.numel() == 1 if isinstance(found, Tensor) else _is_number(found)

@@ -242,11 +242,7 @@ class RoundLoop(Server):
         outcome = self.method.outcome(now)
         budget, roster = self.budget, self.roster
         booked = outcome.privacy if budget is None else budget.book(outcome, roster)
-        end = self._exhausted() if now < self.context.rounds else None
-        if end is not None:
-            log.warning("the run ends after round %d: %s", now, end.detail)
-        if end is None and outcome.finished and now < self.context.rounds:
-            end = Event(FINISHED, outcome.finished)
+        end = self._early_end(now, outcome)
         measured = end is not None or self._is_measured(now, outcome)
         waits = measured and end is None and self.carried.apart_because(outcome, now) is None
         if measured and not waits:
@@ -267,6 +263,16 @@ class RoundLoop(Server):
         self._sound, self._outcome = True, outcome
         self.output.keep(outcome, record)
         return outcome
+
+    def _early_end(self, server_round: int, outcome: Outcome) -> Event | None:
+        """Return why no round follows this one; None after the last one."""
+        if server_round >= self.context.rounds:
+            return None
+        end = self._exhausted()
+        if end is not None:
+            log.warning("the run ends after round %d: %s", server_round, end.detail)
+            return end
+        return Event(FINISHED, outcome.finished) if outcome.finished else None
 
     def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
         """Whether the clients evaluate after this round."""

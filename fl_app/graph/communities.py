@@ -1,5 +1,6 @@
 """Communities of a similarity graph: (n, n) in, labels (n,) out."""
 
+import ctypes
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,7 +55,7 @@ def louvain(
     # shuffled here, which is faster with a dense matrix
     order = np.random.RandomState(seed % 2**32).permutation(len(similarity))
     labels = np.empty(len(similarity), int)
-    labels[order] = _optimised(_edges(similarity, order), resolution, backend)
+    labels[order] = _optimised(_edges(similarity, order), resolution, seed, backend)
     return canonical(labels)
 
 
@@ -158,18 +159,20 @@ def sparse_communities(
     graph: sparse.csr_matrix, *, resolution: float, seed: int, backend: Backend
 ) -> Labels:
     """Return the communities (n,) of a sparse symmetric graph (n, n), numbered as by `louvain`."""
-    labels = _optimised(graph, resolution, backend, shuffle_nodes=True, random_state=seed % 2**32)
-    return canonical(labels)
+    options = {"shuffle_nodes": True, "random_state": seed % 2**32}
+    return canonical(_optimised(graph, resolution, seed, backend, **options))
 
 
 def _optimised(
-    graph: sparse.csr_matrix, resolution: float, backend: Backend, **options: Any
+    graph: sparse.csr_matrix, resolution: float, seed: int, backend: Backend, **options: Any
 ) -> Labels:
     """Return communities (n,) by scikit-network; without an edge every client is one."""
     from sknetwork.clustering import Leiden, Louvain
 
     if not graph.nnz:
         return np.arange(graph.shape[0])
+    if backend == "leiden":  # its refinement draws with rand() of C, whatever its random_state
+        ctypes.CDLL(None).srand(ctypes.c_uint(seed))
     method = (Leiden if backend == "leiden" else Louvain)(
         resolution, modularity="newman", return_probs=False, return_aggregate=False, **options
     )

@@ -50,36 +50,40 @@ def export(
         raise ValueError(f"the folder must be another than that of the run, got {to}; choose one")
     require(to)
     to.mkdir(parents=True, exist_ok=True)
-    write, ending = FORMATS[form]
     done = []
     for name in names:
         model = run.load(name, run.network(), client=client)
-        file = to / f"{name}.{ending}"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # exporters warn of their own future
-                answer = write(run, model, samples(run, 3), file)
-        except ImportError as error:
-            raise ValueError(
-                f"format {form} needs a package that is missing ({error}); install the extra onnx "
-                "of fl-app"
-            ) from error
-        except ValueError:
-            raise
-        except Exception as error:  # an exporter fails in its own way for each network
-            cause = error
-            while isinstance(cause.__cause__, Exception):
-                cause = cause.__cause__
-            reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
-            raise ValueError(
-                f"the network must be one that {form} can hold, got {type(cause).__name__}: "
-                f"{reason}; use another format"
-            ) from error
+        file = to / f"{name}.{FORMATS[form][1]}"
+        answer = _written(run, model, form, file)
         fresh = run.load(name, run.network(), client=client)
         done.append(Exported(name, file, _difference(run, name, fresh, answer)))
     shutil.copy(run.folder / FILE, to)
     write_card(run, to, [(each.name, each.file.name, each.difference) for each in done])
     return done
+
+
+def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answer:
+    """Write a model; return what answers by the file. Raises ValueError, see `export`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # exporters warn of their own future
+            return FORMATS[form][0](run, model, samples(run, 3), file)
+    except ImportError as error:
+        raise ValueError(
+            f"format {form} needs a package that is missing ({error}); install the extra onnx "
+            "of fl-app"
+        ) from error
+    except ValueError:
+        raise
+    except Exception as error:  # an exporter fails in its own way for each network
+        cause = error
+        while isinstance(cause.__cause__, Exception):
+            cause = cause.__cause__
+        reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
+        raise ValueError(
+            f"the network must be one that {form} can hold, got {type(cause).__name__}: "
+            f"{reason}; use another format"
+        ) from error
 
 
 def default_names(run: FinishedRun) -> list[str]:

@@ -55,12 +55,7 @@ def save(run: FinishedRun, to: Path) -> None:
         run.own(min(run.clients))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "run"
-        folder.mkdir()
-        for name in (FILE, MODELS):
-            shutil.copy(run.folder / name, folder)
-        for name in (PROJECT, CLIENTS):
-            if (run.folder / name).is_dir():
-                shutil.copytree(run.folder / name, folder / name)
+        _copy_needed(run.folder, folder)
         script = Path(place) / "model.py"
         script.write_text(SCRIPT)
         with warnings.catch_warnings():
@@ -74,6 +69,16 @@ def save(run: FinishedRun, to: Path) -> None:
                 code_paths=[str(Path(fl_app.__file__).parent)],
             )
     write_card(run, to, [(name, "all in one", 0.0) for name in default_names(run)])
+
+
+def _copy_needed(run: Path, to: Path) -> None:
+    """Copy what a served model needs of a run's folder."""
+    to.mkdir()
+    for name in (FILE, MODELS):
+        shutil.copy(run / name, to)
+    for name in (PROJECT, CLIENTS):
+        if (run / name).is_dir():
+            shutil.copytree(run / name, to / name)
 
 
 def features(run: FinishedRun) -> dict[str, str]:
