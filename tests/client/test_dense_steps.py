@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 from fl_app.client import dense_steps
-from fl_app.client.dense_steps import large_layers, stepped
+from fl_app.client.dense_steps import large_layers, product, stepped
 from fl_app.client.training import train
 
 INSIDE = 40
@@ -54,12 +54,18 @@ def _trained(module: nn.Module, settings: Plain) -> tuple[list[Tensor], float]:
     return [each.detach().clone() for each in module.parameters()], loss
 
 
-def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = _chain()
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("batch_size", [8, 20])  # 20: MANY of the first batch, not of the last
+def test_the_steps_are_those_of_torch(
+    batch_size: int, onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, settings = _chain(), Plain(batch_size=batch_size)
     assert len(large_layers(module)) == 3
-    found, loss = _trained(deepcopy(module), Plain())
+    if not onednn:
+        monkeypatch.setattr(dense_steps, "_ONEDNN", None)
+    found, loss = _trained(deepcopy(module), settings)
     monkeypatch.setattr("fl_app.client.training.large_layers", lambda module: [])
-    wanted, other = _trained(module, Plain())
+    wanted, other = _trained(module, settings)
     assert loss == pytest.approx(other, rel=1e-6)
     for one, another in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, another, rtol=1e-5, atol=1e-6)
@@ -80,6 +86,22 @@ def test_a_step_by_hand() -> None:
     assert inputs.grad is not None
     assert inputs.grad.tolist() == [[2.0, -2.0]]  # of the weights before the step
     assert "forward" not in vars(layer)
+
+
+@pytest.mark.skipif(dense_steps._ONEDNN is None, reason="this build of torch has no oneDNN")
+@pytest.mark.parametrize("samples", [1, 10, 50])
+def test_a_product_of_onednn_is_that_of_torch(samples: int) -> None:
+    draw = torch.Generator().manual_seed(3)
+    inputs, bias = torch.randn(samples, 600, generator=draw), torch.randn(70, generator=draw)
+    weight = torch.randn(70, 600, generator=draw) / 600**0.5
+    slope = torch.ones(()).expand(samples, 70)  # of a sum: no memory of its own
+    for some, other, more in (
+        (inputs, weight, bias),
+        (slope, weight.T, None),
+        (slope.T, inputs.T, None),
+    ):
+        wanted = functional.linear(some, other, more)
+        torch.testing.assert_close(product(some, other, more), wanted, rtol=1e-5, atol=1e-5)
 
 
 class _Reading(nn.Module):
@@ -159,6 +181,12 @@ def test_any_other_training_goes_the_general_way(
     train(*given, generator=draw, clip_norm=1.0)  # type: ignore[arg-type]
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
     train(*given, generator=draw, optimiser=optimiser)  # type: ignore[arg-type]
+
+
+def test_inputs_of_a_wrong_width_have_the_error_of_torch() -> None:
+    layer = nn.Linear(8, 6)
+    with stepped([layer], Plain()), pytest.raises(RuntimeError, match="shapes cannot be mult"):
+        layer(torch.ones(2, 7))
 
 
 def test_inputs_of_more_dimensions_have_the_gradient_of_torch() -> None:
