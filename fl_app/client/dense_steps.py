@@ -1,8 +1,7 @@
 """Steps of plain SGD on large dense layers, taken where the backward pass has their gradient.
 
 A step otherwise writes the gradient of a layer to memory and reads it again. For a large layer and
-a small batch that is a tenth of the time of a step. The products are those of oneDNN, where torch
-has it: on AMD's cores they take half the time of MKL's, which `functional.linear` uses.
+a small batch that is a tenth of the time of a step.
 """
 
 from collections import Counter
@@ -17,13 +16,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 
-LARGE = 2**18
-"""Entries of a weight from which it does not stay in the caches of a core."""
+from fl_app.client import dense_products
+from fl_app.client.dense_products import fits, product
 
 MANY = 16
 """Samples of a batch from which a product into memory of its own and a sum are faster than both in
 one."""
-_ONEDNN = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 
 class Rate(Protocol):
@@ -54,14 +52,6 @@ class _Stepped(torch.autograd.Function):
         return before, None, slope.sum(0) if ctx.needs_input_grad[2] else None, None
 
 
-def product(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `inputs weight^T + bias` (s, out) of inputs (s, in) and weight (out, in), float32."""
-    if _ONEDNN is None:
-        return functional.linear(inputs, weight, bias)
-    found: Tensor = _ONEDNN(inputs, weight, bias, "none", [], "")
-    return found
-
-
 def large_layers(module: nn.Module) -> list[nn.Linear]:
     """Return the large dense layers of a chain of layers of torch, each of which is used once.
 
@@ -77,7 +67,7 @@ def large_layers(module: nn.Module) -> list[nn.Linear]:
         for layer in chain
         if type(layer) is nn.Linear
         and layer.weight.requires_grad
-        and layer.weight.numel() >= LARGE
+        and layer.weight.numel() >= dense_products.LARGE
         and layer.weight.dtype == torch.float32
         and uses[id(layer.weight)] == 1
     ]
@@ -120,7 +110,7 @@ def stepped(layers: list[nn.Linear], settings: Rate) -> Iterator[None]:
 
 
 def _step(layer: nn.Linear, rate: float, inputs: Tensor) -> Tensor:
-    if inputs.shape[1:] != layer.weight.shape[1:] or inputs.dtype != torch.float32:
+    if inputs.dim() != 2 or not fits(inputs, layer.weight):
         return functional.linear(inputs, layer.weight, layer.bias)
     found: Tensor = _Stepped.apply(inputs, layer.weight, layer.bias, rate)
     return found

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
-from fl_app.client import dense_steps
-from fl_app.client.dense_steps import large_layers, product, stepped
+from fl_app.client import dense_products
+from fl_app.client.dense_steps import large_layers, stepped
 from fl_app.client.training import train
 
 INSIDE = 40
@@ -34,7 +34,7 @@ class Plain:
 
 @pytest.fixture(autouse=True)
 def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_steps, "LARGE", INSIDE)
+    monkeypatch.setattr(dense_products, "LARGE", INSIDE)
 
 
 def _chain() -> nn.Sequential:
@@ -62,7 +62,7 @@ def test_the_steps_are_those_of_torch(
     module, settings = _chain(), Plain(batch_size=batch_size)
     assert len(large_layers(module)) == 3
     if not onednn:
-        monkeypatch.setattr(dense_steps, "_ONEDNN", None)
+        monkeypatch.setattr(dense_products, "_ONEDNN", None)
     found, loss = _trained(deepcopy(module), settings)
     monkeypatch.setattr("fl_app.client.training.large_layers", lambda module: [])
     wanted, other = _trained(module, settings)
@@ -86,22 +86,6 @@ def test_a_step_by_hand() -> None:
     assert inputs.grad is not None
     assert inputs.grad.tolist() == [[2.0, -2.0]]  # of the weights before the step
     assert "forward" not in vars(layer)
-
-
-@pytest.mark.skipif(dense_steps._ONEDNN is None, reason="this build of torch has no oneDNN")
-@pytest.mark.parametrize("samples", [1, 10, 50])
-def test_a_product_of_onednn_is_that_of_torch(samples: int) -> None:
-    draw = torch.Generator().manual_seed(3)
-    inputs, bias = torch.randn(samples, 600, generator=draw), torch.randn(70, generator=draw)
-    weight = torch.randn(70, 600, generator=draw) / 600**0.5
-    slope = torch.ones(()).expand(samples, 70)  # of a sum: no memory of its own
-    for some, other, more in (
-        (inputs, weight, bias),
-        (slope, weight.T, None),
-        (slope.T, inputs.T, None),
-    ):
-        wanted = functional.linear(some, other, more)
-        torch.testing.assert_close(product(some, other, more), wanted, rtol=1e-5, atol=1e-5)
 
 
 class _Reading(nn.Module):
