@@ -191,9 +191,15 @@ class FlatModule:
         found = {}
         for name, tensor in self.module.state_dict(keep_vars=True).items():
             if id(tensor) not in self._sources:
+                late = isinstance(tensor, nn.Parameter)
                 raise ValueError(
-                    "the state dict of the network must contain only parameters and buffers, got "
-                    f"{name!r}; register it as a buffer"
+                    "the state dict of the network must contain only parameters and buffers "
+                    f"of its constructor, got {name!r}"
+                    + (
+                        ", which forward creates; create it there"
+                        if late
+                        else "; register a buffer"
+                    )
                 )
             found[name] = self._sources[id(tensor)]
         return found

@@ -192,3 +192,10 @@ def test_keys_tell_streams_apart_and_repeat_them() -> None:
     assert drawn == {generator(**key).integers(2**62) for key in keys}
     seeds = {torch_generator(**key).initial_seed() for key in keys}
     assert len(seeds) == len(keys)
+
+
+def test_a_parameter_that_forward_creates_is_named() -> None:
+    flat = FlatModule(nn.Sequential(nn.Linear(2, 2)))
+    flat.module.head = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"'head.weight', which forward creates; create it there"):
+        flat.sources()
