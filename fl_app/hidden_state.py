@@ -161,9 +161,9 @@ def rebuilt(flat: FlatModule, model: Vector, build: Callable[[], nn.Module]) -> 
 
 
 @torch.no_grad()
-def answers(module: nn.Module, images: Tensor) -> list[Any]:
-    """Return copies of the answers in evaluation mode, with the same draws each time."""
-    with global_seeds(0):
+def answers(module: nn.Module, images: Tensor, *, seed: int = 0) -> list[Any]:
+    """Return copies of the answers in evaluation mode, with the same draws for the same seed."""
+    with global_seeds(seed):
         return [_copy(each) for each in tree_leaves(module.eval()(images.clone()))]
 
 
