@@ -4,13 +4,14 @@ A client trains many models in one network, and the server has only what is sent
 plain attribute would therefore count the batches of all clients, and a saved model would lack it.
 """
 
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Mapping
 from logging import getLogger
 from typing import Any
 
 import numpy as np
 import torch
+from hydra.utils import get_object
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -37,15 +38,27 @@ Attributes = dict[tuple[str, str], Any]
 
 
 def attributes(module: nn.Module) -> Attributes:
-    """Return copies of the plain attributes of all layers, by layer and name.
+    """Return copies of the plain attributes of all layers and of their classes, by owner and name.
 
     Numbers, texts, tensors, arrays, and lists and mappings of them; not generators and others.
     """
-    return {
+    shared = (of_class(kind) for kind in {type(layer) for layer in module.modules()})
+    return dict(ChainMap(*shared)) | {
         (f"layer {name!r}" if name else type(layer).__name__, attribute): _copy(value)
         for name, layer in module.named_modules()
         for attribute, value in vars(layer).items()
         if attribute not in BASE
+    }
+
+
+def of_class(kind: type) -> Attributes:
+    """Return copies of the plain attributes of a user's class and of its base classes."""
+    return {
+        (f"the class {each.__name__}", name): _copy(value)
+        for each in kind.__mro__
+        if each.__module__.partition(".")[0] not in ("torch", "fl_app", "builtins")
+        for name, value in vars(each).items()
+        if not name.startswith("__")
     }
 
 
@@ -66,9 +79,17 @@ class StateTrial:
         done = self.learner.train(TrainingJob(self.start, self.images, self.labels, draw, epochs=1))
         self._models.append(np.array(done.model, np.float32))
         self._seen.append(attributes(self.flat.module))
-        kept = ((n, each) for n, each in vars(self.learner).items() if n not in OF_ALL_LEARNERS)
-        self._remembered.append({("the learner", name): _copy(value) for name, value in kept})
+        self._remembered.append(self._memory())
         return done
+
+    def _memory(self) -> Attributes:
+        """Return copies of what the learner and the classes of learner and loss remember."""
+        kept = ((n, each) for n, each in vars(self.learner).items() if n not in OF_ALL_LEARNERS)
+        own: Attributes = {("the learner", name): _copy(value) for name, value in kept}
+        task = self.learner.recipe.task
+        loss = None if task is None else get_object(str(task.loss.get("_target_")))
+        classes = [each for each in (type(self.learner), loss) if isinstance(each, type)]
+        return dict(ChainMap(own, *map(of_class, classes)))
 
     def fault(self, build: Callable[[], nn.Module]) -> str | None:
         """Return what training, done once so far, changes beside the model; None for nothing.
@@ -85,9 +106,9 @@ class StateTrial:
         found = _named(_differing(self._seen[0], self._seen[1]))
         if changed := _differing(*self._remembered):
             log.warning(
-                "training changes %s, which serves all clients of a thread and is built anew by "
-                "other processes, so that results depend on the engine: let it remember nothing "
-                "(docs/extend/learner.md)", _named(changed),
+                "training changes %s, which serves all clients of a thread or of the process, and "
+                "is built anew by other processes, so that results depend on the engine: let it "
+                "remember nothing (docs/extend/learner.md)", _named(changed),
             )  # fmt: skip
         elif not self._repeats():
             self.train()
@@ -95,7 +116,8 @@ class StateTrial:
                 return _told(found, "is neither sent nor saved")
             log.warning(
                 "the same training of the network gives another model each time, so that a run "
-                "cannot be repeated: draw from torch's global generator, which is keyed"
+                "cannot be repeated: draw from torch's global generator, which is keyed, and let "
+                "network and loss remember nothing"
             )
         if not self._rebuilds(build):
             return _told(found or "something else", "a saved model does not have")
@@ -161,9 +183,9 @@ def rebuilt(flat: FlatModule, model: Vector, build: Callable[[], nn.Module]) -> 
 
 
 @torch.no_grad()
-def answers(module: nn.Module, images: Tensor) -> list[Any]:
-    """Return copies of the answers in evaluation mode, with the same draws each time."""
-    with global_seeds(0):
+def answers(module: nn.Module, images: Tensor, *, seed: int = 0) -> list[Any]:
+    """Return copies of the answers in evaluation mode, with the same draws for the same seed."""
+    with global_seeds(seed):
         return [_copy(each) for each in tree_leaves(module.eval()(images.clone()))]
 
 

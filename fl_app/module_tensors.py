@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 FROZEN_STATISTICS = "frozen_statistics"
 """Attribute of a module whose buffers are constant, because it never trains."""
@@ -41,6 +43,21 @@ def _is_averaged(buffer: torch.Tensor) -> bool:
         return False
     sent = buffer.float()
     return bool((sent.abs() < HUGE).all()) and torch.equal(sent.to(buffer.dtype), buffer)
+
+
+def unit_vectors(module: nn.Module) -> frozenset[str]:
+    """Return the names of the buffers of spectral normalisation, which have length 1.
+
+    Evaluation divides a weight by what they say is its largest singular value. Their mean over
+    clients is shorter, so that the weight would be too large, round after round more.
+    """
+    found = set()
+    for name, layer in module.named_modules():
+        hooks = layer._forward_pre_hooks.values()
+        leaves = [f"{each.name}_" for each in hooks if isinstance(each, SpectralNorm)]
+        leaves += ["_"] if isinstance(layer, _SpectralNorm) else []
+        found |= {f"{name}.{leaf}{side}".lstrip(".") for leaf in leaves for side in "uv"}
+    return frozenset(found)
 
 
 def check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:

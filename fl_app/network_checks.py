@@ -1,6 +1,7 @@
 """Rules between a network and what it is trained with, found by building it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from logging import getLogger
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fl_app.client.learner import Learner, learner_of
 from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
+from fl_app.hidden_state import alike, answers
 from fl_app.params import FlatModule, is_finite
 from fl_app.personal_checks import check_own
 from fl_app.reasons import reason_of
@@ -20,6 +22,8 @@ from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
 from fl_app.schema import Target
 from fl_app.wiring import seeded_network
+
+log = getLogger(__name__)
 
 
 def check_network(values: Mapping[str, Any], data: Dataset) -> None:
@@ -37,7 +41,7 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
             f"network and strategy must have one kind of model, got {net.path} with "
             f"{learner.model_kind} and {method.path} for {wanted}; change one"
         )
-    _check_data(module, learner, net, data)
+    _check_data(module, learner, net, data, values["data"].options)
     if method:
         asks = getattr(method.resolve(), "asks", {})
         check_reports(method, asks, learner, values["privacy"], data)
@@ -110,7 +114,9 @@ def built_network(values: Mapping[str, Any], data: Dataset) -> nn.Module:
     return fresh_network(values, data)
 
 
-def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Dataset) -> None:
+def _check_data(
+    module: nn.Module, learner: type[Learner], net: Target, data: Dataset, given: Mapping[str, Any]
+) -> None:
     """Raise ValueError for labels or inputs that the network or its learner cannot take."""
     if data.target not in learner.targets:
         raise ValueError(
@@ -125,11 +131,24 @@ def _check_data(module: nn.Module, learner: type[Learner], net: Target, data: Da
         )
     if len(data.train_labels) and not len(data.test_labels) and not learner.scores_training_data:
         raise ValueError(
-            f"data must have samples for test with {net.path}, got none in {data.name}; give "
-            "data.test_share above 0"
+            f"data must have samples for test with {net.path}, got none in {data.name}; "
+            f"{_remedy_without_test(given)}"
         )
     if learner.model_kind == "network" and len(data.train_labels):
         _check_inputs(module, net, data)
+
+
+def _remedy_without_test(given: Mapping[str, Any]) -> str:
+    """Return how data with these options get samples for test."""
+    share = given.get("test_share")
+    if share is None:
+        return "let data._target_ return some"
+    if not share:
+        return "give data.test_share above 0"
+    found = [f"data.{name}" for name in ("test_file", "test_split") if name in given]
+    found += ["data.client=null with population=iid"] if given.get("client") else []
+    others = "".join(f", or give {each}" for each in found)
+    return f"no client has a second sample, of which data.test_share is taken: add some{others}"
 
 
 def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
@@ -151,6 +170,16 @@ def _check_inputs(module: nn.Module, net: Target, data: Dataset) -> None:
                 "them and so would change a client's samples; remove inplace=True from its first "
                 "layer, or let it change a copy"
             )
+    _warn_of_draws(module, inputs)
+
+
+def _warn_of_draws(module: nn.Module, inputs: Tensor) -> None:
+    """Log that answers in evaluation mode depend on what is drawn, as by layers made in forward."""
+    if not alike(*(answers(module, inputs, seed=seed) for seed in (0, 1))):
+        log.warning(
+            "the network answers the same samples otherwise each time in evaluation mode, so that "
+            "scores vary: create its layers in the constructor, and draw only in training mode"
+        )
 
 
 def _tried(data: Dataset) -> Iterator[tuple[Tensor, str]]:

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from numpy.lib import format as npy
 from torch import nn
+from torch.nn import functional
 
-from fl_app.module_tensors import as_array, check_trainable, divided, registered
+from fl_app.module_tensors import as_array, check_trainable, divided, registered, unit_vectors
 from fl_app.types import Vector
 
 COMMUNITY = "community_"
@@ -71,8 +72,9 @@ class FlatModule:
 
     `local` names the tensors that stay with a client: `load` sets them to the constants, or to the
     values in `own` if the client has some. `own` can also have values of what is sent, which then
-    replace those of the vector. Raises ValueError for a module without trainable parameters to
-    send, or with complex ones.
+    replace those of the vector. Each `load` gives the parts in `units` length 1, see
+    `unit_vectors`. Raises ValueError for a module without trainable parameters to send, or with
+    complex ones.
     """
 
     draws: bool | None = None
@@ -95,6 +97,7 @@ class FlatModule:
         )
         check_trainable(pieces)
         self._pieces = pieces
+        self.units = unit_vectors(self.module) & pieces.keys()
         self.flat = torch.cat([t.detach().reshape(-1).float() for t in pieces.values()])
         self._apart: list[tuple[torch.Tensor, torch.Tensor]] = []
         for tensor, view in zip(pieces.values(), self._views(), strict=True):
@@ -142,6 +145,8 @@ class FlatModule:
             tensor.copy_(view)
         self._set_constants()
         self._set_own()
+        for name in self.units:
+            functional.normalize(self._pieces[name], dim=0, out=self._pieces[name])
 
     @torch.no_grad()
     def _set_constants(self) -> None:
@@ -191,9 +196,15 @@ class FlatModule:
         found = {}
         for name, tensor in self.module.state_dict(keep_vars=True).items():
             if id(tensor) not in self._sources:
+                late = isinstance(tensor, nn.Parameter)
                 raise ValueError(
-                    "the state dict of the network must contain only parameters and buffers, got "
-                    f"{name!r}; register it as a buffer"
+                    "the state dict of the network must contain only parameters and buffers "
+                    f"of its constructor, got {name!r}"
+                    + (
+                        ", which forward creates; create it there"
+                        if late
+                        else "; register a buffer"
+                    )
                 )
             found[name] = self._sources[id(tensor)]
         return found

@@ -266,8 +266,8 @@ def _step_fault(trial: StateTrial, client: ClientConfig, recipe: Recipe) -> str 
 
 def _failure(client: ClientConfig, recipe: Recipe, error: Exception) -> str:
     return (
-        f"network must train on some samples, got {reason_of(error)} with "
-        f"{_parts(client, recipe)}; change the network, or another of them"
+        f"network must train on some samples with {_parts(client, recipe)}, got "
+        f"{reason_of(error)}; change the network, or another of them"
     )
 
 

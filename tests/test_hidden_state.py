@@ -44,6 +44,7 @@ def _fault(network: Callable[[], nn.Module]) -> str | None:
     ("network", "said"),
     [
         (user.Counter, "the attribute steps of Counter, .* neither sent nor saved; remove it, or"),
+        (user.Shared, "the attribute batches of the class Shared, .* sent nor saved; remove it"),
         (
             user.Average,
             "the attribute average of Average, .* neither sent nor saved; remove it, or",

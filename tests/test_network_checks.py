@@ -1,12 +1,15 @@
 """What a network is tried on before a run, and what its error names."""
 
+import re
+
 import numpy as np
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fl_app.client.networks import mlp, text_classifier
 from fl_app.data.datasets import Dataset
-from fl_app.network_checks import _check_inputs
+from fl_app.network_checks import _check_inputs, _remedy_without_test
 from fl_app.schema import Target
 
 
@@ -55,3 +58,42 @@ def test_the_remedy_is_that_of_the_network_and_of_the_numbers(
     inputs = np.ones((3, 4), kind)
     with pytest.raises(ValueError, match=remedy):
         _check_inputs(module, Target(path="mine.net", options={}), _data(inputs, inputs))
+
+
+class _Late(nn.Module):
+    """Makes its last layer in forward."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return scores (s, 2)."""
+        found: Tensor = nn.Linear(4, 2)(inputs)
+        return found
+
+
+@pytest.mark.parametrize(
+    ("module", "warned"), [(_Late(), True), (nn.Sequential(nn.Linear(4, 2), nn.Dropout()), False)]
+)
+def test_answers_that_vary_in_evaluation_mode_are_told(
+    module: nn.Module, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    inputs = np.ones((3, 4), np.float32)
+    _check_inputs(module, Target(path="mine.net", options={}), _data(inputs, inputs))
+    assert ("create its layers in the constructor" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ({}, "let data._target_ return some"),
+        ({"test_share": 0, "test_file": None}, "give data.test_share above 0"),
+        ({"test_share": 0.2}, "no client has a second sample, .*: add some"),
+        (
+            {"test_share": 0.2, "test_file": None, "client": "hospital"},
+            "add some, or give data.test_file, or give data.client=null with population=iid",
+        ),
+    ],
+)
+def test_the_remedy_for_data_without_test_samples_is_that_of_their_options(
+    given: dict[str, object], remedy: str
+) -> None:
+    assert re.search(f"{remedy}$", _remedy_without_test(given))

@@ -1,15 +1,18 @@
 """Models as vectors, vectors as bytes, generators by key."""
 
 import io
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, spectral_norm
 
 from fl_app.client.networks import mcmahan_cnn
 from fl_app.params import FlatModule, from_bytes, is_finite, to_bytes
+from fl_app.records.models import StateForm
 from fl_app.rng import generator, torch_generator
 from fl_app.wiring import made
 
@@ -192,3 +195,29 @@ def test_keys_tell_streams_apart_and_repeat_them() -> None:
     assert drawn == {generator(**key).integers(2**62) for key in keys}
     seeds = {torch_generator(**key).initial_seed() for key in keys}
     assert len(seeds) == len(keys)
+
+
+def test_a_parameter_that_forward_creates_is_named() -> None:
+    flat = FlatModule(nn.Sequential(nn.Linear(2, 2)))
+    flat.module.head = nn.Linear(2, 2)
+    with pytest.raises(ValueError, match=r"'head.weight', which forward creates; create it there"):
+        flat.sources()
+
+
+@pytest.mark.parametrize("normed", [parametrizations.spectral_norm, spectral_norm])
+def test_the_vectors_of_spectral_normalisation_stay_of_length_one(
+    normed: Callable[[nn.Module], nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    flat = FlatModule(nn.Sequential(normed(nn.Linear(3, 2)), normed(nn.Conv1d(1, 2, 2))))
+    assert len(flat.units) == 4
+    start = flat.vector()
+    ends = np.cumsum(flat.layout.sizes)
+    mean = start.copy()
+    for name, end, size in zip(flat.layout.names, ends, flat.layout.sizes, strict=True):
+        mean[end - size : end] *= 0.2 if name in flat.units else 1  # of clients that disagree
+    flat.load(mean)
+    np.testing.assert_allclose(flat.view(), start, rtol=1e-6)
+    state = StateForm.of(flat).state(mean, flat.layout)
+    for name, tensor in flat.module.state_dict().items():
+        np.testing.assert_allclose(state[name], tensor.numpy(), rtol=1e-6)

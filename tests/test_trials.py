@@ -44,6 +44,21 @@ def test_a_learner_that_remembers_is_told(caplog: pytest.LogCaptureFixture) -> N
     assert "training changes the attribute last of the learner, which serves all clients" in told
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("client.learner=user_parts.Collecting", "the attribute models of the class Collecting"),
+        ("task.loss._target_=user_parts.Counting", "the attribute calls of the class Counting"),
+    ],
+)
+def test_what_a_class_remembers_is_told(
+    given: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    load([*SMALL, given], also=problems)
+    (told,) = set(caplog.messages)
+    assert f"training changes {said}, which serves all clients" in told
+
+
 def test_a_learner_that_needs_what_its_method_sends_is_not_tried() -> None:
     load([*SMALL, "client.learner=user_parts.Asking"], also=problems)
 

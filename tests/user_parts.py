@@ -1,7 +1,7 @@
 """Learners, populations, attacks and distances as users write them, most with a mistake."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,27 @@ class Undefined(torch.nn.Module):
 
     def forward(self, answers: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return answers.sum() * torch.nan
+
+
+class Counting(torch.nn.CrossEntropyLoss):
+    """Falls with the number of its calls, which its class counts."""
+
+    calls = 0
+
+    def forward(self, answers: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        Counting.calls += 1
+        return super().forward(answers, labels) / Counting.calls
+
+
+class Collecting(SgdLearner):
+    """Keeps its models in a list of the class."""
+
+    models: ClassVar[list[np.ndarray]] = []
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        found = super().train(job)
+        self.models.append(np.array(found.model[:2]))
+        return found
 
 
 class Short(SgdLearner):

@@ -16,8 +16,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.modules.module import _has_any_global_hook
 
-LARGE = 2**18
-"""Entries of a weight from which it does not stay in the caches of a core."""
+from fl_app.client import dense_products
+from fl_app.client.dense_products import fits, product
+
+MANY = 16
+"""Samples of a batch from which a product into memory of its own and a sum are faster than both in
+one."""
 
 
 class Rate(Protocol):
@@ -34,14 +38,17 @@ class _Stepped(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, rate: float) -> Any:
         ctx.save_for_backward(inputs)
         ctx.weight, ctx.rate = weight, rate
-        return functional.linear(inputs, weight, bias)
+        return product(inputs, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> Any:
         (slope,), (inputs,) = slopes, ctx.saved_tensors
-        before = slope @ ctx.weight if ctx.needs_input_grad[0] else None
-        ctx.weight.addmm_(slope.T, inputs, alpha=-ctx.rate)
+        before = product(slope, ctx.weight.T) if ctx.needs_input_grad[0] else None
+        if len(inputs) < MANY:
+            ctx.weight.addmm_(slope.T, inputs, alpha=-ctx.rate)
+        else:
+            ctx.weight.add_(product(slope.T, inputs.T), alpha=-ctx.rate)
         return before, None, slope.sum(0) if ctx.needs_input_grad[2] else None, None
 
 
@@ -60,7 +67,7 @@ def large_layers(module: nn.Module) -> list[nn.Linear]:
         for layer in chain
         if type(layer) is nn.Linear
         and layer.weight.requires_grad
-        and layer.weight.numel() >= LARGE
+        and layer.weight.numel() >= dense_products.LARGE
         and layer.weight.dtype == torch.float32
         and uses[id(layer.weight)] == 1
     ]
@@ -103,7 +110,7 @@ def stepped(layers: list[nn.Linear], settings: Rate) -> Iterator[None]:
 
 
 def _step(layer: nn.Linear, rate: float, inputs: Tensor) -> Tensor:
-    if inputs.dim() != 2:
+    if inputs.dim() != 2 or not fits(inputs, layer.weight):
         return functional.linear(inputs, layer.weight, layer.bias)
     found: Tensor = _Stepped.apply(inputs, layer.weight, layer.bias, rate)
     return found

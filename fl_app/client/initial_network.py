@@ -27,9 +27,20 @@ def drawn(
     """
     with global_torch_seed(torch_seed(seed, purpose="initial model", round=number)):
         built = build(shape, classes, **options)
+        _check_python(built)
         if any(is_lazy(each) for each in (*built.parameters(), *built.buffers())):
             _show(built, torch.zeros(1, *shape, dtype=torch.int64 if tokens else torch.float32))
     return built
+
+
+def _check_python(built: nn.Module) -> None:
+    """Raise TypeError for TorchScript, whose tensors cannot be replaced by those of a model."""
+    for name, layer in built.named_modules():
+        if isinstance(layer, torch.jit.ScriptModule):
+            raise TypeError(
+                f"{f'layer {name!r}' if name else 'it'} is TorchScript: return the module as it "
+                "was before torch.jit"
+            )
 
 
 @torch.no_grad()

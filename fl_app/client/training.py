@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.sgd import sgd
 
+from fl_app.client.dense_products import multiplied
 from fl_app.client.dense_steps import large_layers, stepped
 from fl_app.client.normalisation import Sharing, batches, paired
 from fl_app.client.stragglers import Epochs, most
@@ -112,21 +113,22 @@ def train(
     large = large_layers(module) if plain and _steps_alone(settings, images) else []
     optimiser = optimiser or PlainSgd(parameters, settings)
     total = torch.zeros((), device=labels.device)
-    for epoch in range(most(settings.epochs)):
-        total.zero_()
-        order = epoch_order(len(labels), generator).to(labels.device)
-        shown = images if change is None else change(images, epoch)
-        for batch in batches(order, settings.batch_size, module):
-            optimiser.zero_grad()
-            with autocast(labels.device, settings.precision), stepped(large, settings):
-                loss = loss_of(scores(module, shown[batch]), labels[batch])
-            torch.autograd.backward(loss)
-            if clip_norm is not None:
-                nn.utils.clip_grad_norm_(parameters, clip_norm)
-            if starts:
-                pull(parameters, starts, settings.proximal)
-            optimiser.step()
-            total += loss.detach() * len(batch)
+    with multiplied(module, but=large):
+        for epoch in range(most(settings.epochs)):
+            total.zero_()
+            order = epoch_order(len(labels), generator).to(labels.device)
+            shown = images if change is None else change(images, epoch)
+            for batch in batches(order, settings.batch_size, module):
+                optimiser.zero_grad()
+                with autocast(labels.device, settings.precision), stepped(large, settings):
+                    loss = loss_of(scores(module, shown[batch]), labels[batch])
+                torch.autograd.backward(loss)
+                if clip_norm is not None:
+                    nn.utils.clip_grad_norm_(parameters, clip_norm)
+                if starts:
+                    pull(parameters, starts, settings.proximal)
+                optimiser.step()
+                total += loss.detach() * len(batch)
     return float(total) / len(labels)
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 LabelKind = Literal["classification", "regression", "multilabel", "tokens"]
 """What labels are: a class (N,); numbers (N,) or (N, k); 0 or 1 for each of k classes (N, k); or a
@@ -22,6 +24,7 @@ def checked_inputs(inputs: np.ndarray, data: str) -> np.ndarray:
 
     `data` names them in messages, such as "the training data of mnist".
     """
+    inputs = _plain(inputs, f"the inputs of {data}")
     several = isinstance(inputs, tuple) and all(np.ndim(each) > 1 for each in inputs)
     if several or isinstance(inputs, Mapping):
         raise DataError(
@@ -54,9 +57,36 @@ def _remedy_of_inputs(array: np.ndarray) -> str:
     """Return how inputs of another form or type become numbers."""
     if array.dtype.kind == "c":
         return "give real and imaginary parts as two numbers"
-    if array.dtype.kind in "USO":
+    if array.dtype.kind in "mM":
+        return "write times as numbers, such as the days since a date"
+    if array.dtype.kind == "O":
+        numbers = "convert numbers by inputs.astype('float32'), and number words"
+        return numbers if array.shape else "return an array, one entry per sample"
+    if array.dtype.kind in "US":
         return "number the words and categories, or read them by data=text or data=table"
+    if array.ndim == 1:
+        return "give inputs[:, None] for one number per sample"
     return "return one entry per sample with at least one number each"
+
+
+def _plain(values: Any, what: str) -> Any:
+    """Return what NumPy can read; raises DataError for what it cannot, or reads otherwise."""
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided or values.device.type == "meta":
+            raise DataError(
+                f"{what} must be a dense tensor with values, got {values.layout} on "
+                f"{values.device}; give .to_dense() of one that has values"
+            )
+        values = values.detach().cpu()
+        return values.float() if values.dtype == torch.bfloat16 else values
+    if hasattr(values, "toarray"):  # a matrix of scipy
+        raise DataError(f"{what} must be dense, got {type(values).__name__}; give .toarray()")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise DataError(
+            f"{what} must all be given, got {int(np.ma.getmaskarray(values).sum()):,} masked "
+            "numbers; fill them in, or leave their samples out"
+        )
+    return values
 
 
 def checked_labels(
@@ -67,7 +97,16 @@ def checked_labels(
     Raises DataError for labels that do not fit: another number of labels than `samples`, a class
     outside 0..`classes` - 1, a number that is not finite. Nothing is rounded.
     """
-    array = np.asarray(labels)
+    if isinstance(classes, bool) or not isinstance(classes, int | np.integer):
+        raise DataError(
+            f"the classes of {data} must be a whole number, got {classes!r}; count them"
+        )
+    array = np.asarray(_plain(labels, f"the labels of {data}"))
+    if not array.shape:
+        raise DataError(
+            f"the labels of {data} must be an array with one entry per sample, got "
+            f"{type(labels).__name__}; return one"
+        )
     if len(array) != samples:
         raise DataError(
             f"{data} must have one label per sample, got {len(array):,} labels for {samples:,} "
@@ -114,6 +153,10 @@ def _remedy(labels: np.ndarray, dimensions: int) -> str:
     numbered = "number the classes from 0"
     if labels.dtype.kind not in "buif":
         return numbered
+    if labels.dtype.kind == "f" and np.isnan(labels).any():
+        return (
+            f"leave out the {np.isnan(labels).sum():,} samples whose label is NaN, and {numbered}"
+        )
     whole = bool(np.isin(labels, (0, 1)).all()) and labels.size > 0
     if dimensions == 1 and labels.ndim == 2 and labels.shape[1] == 1:
         return f"reshape them to ({len(labels)},), or give target='regression' for numbers"

@@ -52,7 +52,7 @@ class NumberColumn:
         if self.mean is not None:
             values = (values - self.mean) / (self.deviation or 1.0)
         if frame.after_run is None:
-            _warn_of_rounding(frame, self.name, values)
+            _warn_of_rounding(frame, self.name, values, scaled=self.mean is not None)
         return values[:, None]
 
 
@@ -183,12 +183,14 @@ def _numbers(
         return NumberColumn(name, fill, None, None)
     whole = values[train]
     whole = whole if fill is None else np.where(np.isnan(whole), fill, whole)
-    deviation = float(whole.std())
-    varies = deviation > ROUNDING * float(np.abs(whole).max())
+    largest = float(np.abs(whole).max())
+    _, power = np.frexp(largest)  # without it squares of numbers near 1e-200 are 0
+    deviation = float(np.ldexp(np.ldexp(whole, -power).std(), power))
+    varies = deviation > ROUNDING * largest
     return NumberColumn(name, fill, float(whole.mean()), deviation if varies else 0.0)
 
 
-def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray) -> None:
+def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray, *, scaled: bool) -> None:
     """Log a warning for numbers (N,) that are large beside their differences, as dates can be."""
     rounded = values.astype(np.float32)
     step = float(np.spacing(np.abs(rounded).max(initial=0)))
@@ -196,9 +198,9 @@ def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray) -> None:
     if len(lost) and np.ptp(values) > 0 and float(values.std()) < FEWEST_STEPS * step:
         log.warning(
             "column %r of %s: numbers such as %.12g become multiples of %g in float32, which hides "
-            "much of their differences; give data.standardise=true, subtract a constant, or leave "
+            "much of their differences; %ssubtract a constant, or leave "
             "the column out with %s", name, frame.name, values[lost[0]], step,
-            list_of("data.exclude", name),
+            "" if scaled else "give data.standardise=true, ", list_of("data.exclude", name),
         )  # fmt: skip
 
 

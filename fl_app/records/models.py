@@ -27,11 +27,12 @@ class StateForm:
     """How to build the state dict of a network from a transmitted vector.
 
     `sources` maps each name of the state dict to a part of the layout or to one of `constants`:
-    frozen parameters and buffers that no client changes.
+    frozen parameters and buffers that no client changes. The parts in `units` have length 1.
     """
 
     sources: Mapping[str, str]
     constants: Mapping[str, np.ndarray]
+    units: Collection[str] = ()
 
     @classmethod
     def of(cls, flat: FlatModule) -> "StateForm":
@@ -39,11 +40,14 @@ class StateForm:
         sources = flat.sources()
         saved = set(sources.values()) & flat.constants.keys()
         constants = {name: contiguous(name, _array(flat.constants[name])) for name in saved}
-        return cls(sources, constants)
+        return cls(sources, constants, flat.units)
 
     def state(self, model: Vector, layout: Layout) -> dict[str, np.ndarray]:
         """Return the state dict of `model` (d,); its arrays share memory with the constants."""
         tensors = dict(self.constants) | dict(_pieces(model, layout))
+        for name in self.units:
+            length = np.linalg.norm(tensors[name])
+            tensors[name] = tensors[name] / (length or 1)
         return {name: tensors[source] for name, source in self.sources.items()}
 
 

@@ -1,7 +1,7 @@
 """`fl-app fine-tune`: a personal model, trained further on the data of one client."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,7 +98,7 @@ def _write(
     """Write a run of one model, of the client whose it is if that is one of the run."""
     to.mkdir(parents=True, exist_ok=True)
     form = StateForm.of(flat)
-    whole = StateForm(form.sources, {**form.constants, **flat.own})
+    whole = replace(form, constants={**form.constants, **flat.own})
     write_models(to, {PERSONAL: model}, flat.layout, whole)
     shown = ("version", "round", "models", "mixtures", "descriptors", "clients")
     rest = {key: value for key, value in run.serving.items() if key not in shown}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
-from fl_app.client import dense_steps
+from fl_app.client import dense_products
 from fl_app.client.dense_steps import large_layers, stepped
 from fl_app.client.training import train
 
@@ -34,7 +34,7 @@ class Plain:
 
 @pytest.fixture(autouse=True)
 def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense_steps, "LARGE", INSIDE)
+    monkeypatch.setattr(dense_products, "LARGE", INSIDE)
 
 
 def _chain() -> nn.Sequential:
@@ -54,12 +54,18 @@ def _trained(module: nn.Module, settings: Plain) -> tuple[list[Tensor], float]:
     return [each.detach().clone() for each in module.parameters()], loss
 
 
-def test_the_steps_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = _chain()
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("batch_size", [8, 20])  # 20: MANY of the first batch, not of the last
+def test_the_steps_are_those_of_torch(
+    batch_size: int, onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, settings = _chain(), Plain(batch_size=batch_size)
     assert len(large_layers(module)) == 3
-    found, loss = _trained(deepcopy(module), Plain())
+    if not onednn:
+        monkeypatch.setattr(dense_products, "_ONEDNN", None)
+    found, loss = _trained(deepcopy(module), settings)
     monkeypatch.setattr("fl_app.client.training.large_layers", lambda module: [])
-    wanted, other = _trained(module, Plain())
+    wanted, other = _trained(module, settings)
     assert loss == pytest.approx(other, rel=1e-6)
     for one, another in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, another, rtol=1e-5, atol=1e-6)
@@ -159,6 +165,12 @@ def test_any_other_training_goes_the_general_way(
     train(*given, generator=draw, clip_norm=1.0)  # type: ignore[arg-type]
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
     train(*given, generator=draw, optimiser=optimiser)  # type: ignore[arg-type]
+
+
+def test_inputs_of_a_wrong_width_have_the_error_of_torch() -> None:
+    layer = nn.Linear(8, 6)
+    with stepped([layer], Plain()), pytest.raises(RuntimeError, match="shapes cannot be mult"):
+        layer(torch.ones(2, 7))
 
 
 def test_inputs_of_more_dimensions_have_the_gradient_of_torch() -> None:

@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
+import pytest
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from user_networks import lazy
@@ -35,3 +37,13 @@ def test_a_run_with_lazy_layers_trains_and_is_loaded(tmp_path: Path) -> None:
     first = drawn(lazy, (1, 8, 8), 10, {}, tokens=False, seed=0)
     assert module(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
     assert not torch.equal(module.state_dict()["4.weight"], first.state_dict()["4.weight"])
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated")  # of torch.jit itself
+def test_torchscript_is_named() -> None:
+    def scripted(shape: tuple[int, ...], classes: int) -> nn.Module:
+        layer: nn.Module = torch.jit.script(nn.Linear(*shape, classes))
+        return nn.Sequential(nn.Flatten(), layer)
+
+    with pytest.raises(TypeError, match="layer '1' is TorchScript: return the module as it was"):
+        drawn(scripted, (4,), 3, {}, tokens=False, seed=0)

@@ -153,7 +153,7 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
           for way, said in (
               ("pair", r"as in evaluation mode, with a tensor of shape \(16, 2\), got tuple"),
               ("detached", "must have answers with a gradient"),
-              ("in place", "must train on some samples, got RuntimeError: .*inplace"),
+              ("in place", "must train on some samples with .*, got RuntimeError: .*inplace"),
               ("writes", "must leave its inputs as they are"),
           )),
         ("words", ["task=tokens", "network._target_=user_tasks.sparse_words",

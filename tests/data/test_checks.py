@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_data is
 from fl_app.compatibility import problems
@@ -39,6 +40,8 @@ def _dataset(labels: Any, *, inputs: Any = ROWS, classes: int = 2, **options: An
         ([[0.0, 1.0], [1, 1], [0, 0]], {"target": "multilabel"}, r"labels.astype\('int64'\)$"),
         (["a", "b", "a"], {}, r"number the classes from 0$"),
         ([0, 0, 0], {"classes": 0}, "at least 1, got 0"),
+        ([0, 1, 0], {"classes": 2.0}, "classes of .* must be a whole number, got 2.0"),
+        ([0, np.nan, 1], {}, "leave out the 1 samples whose label is NaN, and number the"),
         ([0, np.nan, 1], {"classes": 1, "target": "regression"}, r"finite .* got nan for sample 1"),
         ([0, 1e39, 1], {"classes": 1, "target": "regression"}, r"finite .* got 1e\+39 for"),
         ([0, 1, 2], {"target": "regression"}, r"2 numbers per sample .*`classes` to how many"),
@@ -68,11 +71,33 @@ def test_labels_that_do_not_fit_are_refused(labels: Any, options: Any, message: 
          "inputs of .* one array of equal shapes, got list"),
         (np.zeros((3, 2), np.uint8), r"must be like those for training, uint8 .*got float32"),
         (np.zeros((3, 4), np.float32), r"of shape \(4,\), got float32 of shape \(2,\)"),
+        (ROWS[:, 0], r"got float32 of shape \(3,\); give inputs\[:, None\] for one number"),
+        (np.float32(3), r"of shape \(\); return one entry per sample"),
+        (None, r"got object of shape \(\); return an array, one entry per sample"),
+        (torch.from_numpy(ROWS).to_sparse(), r"must be a dense tensor .*; give .to_dense\(\)"),
+        (csr_matrix(ROWS), r"must be dense, got csr_matrix; give .toarray\(\)"),
+        (np.ma.masked_less(ROWS, 1), "must all be given, got 6 masked numbers; fill them in"),
+        (np.full((3, 2), "2020-01-01", "M8[D]"), "write times as numbers, such as the days since"),
+        (ROWS.astype(object), r"got object .*convert numbers by inputs.astype\('float32'\)"),
     ],
 )  # fmt: skip
 def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
         _dataset(np.zeros(3, int), inputs=inputs)
+
+
+def test_labels_that_are_none_are_named() -> None:
+    with pytest.raises(DataError, match="an array with one entry per sample, got NoneType; return"):
+        Dataset("mine", 2, ROWS, None, ROWS, None)  # type: ignore[arg-type]
+
+
+def test_tensors_of_any_precision_are_read() -> None:
+    wanted = torch.tensor([[0.5, 1], [2, 3], [4, 5]])
+    for given in (wanted.bfloat16(), wanted.half(), wanted.double(), wanted.requires_grad_()):
+        found, labels = _dataset(torch.tensor([0, 1, 0]), inputs=given).train(np.arange(3))
+        assert torch.equal(found, wanted)
+        assert found.dtype == torch.float32
+        assert labels.tolist() == [0, 1, 0]
 
 
 def test_labels_are_classes_or_numbers_as_the_target_says() -> None:

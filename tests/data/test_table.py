@@ -538,3 +538,13 @@ def test_nodes_of_their_own_state_the_form_of_their_tables(tmp_path: Path) -> No
         categories={"ward": ["a", "b", "c"]},
     )  # fmt: skip
     assert (names.shape, names.classes) == (closed.shape, closed.classes)
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200])
+def test_a_column_of_tiny_numbers_is_standardised(
+    size: float, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path, "x,y\n" + "".join(f"{row * size},{row % 2}\n" for row in range(1, 9)))
+    data = table(root=str(tmp_path), label="y", test_share=0, standardise=True)
+    assert data.train_images.std() == pytest.approx(1)
+    assert not caplog.messages
