@@ -88,7 +88,7 @@ def _main() -> None:
             wrong = folder_check.named(arguments)
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
-    sys.argv[1:] = [*own.overrides(), *arguments]
+    sys.argv[1:] = arranged(arguments)
     _begun.clear()
     with _hydra_answers(arguments):
         _hydra_main()
@@ -118,6 +118,13 @@ def _hydra_answers(arguments: list[str]) -> Iterator[None]:
     finally:
         if not asked:
             del os.environ[FULL_ERROR]
+
+
+def arranged(arguments: list[str]) -> list[str]:
+    """Return the command line for Hydra, whose parser wants all settings beside each other."""
+    settings = [a for a in arguments if a.startswith("~") or ("=" in a and not a.startswith("-"))]
+    options = [a for a in arguments if a not in settings]
+    return [*options, *own.overrides(), *settings]
 
 
 def _refuse_words(arguments: list[str]) -> None:

@@ -16,6 +16,8 @@ from fl_app.command_words import as_value, in_shell
 Compose = Callable[[Sequence[str]], DictConfig]
 Choices = Callable[[str], list[str]]
 """Maps a group such as `strategy` to the names of its options, none for another key."""
+_SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|tag)\(.*\)")
+_AMISS = "correct the setting that it names"
 _KEY = re.compile(r"[\w./@-]+", re.ASCII)
 _NAMED = "of letters, digits, _ and -, with dots between its parts"
 ABSENT = object()
@@ -58,6 +60,8 @@ def key_of(override: str) -> str:
 def _reason(override: str, error: Exception, composed: DictConfig, choices: Choices) -> str:
     """Return what is wrong with an override of a tree that is sound without it."""
     key, value, text = key_of(override), override.partition("=")[2], str(error)
+    if _SWEEP.fullmatch(value):
+        return f"{override} must have one value, got a sweep; give --multirun for several runs"
     if (known := choices(key)) and value not in known:
         return f"{key} must be one of {', '.join(known)}, got {value}"
     if not _KEY.fullmatch(key):
@@ -104,9 +108,10 @@ def hydra_reasons(
     except NOT_COMPOSED:
         found = []
     key = getattr(error, "full_key", None)
-    what = f"{key} or the override that it needs" if key else "the setting that it names"
-    told = f"the command must be one that Hydra can run, got {_detail(error)}; correct {what}"
-    return found or [told]
+    remedy = f"correct {key} or the override that it needs" if key else _AMISS
+    if "primary config" in str(error):
+        remedy = "give options of your own as experiment=<name> from experiment/<name>.yaml"
+    return found or [f"the command must be one that Hydra can run, got {_detail(error)}; {remedy}"]
 
 
 def _detail(error: Exception) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import main
+from fl_app import main, own
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)
@@ -87,7 +87,9 @@ WRONG_FOR_HYDRA = {
                                 ["in the run with strategy=fedavg: strategy.cluster_round is not"]),
     "no run": (["-m", "seed=range(0)"], ["a sweep must have a run"]),
     "a sweep by intervals": (["-m", "rounds=interval(1,2)"], ["hydra can run, got"]),
-    "a file": (["--config-name", "nope"], ["Cannot find primary config 'nope'"]),
+    "a file": (["--config-name", "nope"],
+               ["'nope'. Check that it's in your config search path.; give options of your own"]),
+    "one run": (["seed=range(0,2)"], ["got a sweep; give --multirun"]),
 }  # fmt: skip
 
 
@@ -123,3 +125,26 @@ def test_a_bug_in_a_run_keeps_its_traceback(
     monkeypatch.setattr(sys, "argv", ["fl-app", "--config-name", "config"])
     with pytest.raises(KeyError, match="a bug"):
         main.main()
+
+
+def test_a_sweep_of_ones_own_options_has_its_flags_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = tmp_path / "own" / "experiment"
+    options.mkdir(parents=True)
+    (options / "swept.yaml").write_text(
+        "# @package _global_\ndefaults: [override /strategy: fedavg, _self_]\nrounds: 3\n"
+        "hydra: {sweeper: {params: {seed: 'range(0,2)'}}}\n"
+    )
+    runs = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own, "searched", [])
+    monkeypatch.setattr(main, "run", lambda overrides, folder: runs.append(overrides))
+    line = ["experiment=swept", "--config-dir", "own", "-m", "client.epochs=1"]
+    for order in (line, line[1:4] + line[:1] + line[4:]):
+        monkeypatch.setattr(sys, "argv", ["fl-app", *order])
+        main.main()
+    assert [[each for each in run if "seed" in each] for run in runs] == [
+        ["seed=0"],
+        ["seed=1"],
+    ] * 2
