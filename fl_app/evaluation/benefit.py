@@ -1,7 +1,7 @@
 """Whether communities serve their clients better than one model, from losses on held-out data."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ Parts = Float[np.ndarray, "n p"]
 TRIMMED = 0.2
 """Share of the clients without influence at each end, so that a few liars decide nothing."""
 LEVEL = 0.05
-"""Of each test."""
+"""Of each test; of those whether communities gain, taken together."""
 WORTH = 0.03
 """The mean gain that a split must exceed: for small gains, losses that are about 9 % lower.
 
@@ -29,12 +29,23 @@ FEWEST = 3
 class Verdict:
     """Whether a split is of use, and the `communities` and single `clients` that it harms.
 
-    `keeps` is None if the evidence does not tell.
+    `keeps` is None if the evidence does not tell. `served` are communities that gain, each for
+    itself.
     """
 
     keeps: bool | None
-    communities: frozenset[int]
-    clients: frozenset[int]
+    communities: frozenset[int] = frozenset()
+    clients: frozenset[int] = frozenset()
+    served: frozenset[int] = frozenset()
+
+    def at_the_end(self, communities: Collection[int]) -> "Verdict":
+        """Return the last verdict on a split into these communities.
+
+        If the split is not shown to be of use as a whole, the communities stay that are served.
+        """
+        if self.keeps or not self.served:
+            return self
+        return replace(self, keeps=True, communities=frozenset(communities) - self.served)
 
 
 def relative_gains(own: Parts, common: Parts) -> Parts:
@@ -55,17 +66,35 @@ def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
-    them is below.
+    the trimmed mean over the clients that are left is above WORTH. A community is served if that
+    over its own clients is, or with fewer than FEWEST that over their parts, by Holm's method for
+    all communities together. If none is, the split is of no use if the trimmed mean over all
+    clients is below WORTH.
     """
     means = gains.mean(axis=1)
-    harmed = [row for row, inside in _each(communities, means) if _harms(inside)]
+    inside = {row: gains[communities == row] for row in np.unique(communities).tolist()}
+    harmed = [row for row, each in inside.items() if _harms(each.mean(axis=1))]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
     keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
-    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+    served = rejected({row: _p_served(each) for row, each in inside.items()})
+    if keeps is None and not served and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
-    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()))
+    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
+
+
+def rejected(p_values: Mapping[int, float]) -> frozenset[int]:
+    """Return the hypotheses that Holm's method rejects, a true one with probability LEVEL at most.
+
+    In ascending order of their p-values, the j-th of k is, while `p < LEVEL / (k - j + 1)`: Holm,
+    Scandinavian Journal of Statistics 6, 1979.
+    """
+    found: list[int] = []
+    for row in sorted(p_values, key=p_values.__getitem__):
+        if p_values[row] >= LEVEL / (len(p_values) - len(found)):
+            break
+        found.append(row)
+    return frozenset(found)
 
 
 def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
@@ -92,6 +121,7 @@ def _harms(means: Weights) -> bool:
     return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < LEVEL
 
 
-def _each(communities: Labels, means: Weights) -> Iterator[tuple[int, Weights]]:
-    for row in np.unique(communities).tolist():
-        yield row, means[communities == row]
+def _p_served(gains: Parts) -> float:
+    if len(gains) < FEWEST:
+        return p_above(gains.mean(axis=0) - WORTH)
+    return p_above(gains.mean(axis=1) - WORTH, trimmed=TRIMMED)

@@ -125,10 +125,10 @@ def decide(
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
-    end the split is then undone: the burden of proof is on it, since what it divides learns from
-    fewer clients. Without any evidence, as in a run that ends at once, it stays. With `whole` no
-    part of it is undone, because the communities change in every round. `members` has the row of
-    each client if the communities have no members.
+    end only the communities stay that gain, and without any the split is undone: the burden of
+    proof is on it, since what it divides learns from fewer clients. Without any evidence, as in a
+    run that ends at once, it stays. With `whole` no part of it is undone, because the communities
+    change in every round. `members` has the row of each client if the communities have no members.
     """
     age = server_round - state.split_at
     last = age >= LOOKS[-1] or server_round >= rounds
@@ -138,7 +138,10 @@ def decide(
     if members is not None:
         before = Communities(before.models, dict(members))
     verdict = _verdict(state, before.members)
-    verdict = Verdict(verdict.keeps, frozenset(), frozenset()) if whole else verdict
+    if whole:
+        verdict = Verdict(verdict.keeps)
+    elif last:
+        verdict = verdict.at_the_end(before.members.values())
     told, state.gains, state.looks = bool(state.gains), {}, {}
     if verdict.keeps is None and not last:
         return []
