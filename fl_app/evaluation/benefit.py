@@ -38,13 +38,16 @@ class Verdict:
     clients: frozenset[int] = frozenset()
     served: frozenset[int] = frozenset()
 
-    def at_the_end(self, communities: Collection[int]) -> "Verdict":
-        """Return the last verdict on a split into these communities.
+    def by_parts(self, communities: Collection[int], *, last: bool) -> "Verdict":
+        """Return the verdict on a split into communities of which some may stay.
 
-        If the split is not shown to be of use as a whole, the communities stay that are served.
+        If it is not shown to be of use as a whole, those stay that are served, at the last look.
+        Before, others may still be found to be.
         """
         if self.keeps or not self.served:
             return self
+        if not last:
+            return replace(self, keeps=None)
         return replace(self, keeps=True, communities=frozenset(communities) - self.served)
 
 
@@ -66,10 +69,9 @@ def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above WORTH. A community is served if that
-    over its own clients is, or with fewer than FEWEST that over their parts, by Holm's method for
-    all communities together. If none is, the split is of no use if the trimmed mean over all
-    clients is below WORTH.
+    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
+    them is below. A community is served if the trimmed mean over its own clients is above WORTH, or
+    with fewer than FEWEST the mean over their parts, by Holm's method for all communities together.
     """
     means = gains.mean(axis=1)
     inside = {row: gains[communities == row] for row in np.unique(communities).tolist()}
@@ -77,9 +79,9 @@ def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
     keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
-    served = rejected({row: _p_served(each) for row, each in inside.items()})
-    if keeps is None and not served and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
+    served = rejected({row: _p_served(each) for row, each in inside.items()})
     return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
 
 

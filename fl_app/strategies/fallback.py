@@ -140,8 +140,8 @@ def decide(
     verdict = _verdict(state, before.members)
     if whole:
         verdict = Verdict(verdict.keeps)
-    elif last:
-        verdict = verdict.at_the_end(before.members.values())
+    else:
+        verdict = verdict.by_parts(before.members.values(), last=last)
     told, state.gains, state.looks = bool(state.gains), {}, {}
     if verdict.keeps is None and not last:
         return []

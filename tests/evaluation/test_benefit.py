@@ -60,7 +60,7 @@ def test_a_split_without_an_effect_is_not_kept() -> None:
 def test_a_harmful_community_is_left_and_the_others_stay() -> None:
     found = _judge([0.5] * 4 + [-0.3] * 4, [0] * 4 + [1] * 4)
     assert found == Verdict(True, frozenset({1}), served=frozenset({0}))
-    assert found.at_the_end([0, 1]) == found
+    assert found.by_parts([0, 1], last=True) == found
 
 
 def test_a_client_in_the_wrong_community_leaves_alone() -> None:
@@ -77,14 +77,15 @@ def test_two_liars_of_twelve_move_neither_the_split_nor_a_community() -> None:
 
 def test_no_evidence_keeps_nothing() -> None:
     none = judge(np.array([], int), np.array([], int), np.empty((0, 4)))
-    assert none == none.at_the_end([0, 1]) == Verdict(None)
+    assert none == none.by_parts([0, 1], last=True) == Verdict(None)
 
 
 def test_of_a_split_that_serves_some_only_their_communities_stay_at_the_end() -> None:
     # the trimmed mean over all is near WORTH; the last community has one client, with four parts
     found = _judge([0.4] * 3 + [0.0] * 9 + [0.4], [0] * 3 + [1] * 9 + [2])
     assert (found.keeps, found.served) == (None, {0, 2})
-    end = found.at_the_end(range(4))
+    assert found.by_parts(range(4), last=False).keeps is None
+    end = found.by_parts(range(4), last=True)
     assert (end.keeps, end.communities) == (True, {1, 3})
 
 
@@ -127,5 +128,5 @@ def test_equal_losses_never_keep_a_split(rows: list[int]) -> None:
     losses = np.random.default_rng(0).uniform(0, 3, (len(rows), 4))
     gains = relative_gains(losses, losses) if rows else losses
     found = judge(np.arange(len(rows)), np.array(rows, int), gains)
-    assert not found.at_the_end(rows).keeps
+    assert not found.by_parts(rows, last=True).keeps
     assert found.communities == found.clients == found.served == frozenset()
