@@ -150,7 +150,7 @@ def decide(
         return []
     count, after = f"{len(before.models)} communities", fallen_back(before, verdict, common)
     if after is not before:
-        state.communities = after
+        state.communities, state.evaluated = after, {}  # its rows are those of the models before
     if not verdict.keeps:
         return [Event(UNDONE, f"{count} are one again: they are not better for their clients")]
     fallen = sorted(c for c, row in before.members.items() if _falls(c, row, verdict))
