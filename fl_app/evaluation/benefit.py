@@ -64,24 +64,28 @@ def relative_gains(own: Parts, common: Parts) -> Parts:
     return found
 
 
-def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
+def judge(
+    client_ids: Labels, communities: Labels, gains: Parts, *, worth: float = WORTH
+) -> Verdict:
     """Judge a split from the mean gains (n, p) of n clients (n,) and their communities (n,).
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
-    them is below. A community is served if the trimmed mean over its own clients is above WORTH, or
-    with fewer than FEWEST the mean over their parts, by Holm's method for all communities together.
+    the trimmed mean over the clients that are left is above `worth`, and of none if that over all
+    of them is below. A community of at least FEWEST clients is served if the trimmed mean over its
+    own clients is above `worth`, by Holm's method for all such communities together.
     """
     means = gains.mean(axis=1)
-    inside = {row: gains[communities == row] for row in np.unique(communities).tolist()}
-    harmed = [row for row, each in inside.items() if _harms(each.mean(axis=1))]
+    rows, counts = np.unique(communities, return_counts=True)
+    inside = {row: means[communities == row] for row in rows[counts >= FEWEST].tolist()}
+    harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
-    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+    keeps = True if p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < LEVEL else None
+    if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
-    served = rejected({row: _p_served(each) for row, each in inside.items()})
+    p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
+    served = rejected(p_values)
     return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
 
 
@@ -117,13 +121,3 @@ def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
     if error == 0:
         return 0.0 if mean > 0 else 1.0
     return float(stdtr(n - 2 * cut - 1, -mean / error))
-
-
-def _harms(means: Weights) -> bool:
-    return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < LEVEL
-
-
-def _p_served(gains: Parts) -> float:
-    if len(gains) < FEWEST:
-        return p_above(gains.mean(axis=0) - WORTH)
-    return p_above(gains.mean(axis=1) - WORTH, trimmed=TRIMMED)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.aggregation import Rule, weighted_mean
-from fl_app.evaluation.benefit import Verdict, judge, relative_gains
+from fl_app.evaluation.benefit import WORTH, Verdict, judge, relative_gains
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.outcome import Event
@@ -121,6 +121,7 @@ def decide(
     *,
     whole: bool = False,
     members: Mapping[int, int] | None = None,
+    worth: float = WORTH,
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
@@ -128,7 +129,8 @@ def decide(
     end only the communities stay that gain, and without any the split is undone: the burden of
     proof is on it, since what it divides learns from fewer clients. Without any evidence, as in a
     run that ends at once, it stays. With `whole` no part of it is undone, because the communities
-    change in every round. `members` has the row of each client if the communities have no members.
+    change in every round. `members` has the row of each client if the communities have no members,
+    `worth` is the gain that is asked for.
     """
     age = server_round - state.split_at
     last = age >= LOOKS[-1] or server_round >= rounds
@@ -137,7 +139,7 @@ def decide(
     before = state.communities
     if members is not None:
         before = Communities(before.models, dict(members))
-    verdict = _verdict(state, before.members)
+    verdict = _verdict(state, before.members, worth)
     if whole:
         verdict = Verdict(verdict.keeps)
     else:
@@ -166,11 +168,12 @@ def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
     return found
 
 
-def _verdict(state: JudgedState, members: Mapping[int, int]) -> Verdict:
+def _verdict(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
     clients = sorted(state.gains.keys() & members.keys())
     rows = np.array([members[client] for client in clients], int)
     gains = [np.array(state.gains[client]) / state.looks[client] for client in clients]
-    return judge(np.array(clients, int), rows, np.array(gains).reshape(-1, HELD_OUT_PARTS))
+    parts = np.array(gains).reshape(-1, HELD_OUT_PARTS)
+    return judge(np.array(clients, int), rows, parts, worth=worth)
 
 
 def fallen_back(now: Communities, verdict: Verdict, common: Vector) -> Communities:
