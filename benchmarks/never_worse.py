@@ -85,6 +85,7 @@ CASES = {
         *PRIVATE, "population=label_swap", "population.groups=3"),
 }  # fmt: skip
 LARGE = tuple(list(CASES)[:3])
+NOISE = "15 clients of digits, every fourth with noise"
 MEDIUM = ("30 clients of MNIST, no groups", "30 clients of MNIST, 4 label swaps")
 LATE = {"flic": 10, "late": 10}
 """The rounds after which methods cluster once."""
@@ -106,15 +107,15 @@ ONLY |= {HIDDEN[0]: ("late",), HIDDEN[1]: ("flic", "late")}
 ONLY |= dict.fromkeys(SMALL_DIGITS, (*METHODS, *CHOICES))
 ONLY |= {
     "12 clients of digits, 3 label swaps, 40 rounds": MIXTURES,
-    "15 clients of digits, every fourth with noise": ("fedgwc", "ifca"),
+    NOISE: ("fedgwc", "ifca"),
     "8 clients of digits, labels drift": ("feddrift", "ifca"),
 }
 """The methods that are measured."""
 SEEDS = {(LARGE[0], "fedavg"): 2, (LARGE[0], "flic"): 2}
 SEEDS |= {(SMALL_DIGITS[0], method): 3 for method in ("fedavg", "ifca", "feddrift")}
-SEEDS |= {(SMALL_DIGITS[0], "fedem"): 2} | {
-    (SMALL_DIGITS[1], each): 2 for each in ("fedavg", "ifca")
-}
+SEEDS |= {(SMALL_DIGITS[0], "communities"): 3, (SMALL_DIGITS[0], "fedem"): 2}
+SEEDS |= {(SMALL_DIGITS[1], method): 5 for method in ("fedavg", "ifca")}
+SEEDS |= {(NOISE, method): 6 for method in ("fedavg", "fedgwc", "ifca")}
 """The number of seeds, one for others."""
 HEAD = """# Never worse than one model
 
@@ -128,8 +129,16 @@ trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
 IFCA, FedDrift, FedEM and FedRC are judged in rounds that alternate. PACFL compares classes, with a
 threshold of 20 degrees, and FedDrift starts with a model for each client, except where labels
 drift. FedEM and FedRC have as many components of the same network as there are groups, or two.
-Their rows and those of PACFL were measured later than the others and than the first seed of one
-model on 12 clients of digits with 24 rounds, on another machine, where the same run can differ.
+Cells were measured on different machines, on which the same run can differ. The trials with 20,000
+clients, and those with 30, are from before a split had to gain 0.03 instead of 0.01 and before a
+community could stay alone.
+
+With noise, IFCA is still worse than one model, also with the fallback. No model tells the noisy
+images of three clients apart well, and the other clients have nearly the same accuracy with each:
+what differs is the accuracy of the three. Their own model recalls the samples that are held out, so
+that it is kept where it should not be. And until a verdict each model has learned from a part of
+the clients: see [trials in rounds that
+alternate](../methods/index.md#trials-in-rounds-that-alternate).
 
 The large federations are MNIST with 20 samples a client, drawn with replacement, four groups that
 swap labels, and a hundredth of the clients a round; 500 clients evaluate. When the clients are

@@ -1,7 +1,7 @@
 """Whether communities serve their clients better than one model, from losses on held-out data."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -15,9 +15,12 @@ Parts = Float[np.ndarray, "n p"]
 TRIMMED = 0.2
 """Share of the clients without influence at each end, so that a few liars decide nothing."""
 LEVEL = 0.05
-"""Of each test."""
-WORTH = 0.01
-"""The mean gain that a split must exceed: for small gains, losses that are about 3 % lower."""
+"""Of each test; of those whether communities gain, taken together."""
+WORTH = 0.03
+"""The mean gain that a split must exceed: for small gains, losses that are about 9 % lower.
+
+Two models that the same clients train differ by nearly as much, for all of them alike.
+"""
 FEWEST = 3
 """Smallest number of clients by which a community is judged."""
 
@@ -26,12 +29,26 @@ FEWEST = 3
 class Verdict:
     """Whether a split is of use, and the `communities` and single `clients` that it harms.
 
-    `keeps` is None if the evidence does not tell.
+    `keeps` is None if the evidence does not tell. `served` are communities that gain, each for
+    itself.
     """
 
     keeps: bool | None
-    communities: frozenset[int]
-    clients: frozenset[int]
+    communities: frozenset[int] = frozenset()
+    clients: frozenset[int] = frozenset()
+    served: frozenset[int] = frozenset()
+
+    def by_parts(self, communities: Collection[int], *, last: bool) -> "Verdict":
+        """Return the verdict on a split into communities of which some may stay.
+
+        If it is not shown to be of use as a whole, those stay that are served, at the last look.
+        Before, others may still be found to be.
+        """
+        if self.keeps or not self.served:
+            return self
+        if not last:
+            return replace(self, keeps=None)
+        return replace(self, keeps=True, communities=frozenset(communities) - self.served)
 
 
 def relative_gains(own: Parts, common: Parts) -> Parts:
@@ -47,22 +64,43 @@ def relative_gains(own: Parts, common: Parts) -> Parts:
     return found
 
 
-def judge(client_ids: Labels, communities: Labels, gains: Parts) -> Verdict:
+def judge(
+    client_ids: Labels, communities: Labels, gains: Parts, *, worth: float = WORTH
+) -> Verdict:
     """Judge a split from the mean gains (n, p) of n clients (n,) and their communities (n,).
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above WORTH, and of none if that over all of
-    them is below.
+    the trimmed mean over the clients that are left is above `worth`, and of none if that over all
+    of them is below. A community of at least FEWEST clients is served if the trimmed mean over its
+    own clients is above `worth`, by Holm's method for all such communities together.
     """
     means = gains.mean(axis=1)
-    harmed = [row for row, inside in _each(communities, means) if _harms(inside)]
+    rows, counts = np.unique(communities, return_counts=True)
+    inside = {row: means[communities == row] for row in rows[counts >= FEWEST].tolist()}
+    harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    keeps = True if p_above(means[left & ~alone] - WORTH, trimmed=TRIMMED) < LEVEL else None
-    if keeps is None and p_above(WORTH - means, trimmed=TRIMMED) < LEVEL:
+    keeps = True if p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < LEVEL else None
+    if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
-    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()))
+    p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
+    served = rejected(p_values)
+    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
+
+
+def rejected(p_values: Mapping[int, float]) -> frozenset[int]:
+    """Return the hypotheses that Holm's method rejects, a true one with probability LEVEL at most.
+
+    In ascending order of their p-values, the j-th of k is, while `p < LEVEL / (k - j + 1)`: Holm,
+    Scandinavian Journal of Statistics 6, 1979.
+    """
+    found: list[int] = []
+    for row in sorted(p_values, key=p_values.__getitem__):
+        if p_values[row] >= LEVEL / (len(p_values) - len(found)):
+            break
+        found.append(row)
+    return frozenset(found)
 
 
 def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
@@ -83,12 +121,3 @@ def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
     if error == 0:
         return 0.0 if mean > 0 else 1.0
     return float(stdtr(n - 2 * cut - 1, -mean / error))
-
-
-def _harms(means: Weights) -> bool:
-    return len(means) >= FEWEST and p_above(-means, trimmed=TRIMMED) < LEVEL
-
-
-def _each(communities: Labels, means: Weights) -> Iterator[tuple[int, Weights]]:
-    for row in np.unique(communities).tolist():
-        yield row, means[communities == row]

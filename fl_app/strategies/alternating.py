@@ -9,6 +9,7 @@ model. In the method's rounds clients compare what they use with it: `fl_app.str
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -34,6 +35,9 @@ from fl_app.types import Vector, Vectors
 EARLIEST = 1 / 3
 """Share of the rounds before a trial: models that clients choose need rounds to differ."""
 
+WORTH_BEHIND = 0.01
+"""The mean gain that is asked for, less than in other trials: the common model is a round ahead."""
+
 
 @dataclass(kw_only=True)
 class AlternatingState(JudgedState):
@@ -53,6 +57,8 @@ class Alternating(CommunityStrategy):
     """
 
     state: AlternatingState
+    judged_whole: ClassVar[bool] = True
+    """Whether the models are kept or undone together."""
     _common_round = False
 
     def instruct(
@@ -123,7 +129,10 @@ class Alternating(CommunityStrategy):
         if self.judges and not state.judged and self.ready(server_round):
             begin(state, server_round, self.first_common())
             state.judged = True
-        found = decide(state, server_round, self.context.rounds, whole=True, members=used)
+        found = decide(
+            state, server_round, self.context.rounds, whole=self.judged_whole, members=used,
+            worth=WORTH_BEHIND,
+        )  # fmt: skip
         state.one = any(event.kind == UNDONE for event in found)
         self.events += found
 

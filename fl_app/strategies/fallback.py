@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.aggregation import Rule, weighted_mean
-from fl_app.evaluation.benefit import Verdict, judge, relative_gains
+from fl_app.evaluation.benefit import WORTH, Verdict, judge, relative_gains
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.outcome import Event
@@ -121,14 +121,16 @@ def decide(
     *,
     whole: bool = False,
     members: Mapping[int, int] | None = None,
+    worth: float = WORTH,
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
-    end the split is then undone: the burden of proof is on it, since what it divides learns from
-    fewer clients. Without any evidence, as in a run that ends at once, it stays. With `whole` no
-    part of it is undone, because the communities change in every round. `members` has the row of
-    each client if the communities have no members.
+    end only the communities stay that gain, and without any the split is undone: the burden of
+    proof is on it, since what it divides learns from fewer clients. Without any evidence, as in a
+    run that ends at once, it stays. With `whole` no part of it is undone, because the communities
+    change in every round. `members` has the row of each client if the communities have no members,
+    `worth` is the gain that is asked for.
     """
     age = server_round - state.split_at
     last = age >= LOOKS[-1] or server_round >= rounds
@@ -137,8 +139,11 @@ def decide(
     before = state.communities
     if members is not None:
         before = Communities(before.models, dict(members))
-    verdict = _verdict(state, before.members)
-    verdict = Verdict(verdict.keeps, frozenset(), frozenset()) if whole else verdict
+    verdict = _verdict(state, before.members, worth)
+    if whole:
+        verdict = Verdict(verdict.keeps)
+    else:
+        verdict = verdict.by_parts(before.members.values(), last=last)
     told, state.gains, state.looks = bool(state.gains), {}, {}
     if verdict.keeps is None and not last:
         return []
@@ -147,7 +152,7 @@ def decide(
         return []
     count, after = f"{len(before.models)} communities", fallen_back(before, verdict, common)
     if after is not before:
-        state.communities = after
+        state.communities, state.evaluated = after, {}  # its rows are those of the models before
     if not verdict.keeps:
         return [Event(UNDONE, f"{count} are one again: they are not better for their clients")]
     fallen = sorted(c for c, row in before.members.items() if _falls(c, row, verdict))
@@ -163,11 +168,12 @@ def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
     return found
 
 
-def _verdict(state: JudgedState, members: Mapping[int, int]) -> Verdict:
+def _verdict(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
     clients = sorted(state.gains.keys() & members.keys())
     rows = np.array([members[client] for client in clients], int)
     gains = [np.array(state.gains[client]) / state.looks[client] for client in clients]
-    return judge(np.array(clients, int), rows, np.array(gains).reshape(-1, HELD_OUT_PARTS))
+    parts = np.array(gains).reshape(-1, HELD_OUT_PARTS)
+    return judge(np.array(clients, int), rows, parts, worth=worth)
 
 
 def fallen_back(now: Communities, verdict: Verdict, common: Vector) -> Communities:

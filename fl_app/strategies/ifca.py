@@ -16,7 +16,7 @@ from fl_app.rng import generator
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback
+from fl_app.strategies.fallback import LEFT, Fallback
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome
@@ -69,6 +69,7 @@ class Ifca(Alternating, FromSums):
     graph_use = NO_SUSPECTS
     used_with: ClassVar[UsedWith] = {"trial_rounds": When("restarts", unless=(0,))}
     compares = True
+    judged_whole = False
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]] = {
         "average": ("models",),
         "rule": ("mean",),
@@ -152,10 +153,11 @@ class Ifca(Alternating, FromSums):
         better than their mean does, so that the group chooses it in the next round.
         """
         crowd = np.flatnonzero(replies.starts == np.bincount(replies.starts).argmax())
-        for row in sorted({*range(self.count)} - {*self.state.choices.values()}):
+        models = self.state.communities.models
+        for row in sorted({*range(len(models))} - {*self.state.choices.values()}):
             draw = generator(self.context.seed, round=server_round, client=row, purpose="unchosen")
             taken = draw.choice(crowd)
-            self.state.communities.models[row] = replies.models[taken]
+            models[row] = replies.models[taken]
             detail = f"model {row} from client {replies.client_ids[taken]}, as nobody chose it"
             self.events.append(Event("restarted", detail))
 
@@ -192,6 +194,13 @@ class Ifca(Alternating, FromSums):
         """Whether a trial may begin: the initial models are found, and clients use several."""
         searched = (self.restarts + 1) * self.trial_rounds if self.restarts else 0
         return server_round >= searched and super().ready(server_round)
+
+    def judge(self, server_round: int) -> None:
+        """Judge the models; if the common one replaces some, clients choose from what there is."""
+        super().judge(server_round)
+        if any(event.kind == LEFT for event in self.events):
+            now = self.state.communities
+            self.state.choices, now.members = now.members, {}
 
     def choices(self) -> Mapping[int, int]:
         """Return the model that each client chose when it last trained."""

@@ -60,6 +60,13 @@ def test_the_page_tells_results_refusals_and_what_is_missing(
     assert (tmp_path / "figure.png").stat().st_size > 0
 
 
+@pytest.mark.parametrize(("dcfl", "cfl", "holds"), [(0.8, 0.7, True), (0.701, 0.7, False)])
+def test_the_claim_needs_differences_above_the_margin(dcfl: float, cfl: float, holds: bool) -> None:
+    means = {"dcfl": dcfl, "cfl_clusters": cfl, "fedavg": 0.6}
+    assert private_page.as_claimed(means) == holds
+    assert not private_page.as_claimed({**means, "fedavg": cfl})
+
+
 def test_the_order_of_means_tells_what_is_equal_to_three_digits() -> None:
     means = {"fedavg": 0.652, "dcfl": 0.778, "cfl": 0.6522}
     assert private_page.order(means) == "dcfl > cfl = fedavg"

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.evaluation.benefit import Verdict, judge, p_above, relative_gains
+from fl_app.evaluation.benefit import (
+    WORTH,
+    Verdict,
+    judge,
+    p_above,
+    rejected,
+    relative_gains,
+)
 
 
 def _gains(means: list[float], seed: int = 0) -> np.ndarray:
@@ -42,7 +49,7 @@ def test_the_test_is_student_s_without_the_ends() -> None:
 
 
 def test_a_split_that_serves_its_clients_is_kept() -> None:
-    assert _judge([0.5] * 6, [0, 1] * 3) == Verdict(True, frozenset(), frozenset())
+    assert _judge([0.5] * 6, [0, 1] * 3) == Verdict(True, served=frozenset({0, 1}))
 
 
 def test_a_split_without_an_effect_is_not_kept() -> None:
@@ -52,12 +59,13 @@ def test_a_split_without_an_effect_is_not_kept() -> None:
 
 def test_a_harmful_community_is_left_and_the_others_stay() -> None:
     found = _judge([0.5] * 4 + [-0.3] * 4, [0] * 4 + [1] * 4)
-    assert found == Verdict(True, frozenset({1}), frozenset())
+    assert found == Verdict(True, frozenset({1}), served=frozenset({0}))
+    assert found.by_parts([0, 1], last=True) == found
 
 
 def test_a_client_in_the_wrong_community_leaves_alone() -> None:
     found = _judge([0.5] * 5 + [-0.6], [0, 1] * 3)
-    assert found == Verdict(True, frozenset(), frozenset({5}))
+    assert found == Verdict(True, clients=frozenset({5}), served=frozenset({0}))
 
 
 def test_two_liars_of_twelve_move_neither_the_split_nor_a_community() -> None:
@@ -69,4 +77,56 @@ def test_two_liars_of_twelve_move_neither_the_split_nor_a_community() -> None:
 
 def test_no_evidence_keeps_nothing() -> None:
     none = judge(np.array([], int), np.array([], int), np.empty((0, 4)))
-    assert none == Verdict(None, frozenset(), frozenset())
+    assert none == none.by_parts([0, 1], last=True) == Verdict(None)
+
+
+def test_of_a_split_that_serves_some_only_their_communities_stay_at_the_end() -> None:
+    # the trimmed mean over all is near WORTH; one client alone cannot show it for its community
+    found = _judge([0.4] * 3 + [0.0] * 9 + [0.4], [0] * 3 + [1] * 9 + [2])
+    assert (found.keeps, found.served) == (None, {0})
+    assert found.by_parts(range(4), last=False).keeps is None
+    end = found.by_parts(range(4), last=True)
+    assert (end.keeps, end.communities) == (True, {1, 2, 3})
+
+
+def test_the_gain_of_a_community_is_tested_among_those_of_all() -> None:
+    # 0.1 .. 0.4 exceed 0.03 by 0.22: t = 0.22 / (0.1291 / 2) = 3.408, p = 0.021 with 3 df
+    means = np.array([0.1, 0.2, 0.3, 0.4, *[0.0] * 12])
+    gains = np.repeat(means[:, None], 4, axis=1)
+    two, three = np.repeat([0, 1], [4, 12]), np.repeat([0, 1, 2], [4, 6, 6])
+    assert p_above(means[:4] - WORTH, trimmed=0.2) == pytest.approx(0.0211, abs=1e-4)
+    assert judge(np.arange(16), two, gains).served == {0}  # 0.021 < 0.05 / 2
+    assert judge(np.arange(16), three, gains).served == set()  # 0.021 > 0.05 / 3
+
+
+def test_holm_s_method_stops_at_the_first_that_is_not_shown() -> None:
+    assert rejected({0: 0.3, 1: 0.02, 2: 0.01}) == {1, 2}  # 0.01 < 0.05 / 3, 0.02 < 0.05 / 2
+    assert rejected({0: 0.02, 1: 0.02, 2: 0.02}) == set()
+    assert rejected({7: 0.04}) == {7}
+    assert rejected({}) == set()
+
+
+@given(st.data())
+def test_names_and_order_of_clients_and_communities_change_nothing(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 12))
+    rows = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    means = data.draw(
+        st.lists(st.sampled_from([-0.5, -0.1, 0.0, 0.1, 0.5]), min_size=n, max_size=n)
+    )
+    gains, order = _gains(means), np.array(data.draw(st.permutations(range(n))))
+    before = judge(np.arange(n), rows, gains)
+    names = np.array(data.draw(st.permutations(range(4))))
+    after = judge(100 + order, names[rows[order]], gains[order])
+    assert after.keeps == before.keeps
+    assert after.clients == {100 + client for client in before.clients}
+    assert after.communities == {names[row] for row in before.communities}
+    assert after.served == {names[row] for row in before.served}
+
+
+@given(st.lists(st.integers(0, 3), max_size=12))
+def test_equal_losses_never_keep_a_split(rows: list[int]) -> None:
+    losses = np.random.default_rng(0).uniform(0, 3, (len(rows), 4))
+    gains = relative_gains(losses, losses) if rows else losses
+    found = judge(np.arange(len(rows)), np.array(rows, int), gains)
+    assert not found.by_parts(rows, last=True).keeps
+    assert found.communities == found.clients == found.served == frozenset()

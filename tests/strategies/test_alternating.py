@@ -11,7 +11,7 @@ from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.alternating import Alternating
-from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE
+from fl_app.strategies.fallback import KEPT, LEFT, LOOKS, UNDONE
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import SIZE, builder, context, honest, play, roster
@@ -78,6 +78,33 @@ def test_models_that_serve_their_clients_are_kept_and_not_judged_again(name: str
     assert strategy.state.common is None
     assert not strategy.state.one
     assert len(strategy.state.communities.models) > 1
+
+
+def test_ifca_s_models_stay_that_serve_and_the_common_one_replaces_the_others(
+    tmp_path: Path,
+) -> None:
+    strategy, known = _method(), roster(12)
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        common = 3.0 if client_id % 3 == 0 else 1.0 + 0.01 * (-1) ** client_id
+        return _saying(1.0, common, strategy)(client_id, start, server_round)
+
+    play(strategy, known, range(1, 13), client=client)
+    assert [event.kind for event in strategy.events] == [LEFT]
+    own = strategy.users()[0]
+    assert dict(strategy.users()) == {c: own if c % 3 == 0 else 1 - own for c in range(12)}
+    write(tmp_path, Checkpoint(12, *save(strategy.state)))
+    after, kept = _method(), read(tmp_path)
+    load(after.state, kept.arrays, kept.state)
+    for each in (strategy, after):
+        for ins in _sent(each, known, 13).values():
+            assert len(_models(ins)) == 2
+            assert not asked(ins.config)
+        play(each, known, range(13, 15))
+        assert each.rejections.by_client == {}
+        assert len(each.state.communities.models) == 2
+        assert not each.state.communities.members
+    np.testing.assert_array_equal(after.attribute([3])[0], strategy.attribute([3])[0])
 
 
 def test_rounds_of_the_common_model_leave_the_others_and_alternate_with_theirs() -> None:

@@ -13,7 +13,16 @@ from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
-from fl_app.strategies.fallback import KEPT, LOOKS, UNDONE, JudgedState, begin, decide, fallen_back
+from fl_app.strategies.fallback import (
+    KEPT,
+    LEFT,
+    LOOKS,
+    UNDONE,
+    JudgedState,
+    begin,
+    decide,
+    fallen_back,
+)
 from fl_app.strategies.flic import Flic
 from fl_app.strategies.state import Communities, load, save
 from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
@@ -157,6 +166,15 @@ def test_at_its_end_an_unclear_split_is_undone(server_round: int, rounds: int) -
     (event,) = decide(state, server_round, rounds)
     assert event.kind == UNDONE
     assert len(state.communities.models) == 1
+
+
+def test_only_a_community_that_gains_stays_and_earlier_choices_are_forgotten() -> None:
+    state = _on_trial([0.9, -0.1, 0.8, -0.2, 0.9, 0.1, 0.8, 0.0])
+    state.evaluated = {99: 1}
+    (event,) = decide(state, LOOKS[1], 100)
+    assert (event.kind, event.clients) == (LEFT, [1, 3, 5, 7])
+    assert state.communities.members == {client: client % 2 for client in range(8)}
+    assert state.evaluated == {}
 
 
 def test_who_falls_back_forms_a_community_of_the_common_model() -> None:
