@@ -29,6 +29,11 @@ class CommunityDetection:
     neighbours: int
     seed: int
 
+    @property
+    def quick(self) -> Backend:
+        """The backend for more than `sparse_above` clients."""
+        return "leiden" if self.backend == "leiden" else "fast"
+
 
 def louvain(
     similarity: Matrix,
@@ -57,11 +62,6 @@ def louvain(
     labels = np.empty(len(similarity), int)
     labels[order] = _optimised(_edges(similarity, order), resolution, seed, backend)
     return canonical(labels)
-
-
-def leiden(similarity: Matrix, *, resolution: float, seed: int) -> Labels:
-    """Return communities (n,) by the Leiden algorithm, as `louvain` with `backend="leiden"`."""
-    return louvain(similarity, resolution=resolution, seed=seed, backend="leiden")
 
 
 def agglomerative(distance: Matrix, *, threshold: float, linkage: Linkage) -> Labels:

@@ -52,13 +52,13 @@ def centred_cosines(products: Matrix, *, inplace: bool = False) -> Matrix:
     return found
 
 
-def contrast(cosine: Matrix, *, above: float = 0.0) -> Matrix:
-    """Return `max(C - above, 0)` of the cosines C of centred unit vectors (n, n), with diagonal 0.
+def contrast(cosine: Matrix) -> Matrix:
+    """Return `max(C, 0)` of the cosines C of centred unit vectors (n, n), with diagonal 0.
 
     Vectors have unit length before they are centred; else a client with longer updates would
     differ from the others in the direction of their common drift.
     """
-    return exceeding(centred_cosines(cosine), above, inplace=True)
+    return exceeding(centred_cosines(cosine), 0.0, inplace=True)
 
 
 def exceeding(cosine: Matrix, above: float, *, inplace: bool = False) -> Matrix:

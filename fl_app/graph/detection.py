@@ -21,7 +21,7 @@ from fl_app.graph.contrast import contrast, halves
 from fl_app.graph.descriptors import knee
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
 from fl_app.graph.significant import Partition, significant
-from fl_app.types import Backend, Labels, Matrix
+from fl_app.types import Labels, Matrix
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,11 @@ class ByModularity:
             return louvain(
                 similarity, backend=how.backend, resolution=how.resolution, seed=how.seed
             )
-        quick: Backend = "leiden" if how.backend == "leiden" else "fast"
         weigh = None if self.exponent is None else self._weigh(graph, among, self.exponent)
         edges = graph.nearest(how.neighbours, among, weigh=weigh)
-        return sparse_communities(edges, backend=quick, resolution=how.resolution, seed=how.seed)
+        return sparse_communities(
+            edges, backend=how.quick, resolution=how.resolution, seed=how.seed
+        )
 
     def similarity(self, graph: ClientGraph, among: Labels) -> Matrix:
         """Return the values of the measure, or their normalised similarity (m, m)."""

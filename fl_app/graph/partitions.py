@@ -13,7 +13,7 @@ from fl_app.graph.communities import (
     louvain,
 )
 from fl_app.graph.significant import Partition
-from fl_app.types import Backend, Labels, Matrix
+from fl_app.types import Labels, Matrix
 
 
 def by_modularity(clients: int, *, how: CommunityDetection) -> Partition:
@@ -22,8 +22,7 @@ def by_modularity(clients: int, *, how: CommunityDetection) -> Partition:
     Their communities are looked into with the same backend, although they are smaller: there are
     many of them.
     """
-    quick: Backend = "leiden" if how.backend == "leiden" else "fast"
-    backend = how.backend if clients <= how.sparse_above else quick
+    backend = how.backend if clients <= how.sparse_above else how.quick
     return partial(louvain, backend=backend, resolution=how.resolution, seed=how.seed)
 
 

@@ -17,7 +17,6 @@ from pydantic import Field
 from fl_app.aggregation import weighted_mean
 from fl_app.client.privacy_base import Delta, Epsilon
 from fl_app.client.sketch_release import Dimension, Randomness, SketchRelease
-from fl_app.graph.communities import louvain
 from fl_app.graph.noisy_sketches import (
     mean_sketches,
     nearest_mean,
@@ -25,6 +24,7 @@ from fl_app.graph.noisy_sketches import (
     sketch_similarity,
     without_small,
 )
+from fl_app.graph.partitions import by_modularity
 from fl_app.masking.stages import FEWEST
 from fl_app.strategies.cohort import FitFailures, FitReplies
 from fl_app.strategies.from_sums import FromSums
@@ -34,7 +34,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Backend, Labels, Matrix, Participation, Sketch, Sketches
+from fl_app.types import Labels, Matrix, Participation, Sketch, Sketches
 
 
 @dataclass(kw_only=True)
@@ -178,10 +178,7 @@ class SecureFlic(FromSums):
         return np.array(ids, int), np.array([self.state.sketches[i] for i in ids], np.float32)
 
     def _partition(self, similarity: Matrix) -> Labels:
-        how = self.context.detection
-        quick: Backend = "leiden" if how.backend == "leiden" else "fast"
-        backend = how.backend if len(similarity) <= how.sparse_above else quick
-        return louvain(similarity, backend=backend, resolution=how.resolution, seed=how.seed)
+        return by_modularity(len(similarity), how=self.context.detection)(similarity)
 
     def view(self, server_round: int) -> View | None:
         """Return the communities and the similarity of the sketches, None before they are found."""

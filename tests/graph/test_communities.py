@@ -16,7 +16,6 @@ from fl_app.types import Backend
 
 BACKENDS = get_args(Backend)
 louvain = partial(communities.louvain, resolution=1.0, seed=0, backend="python-louvain")
-leiden = partial(communities.leiden, resolution=1.0, seed=0)
 agglomerative = partial(communities.agglomerative, linkage="average")
 
 
@@ -111,13 +110,6 @@ def test_agglomerative_by_hand() -> None:
     assert agglomerative(np.zeros((1, 1)), threshold=1.0).tolist() == [0]
     with pytest.raises(ValueError, match="threshold must be at least 0, got -1"):
         agglomerative(distance, threshold=-1.0)
-
-
-def test_leiden_is_the_backend_of_that_name() -> None:
-    similarity = np.kron(np.eye(3), np.ones((4, 4))) + 0.01
-    np.fill_diagonal(similarity, 0.0)
-    assert leiden(similarity).tolist() == louvain(similarity, backend="leiden").tolist()
-    assert leiden(similarity).tolist() == np.repeat(range(3), 4).tolist()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

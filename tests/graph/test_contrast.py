@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from fl_app.graph.communities import louvain
-from fl_app.graph.contrast import centred, centred_cosines, contrast, cosines, halves
+from fl_app.graph.contrast import (
+    centred,
+    centred_cosines,
+    contrast,
+    cosines,
+    exceeding,
+    halves,
+)
 from fl_app.graph.gap import Positions, gap, gap_by_degrees
 from fl_app.graph.significant import significant
 from fl_app.graph.split_strength import (
@@ -97,14 +104,15 @@ def test_groups_of_few_clients_are_found_though_their_centred_cosines_are_negati
 
 def test_edges_are_what_exceeds_a_cosine() -> None:
     # six orthogonal unit vectors: all centred cosines are -1/5
-    assert contrast(np.eye(6), above=-1 / 5) == pytest.approx(np.zeros((6, 6)))
-    assert contrast(np.eye(6), above=-3 / 5)[0, 1] == pytest.approx(2 / 5)
+    compared = centred_cosines(np.eye(6))
+    assert exceeding(compared, -1 / 5) == pytest.approx(np.zeros((6, 6)))
+    assert exceeding(compared, -3 / 5)[0, 1] == pytest.approx(2 / 5)
     # two with cosine 1/2 among six: products 1 - a, 1/2 - a, with row means a
     pair = np.eye(6)
     pair[0, 1] = pair[1, 0] = 0.5
     # row means 1/4, 1/6; total mean 7/36: length 1 - 1/2 + 7/36 = 25/36, product 1/2 - 1/2 + 7/36
     assert contrast(pair)[0, 1] == pytest.approx(7 / 25)
-    assert contrast(pair, above=-1 / 5)[0, 1] == pytest.approx(7 / 25 + 1 / 5)
+    assert exceeding(centred_cosines(pair), -1 / 5)[0, 1] == pytest.approx(7 / 25 + 1 / 5)
 
 
 def test_halves_are_the_communities_that_are_least_alike() -> None:
@@ -382,3 +390,18 @@ def test_each_split_is_measured_once_and_no_spectrum_beside_a_clear_one(
     assert significant(_cosine_of_noise(24, 200, 0), lambda s: np.arange(len(s)) % 6).max() == 0
     assert len(measured) == len(set(measured)) == 3 + 15 + 4 + 3 + 2 + 1
     assert spectra
+
+
+@pytest.mark.parametrize("seed", [23, 27])
+def test_the_largest_eigenvalue_is_found_from_a_start_nearly_orthogonal_to_it(seed: int) -> None:
+    rows = np.random.default_rng(seed).normal(size=(MANY, 300)) / 300**0.5
+    values, vectors = np.linalg.eigh(rows @ rows.T - np.eye(MANY))
+    start = np.cos(np.arange(MANY)) / np.linalg.norm(np.cos(np.arange(MANY)))
+    first = vectors[:, -1]
+    turned = first - start * (first @ start)
+    turned = turned / np.linalg.norm(turned) + 3e-5 * start
+    across = first - turned / np.linalg.norm(turned)
+    across /= np.linalg.norm(across)
+    mirrored = vectors - 2 * np.outer(across, across @ vectors)
+    found = largest_eigenvalue((mirrored * values) @ mirrored.T)
+    assert found == pytest.approx(values[-1], rel=1e-5)

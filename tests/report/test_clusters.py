@@ -30,8 +30,9 @@ def test_points_in_the_plane_with_the_ways_of_the_best_start(tmp_path: Path) -> 
     assert [len(way.get_xdata()) for way in ways] == [6] * 5
     ends = np.array([way.get_xydata()[-1] for way in ways])
     np.testing.assert_allclose(ends, found.clustered.final, atol=1e-5)
-    assert {"paths", "clustering"} <= _names(tmp_path)
-    assert "centroids" not in _names(tmp_path)
+    drawn = _names(tmp_path)
+    assert {"paths", "clustering"} <= drawn
+    assert "centroids" not in drawn
 
 
 def test_pictures_of_the_centroids_of_images(tmp_path: Path) -> None:

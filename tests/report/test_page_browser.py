@@ -1,8 +1,6 @@
 """Reports of three tiny runs, opened, used and read in a headless Chromium without network."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,8 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from fl_app.one_run import run
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -28,23 +28,14 @@ RUNS = {
              "population.dynamics.drift_every=4"],
     "cfl": ["strategy=cfl", "strategy.participation=1.0", "population=iid", "attack=minus_grad"],
 }  # fmt: skip
-ALL = """
-import sys
-from pathlib import Path
-from fl_app.one_run import run
-where, common, runs = Path(sys.argv[1]), eval(sys.argv[2]), eval(sys.argv[3])
-for name, overrides in runs.items():
-    run([*common, *overrides], where / name)
-"""
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the runs, made in one process since torch takes long to load."""
+    """Return the folder of the runs."""
     folder = tmp_path_factory.mktemp("reports")
-    command = [sys.executable, "-c", ALL, str(folder), repr(COMMON), repr(RUNS)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for name, overrides in RUNS.items():
+        run([*COMMON, *overrides], folder / name)
     return folder
 
 

@@ -12,6 +12,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "end_to_end"))
+import door
+
 from fl_app.config import load
 from fl_app.data.rows import frame_of
 from fl_app.one_run import run
@@ -138,11 +141,10 @@ def test_two_runs_keep_their_own_modules_of_one_name(tmp_path: Path) -> None:
         (folder / "my_net.py").write_text(NETWORK)
         (folder / "helper.py").write_text(HELPER.replace("classes)\n", f"classes, bias={bias})\n"))
         code = "import sys; sys.path.insert(0, '.'); from fl_app.main import main; main()"
-        done = subprocess.run(
-            [sys.executable, "-c", code, "network=small_cnn", "network._target_=my_net.build",
-             "network.width=4", "rounds=1", "population.clients=2", "population=iid",
-             "strategy=fedavg", "hydra.run.dir=run", *QUICK],
-            cwd=folder, capture_output=True, text=True, check=False,
+        done = door.run(
+            door.SCRIPT, code, "network=small_cnn", "network._target_=my_net.build",
+            "network.width=4", "rounds=1", "population.clients=2", "population=iid",
+            "strategy=fedavg", "hydra.run.dir=run", *QUICK, cwd=folder,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     before = list(sys.path)
