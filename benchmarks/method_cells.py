@@ -114,6 +114,16 @@ LISTED = {
         ("strategy=fedavg", "personal=ditto"), _tried("personal.proximal", 1.0, 0.1, 0.5),
         "1.0 and 0.1 the paper's, 0.5 ours",
     ),
+    "personal_head": Method(
+        ("strategy=fedavg",),
+        (
+            ("personal=fedper",),
+            ("personal=fedrep", "personal.head_epochs=10"),
+            ("personal=fedrep", "personal.head_epochs=1"),
+        ),
+        "FedPer, FedRep with the ten epochs of the head of its paper, and with one, ours",
+        places=False,
+    ),
     "flic": Method(
         ("strategy=flic",), CLUSTERED, "ours; the paper clusters once the graph is stable"
     ),
