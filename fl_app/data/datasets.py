@@ -1,6 +1,7 @@
 """Data sets by name: images or points in memory, ready to be split among clients."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -220,12 +221,16 @@ def _torchvision(
     from torchvision import datasets
 
     folder = Path(root) / (f"{name}/raw" if place == "raw" else place)
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         train, test = (
             getattr(datasets, name)(root=root, train=part, download=download, **options)
             for part in (True, False)
         )
     except Exception as error:  # mirrors fail in different ways: no network, bad archive
+        for made in missing:  # by a download that then failed
+            with suppress(OSError):
+                made.rmdir()
         if damaged := fault(folder):
             raise DataError(damaged) from error
         raise DataError(

@@ -79,3 +79,13 @@ def test_a_damaged_batch_of_cifar_is_named(tmp_path: Path) -> None:
     (folder / "data_batch_2").write_bytes(b"short")
     with pytest.raises(DataError, match=r"data_batch_2 must have the MD5 sum d4bba439e000b95fd0a"):
         cifar10(root=str(tmp_path))
+
+
+def test_a_failed_download_leaves_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchvision.datasets.MNIST.mirrors", [])
+    (tmp_path / "old").mkdir()
+    with pytest.raises(DataError, match=r"MNIST is not at .* and could not be downloaded"):
+        mnist(root=str(tmp_path / "old" / "new"), download=True)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "old"]
