@@ -129,9 +129,7 @@ trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
 IFCA, FedDrift, FedEM and FedRC are judged in rounds that alternate. PACFL compares classes, with a
 threshold of 20 degrees, and FedDrift starts with a model for each client, except where labels
 drift. FedEM and FedRC have as many components of the same network as there are groups, or two.
-Cells were measured on different machines, on which the same run can differ. The trials with 20,000
-clients, and those with 30, are from before a split had to gain 0.03 instead of 0.01 and before a
-community could stay alone.
+Cells were measured on different machines, on which the same run can differ.
 
 With noise, IFCA is still worse than one model, also with the fallback. No model tells the noisy
 images of three clients apart well, and the other clients have nearly the same accuracy with each:
