@@ -55,7 +55,8 @@ Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
 
 All commands are `fl-app experiment=benchmark` with other settings; the file
 `benchmarks/method_cells.py` has them. `local` is the own model of Ditto without its proximal term,
-and `flic_contrast` is FLIC with `graph.contrast=true`.
+`personal_head` is FedPer or FedRep with one model for all, and `flic_contrast` is FLIC with
+`graph.contrast=true`.
 The same results [sortable and with figures](benchmark_page.html), and [as CSV](benchmark.csv).
 """
 
