@@ -18,8 +18,11 @@ from statistics import median
 
 from table import header, row, write_section
 
-CLOSE = 0.03
-"""Accuracies that differ by less are equal: batches and first weights are drawn differently."""
+CLOSE = 0.05
+"""Accuracies that differ by less are equal: batches and first weights are drawn differently.
+
+Stock Flower's batches depend on no seed: runs of the small clients gave 0.684, 0.700 and 0.716.
+"""
 
 
 @dataclass(frozen=True)
