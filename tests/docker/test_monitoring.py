@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -135,10 +136,19 @@ def prometheus(metrics: Metrics, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def _until_scraped_twice(process: Process, address: str) -> None:
     deadline = time.monotonic() + WAIT_S
-    while float(_value(address, "count_over_time(fl_app_round[1m])")) < 2:
+    while not _ready(address) or float(_value(address, "count_over_time(fl_app_round[1m])")) < 2:
         process.must_be_alive()
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def _ready(address: str) -> bool:
+    """Whether Prometheus answers; before it has read its data, it refuses each request."""
+    try:
+        with urllib.request.urlopen(f"{address}/-/ready"):
+            return True
+    except urllib.error.HTTPError:
+        return False
 
 
 def _value(address: str, expression: str) -> str:
