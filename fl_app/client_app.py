@@ -112,10 +112,11 @@ class FederatedClient(Client):
         self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]
     ) -> tuple[int, dict[str, Told], float | None]:
         """Return the index of the best model (d,), and the losses of all if they are asked for."""
-        if OFFERED not in asked(task):
-            return self.local.choose(starts, server_round=now), {}, None
-        losses = self.local.offered_losses(starts, server_round=now)
-        return int(losses.argmin()), {OFFERED: losses}, None
+        wanted = OFFERED in asked(task)
+        if len(starts) == 1 and not wanted:
+            return 0, {}, None
+        losses = self.local.offered_losses(starts, server_round=now, task=task)
+        return int(losses.argmin()), {OFFERED: losses} if wanted else {}, None
 
     def _choose_privately(
         self, starts: Sequence[Vector], now: int, task: Mapping[str, Scalar]

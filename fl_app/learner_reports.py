@@ -23,7 +23,10 @@ HELD_OUT, HELD_OUT_PARTS = "held_out_losses", 4
 sent after it, on parts of its training samples that it does not train on in this round."""
 OFFERED = "offered_losses"
 """The report that each client can make: the losses of all models that it receives to train one of,
-on its training samples, before it trains."""
+on the samples that it trains on, before it does."""
+HOLDS_OUT = "holds_out"
+"""Name in the messages: whether a client leaves out those samples, although it is asked for no
+losses on them yet. It neither trains on them nor chooses a model by them."""
 Size = Literal["classes", "inputs"]
 """A number that only the data have: of their classes, or of the numbers in one sample."""
 Told = float | Vector
@@ -91,6 +94,11 @@ def asked(task: Mapping[str, Any]) -> dict[str, int | None]:
         for name, length in task.items()
         if name.startswith(PREFIX)
     }
+
+
+def holds_out(task: Mapping[str, Any]) -> bool:
+    """Whether a client leaves some of its training samples out in this round."""
+    return bool(task.get(HOLDS_OUT)) or HELD_OUT in asked(task)
 
 
 def packed(task: Mapping[str, Any], reports: Mapping[str, Told]) -> dict[str, float | bytes]:

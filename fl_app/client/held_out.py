@@ -31,6 +31,12 @@ def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Ten
     return order[len(out) :].sort().values, [out[k::HELD_OUT_PARTS] for k in range(HELD_OUT_PARTS)]
 
 
+def rest(images: Tensor, labels: Tensor, *, seed: int, client: int) -> tuple[Tensor, Tensor]:
+    """Return the samples (s, ...) and labels (s, ...) that are not held out."""
+    rows = split(len(labels), seed=seed, client=client)[0].to(labels.device)
+    return images[rows], labels[rows]
+
+
 def losses(
     models: Sequence[Vector], parts: Sequence[Tensor], loss: Callable[[Vector, Tensor], float]
 ) -> Vector:

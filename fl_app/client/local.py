@@ -19,7 +19,7 @@ from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import UNSCORED, Score
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import HELD_OUT, Told, sendable
+from fl_app.learner_reports import HELD_OUT, Told, holds_out, sendable
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -75,9 +75,10 @@ class LocalClient:
     ) -> Trained:
         """Train from `start` (d,) on the training data; then protect the update or attack.
 
-        With an `other` model (d,), some samples are held out, and both models' losses on them are
-        reported.
+        If `task` says so, some samples are held out; with an `other` model (d,), both models'
+        losses on them are reported.
         """
+        task = task or {}
         data, attacks = self.load(server_round), self.malicious and self.attack.active(server_round)
         keys = {"round": server_round, "client": self.client_id}
         images, labels = data.train_images, data.train_labels
@@ -87,9 +88,12 @@ class LocalClient:
         told: dict[str, Told] = {}
         draws = Draws(self.seed, server_round, self.client_id, keyed=self.privacy.keyed)
         if other is not None:
-            out = self._hold_out(images, labels, (start, other), server_round, task or {}, draws)
-            images, labels, told[HELD_OUT] = out
-        job = self._job(start, images, labels, server_round, task or {}, draws)
+            told[HELD_OUT] = self._compared(
+                images, labels, (start, other), server_round, task, draws
+            )
+        if holds_out(task):
+            images, labels = held_out.rest(images, labels, seed=self.seed, client=self.client_id)
+        job = self._job(start, images, labels, server_round, task, draws)
         done = self._trained(job, draws)
         model: Vector = done.model
         metrics: Mapping[str, float] = {}
@@ -99,8 +103,8 @@ class LocalClient:
                 model - start, noise, partial(self._colluding, start, server_round)
             )
         elif self.plan is not None:
-            plan = private_losses.planned(self.plan, task or {})
-            model, metrics = self._protected(start, model, plan, task or {}, draws)
+            plan = private_losses.planned(self.plan, task)
+            model, metrics = self._protected(start, model, plan, task, draws)
         reports = {**(done.reports if self.plan is None else {}), **told}  # no noise hides others
         return Trained(model, done.loss, self.samples, done.seconds, metrics, reports)
 
@@ -136,7 +140,7 @@ class LocalClient:
             self.memory.write(self.learner.flat.local_state(), job.server_round)
         return done
 
-    def _hold_out(
+    def _compared(
         self,
         images: Tensor,
         labels: Tensor,
@@ -144,21 +148,21 @@ class LocalClient:
         server_round: int,
         task: Mapping[str, Any],
         draws: Draws,
-    ) -> tuple[Tensor, Tensor, Vector]:
-        """Return the samples that are not held out, and two models' losses on those that are."""
-        kept, parts = held_out.split(len(labels), seed=self.seed, client=self.client_id)
+    ) -> Vector:
+        """Return two models' losses on the samples that are held out."""
+        _, parts = held_out.split(len(labels), seed=self.seed, client=self.client_id)
 
         def loss(model: Vector, part: Tensor) -> float:
             rows = part.to(labels.device)
             return self._shared_loss(model, images[rows], labels[rows], server_round)
 
-        told, rows = held_out.losses(models, parts, loss), kept.to(labels.device)
+        told = held_out.losses(models, parts, loss)
         if self.plan is not None:
             assert isinstance(self.privacy, Budgeted)
             plan, draw = private_losses.planned(self.plan, task), draws.numpy("noise of a trial")
             deviation = partial(self.privacy.part_deviation, plan)
             told = private_losses.on_parts(told, parts, deviation, draw)
-        return images[rows], labels[rows], told
+        return told
 
     def _shared_loss(
         self, model: Vector, images: Tensor, labels: Tensor, server_round: int
@@ -216,21 +220,20 @@ class LocalClient:
         trial = self.attack.trial(data.test_images, data.test_labels)
         return None if trial is None else self._score(model, *trial, server_round).accuracy
 
-    def choose(self, models: Sequence[Vector], *, server_round: int) -> int:
-        """Return the index of the model (d,) with the least training loss, the first of equals."""
-        if len(models) == 1:
-            return 0
-        losses = self._offered(models, server_round)
-        return min(range(len(losses)), key=losses.__getitem__)
+    def offered_losses(
+        self, models: Sequence[Vector], *, server_round: int, task: Mapping[str, Any]
+    ) -> Vector:
+        """Return the losses (k,) of models (d,) on what one of them will be trained on.
 
-    def offered_losses(self, models: Sequence[Vector], *, server_round: int) -> Vector:
-        """Return the losses (k,) by which `choose` chooses, at most LARGEST also if not finite."""
-        return sendable(self._offered(models, server_round))
-
-    def _offered(self, models: Sequence[Vector], server_round: int) -> list[float]:
-        data = self.load(server_round)
-        given, before = (data.train_images, data.train_labels, server_round), server_round - 1
-        return [self._score(model, *given, until=before, shared=True).loss for model in models]
+        They are at most LARGEST, also if one is not finite.
+        """
+        data, before = self.load(server_round), server_round - 1
+        images, labels = data.train_images, data.train_labels
+        if holds_out(task):
+            images, labels = held_out.rest(images, labels, seed=self.seed, client=self.client_id)
+        given = images, labels, server_round
+        found = [self._score(model, *given, until=before, shared=True) for model in models]
+        return sendable([each.loss for each in found])
 
     def noisy_losses(
         self,

@@ -16,6 +16,7 @@ from flwr.common import FitIns, Parameters, Scalar
 from flwr.server.client_manager import ClientManager
 from flwr.server.client_proxy import ClientProxy
 
+from fl_app.learner_reports import HOLDS_OUT
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
@@ -70,7 +71,18 @@ class Alternating(CommunityStrategy):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Begin a round of the method, or one of the common model."""
         self._common_round = self.trains_common(server_round)
+        if self.holds_out(server_round):
+            task = {HOLDS_OUT: True, **(task or {})}
         return super().instruct(server_round, cohort, client_manager, task)
+
+    def holds_out(self, server_round: int) -> bool:
+        """Whether clients hold out samples before the trial, on which the models are then compared.
+
+        A model of few clients recalls what it was trained on, and would seem to serve them. A
+        privacy keeps it from recalling.
+        """
+        waits = self.judges and not self.state.judged and not self.context.private
+        return waits and not self.late(server_round - 1)
 
     def trains_common(self, server_round: int) -> bool:
         """Whether the clients of a round all train the common model, or the one that is left."""

@@ -1,5 +1,7 @@
 """Samples that a client holds out to compare two models."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 from fl_app import client_wiring
 from fl_app.client.held_out import losses, split
 from fl_app.config import load
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, request
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, HOLDS_OUT, LARGEST, request
 from fl_app.strategies.fallback import LOSSES
 from fl_app.wiring import initial_model
 
@@ -42,3 +44,26 @@ def test_a_client_compares_two_models_and_trains_on_the_rest() -> None:
     same = client.fit(start, server_round=1, task=task, other=start).reports[HELD_OUT]
     np.testing.assert_array_equal(np.split(np.asarray(same), 2)[0], told[0])
     np.testing.assert_array_equal(*np.split(np.asarray(same), 2))
+
+
+def test_what_is_held_out_before_a_trial_moves_no_model_and_no_choice() -> None:
+    config = load(["population.clients=2", "population.train_samples=20", "client.epochs=1"])
+    client, (_, start) = client_wiring.client(config, 0), initial_model(config)
+    data = client.load(1)
+    labels = data.train_labels.clone()
+    for part in split(len(labels), seed=client.seed, client=0)[1]:
+        labels[part] = (labels[part] + 1) % 10
+    changed = replace(client, load=lambda _: replace(data, train_labels=labels))
+    other = client.fit(start, server_round=1).model.copy()
+    found = []
+    for task in ({HOLDS_OUT: True}, {}):
+        models = [each.fit(start, server_round=1, task=task).model.copy()
+                  for each in (client, changed)]  # fmt: skip
+        offered = [each.offered_losses([start, other], server_round=1, task=task)
+                   for each in (client, changed)]  # fmt: skip
+        found.append((np.array_equal(*models), np.array_equal(*offered)))
+    assert found == [(True, True), (False, False)]
+    trial = client.fit(start, server_round=1, task=request({HELD_OUT: LOSSES}), other=other)
+    held = client.fit(start, server_round=1, task={HOLDS_OUT: True})
+    assert not held.reports
+    np.testing.assert_array_equal(held.model, trial.model)

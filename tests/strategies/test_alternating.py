@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.common import FitIns, FitRes
 
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked, holds_out
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.alternating import Alternating
@@ -78,6 +78,30 @@ def test_models_that_serve_their_clients_are_kept_and_not_judged_again(name: str
     assert strategy.state.common is None
     assert not strategy.state.one
     assert len(strategy.state.communities.models) > 1
+
+
+def _holding(strategy: Alternating, rounds: range) -> list[int]:
+    """Return the rounds in which all clients hold out samples; in the others none does."""
+    known, found = roster(12), []
+    client = _saying(1.0, 2.0, strategy)
+    for now in rounds:
+        sent = _sent(strategy, known, now).values()
+        (holds,) = {holds_out(ins.config) for ins in sent}
+        found += [now] if holds else []
+        play(strategy, known, range(now, now + 1), client=client)
+    return found
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_samples_are_held_out_from_the_start_until_the_verdict(name: str) -> None:
+    assert _holding(_method(name), range(1, 13)) == [*range(1, METHODS[name] + LOOKS[0] + 1)]
+    assert not _holding(_method(name, fallback=False), range(1, 13))
+
+
+def test_without_several_models_or_with_a_privacy_no_samples_are_held_out_for_long() -> None:
+    one = _method(communities=1)
+    assert _holding(one, range(1, 13)) == [*range(1, BEGUN + 1)]
+    assert not _holding(_method(private=True), range(1, BEGUN + 1))
 
 
 def test_ifca_s_models_stay_that_serve_and_the_common_one_replaces_the_others(
