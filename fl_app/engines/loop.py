@@ -27,6 +27,7 @@ from fl_app.engines.round_aggregation import ATTEMPTS, RoundAggregation
 from fl_app.engines.round_reporter import CountClasses, RoundReporter
 from fl_app.engines.run_output import RunOutput
 from fl_app.engines.trained_round import TrainedRound, failed, times
+from fl_app.reasons import reason_of
 from fl_app.records.history import EVALUATION, FINISHED
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
@@ -114,7 +115,7 @@ class RoundLoop(Server):
         return FlowerHistory(), time.perf_counter() - start
 
     def _play_all(self, first: int, last: int) -> None:
-        status = "failed"
+        status, failure = "failed", None
         try:
             self.availability.show_members(first)  # who joins later may have connected already
             self.connections.wait(self.clients - len(self.roster.absent))
@@ -128,6 +129,9 @@ class RoundLoop(Server):
         except (KeyboardInterrupt, SystemExit, RunNotRunningException):
             status = "interrupted"  # by request, by a signal to Flower's process or by `flwr stop`
             raise
+        except Exception as error:
+            failure = reason_of(error)
+            raise
         finally:
             if self.superseded():  # this process was thought to be lost, and another one writes now
                 log.error("this run was submitted again meanwhile; nothing more is written")
@@ -135,7 +139,7 @@ class RoundLoop(Server):
                 # After a stop during an aggregation, the previous checkpoint stays valid.
                 if self._sound:
                     self.output.checkpoint()
-                self._finish(status)
+                self._finish(status, failure)
 
     def _rounds(self, first: int, last: int) -> Iterator[int]:
         """Run rounds until the run is finished or budgets are spent; yield each round number."""
@@ -298,7 +302,7 @@ class RoundLoop(Server):
         done = len(self.recorder.history.rounds)
         return Event("restarted", f"the run was lost and goes on after round {done}")
 
-    def _finish(self, status: str) -> None:
-        self.output.finish(status, self._outcome)
+    def _finish(self, status: str, failure: str | None) -> None:
+        self.output.finish(status, self._outcome, failure)
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)

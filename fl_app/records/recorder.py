@@ -205,10 +205,11 @@ class Recorder:
         models: Vectors,
         layout: Layout,
         serve: Serve | None = None,
+        failure: str | None = None,
     ) -> None:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
-        `serve` returns the models that clients use now.
+        `serve` returns the models that clients use now, `failure` is what ended a run that failed.
         """
         try:
             self._write_models(models, layout, serve)
@@ -224,6 +225,7 @@ class Recorder:
             removed=removed,
             names=self.names,
             restarts=self.restarts,
+            failure=failure,
         )
         found = summary["accuracy"] | summary["communities"]
         shown = {"accuracy": found["mean"]}

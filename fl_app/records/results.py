@@ -21,14 +21,18 @@ def summarise(
     removed: Sequence[int] = (),
     names: Mapping[int, str] | None = None,
     restarts: int = 0,
+    failure: str | None = None,
 ) -> dict[str, Any]:
-    """Write summary.json from the records of the completed rounds, and return it."""
+    """Write summary.json from the records of the completed rounds, and return it.
+
+    `failure` is what ended a run that failed.
+    """
     summary = build_summary(
         status=status,
         **identity,
         rounds=len(rounds),
         restarts=restarts,
-        ended=_ended(rounds),
+        ended=failure or _ended(rounds),
         clients={
             "total": clients,
             "failed": sum(len(record["failed"]) for record in rounds),

@@ -325,6 +325,7 @@ def test_a_run_in_which_no_round_has_an_effect_fails(play: Callable[..., Played]
         played()
     assert played.federation.fits == 3
     assert played.summary["status"] == "failed"
+    assert played.summary["ended"].startswith("TooFewRepliesError: round ")
 
 
 def test_a_state_that_no_checkpoint_restores_ends_a_run_before_its_first_round(
