@@ -131,11 +131,8 @@ threshold of 20 degrees, and FedDrift starts with a model for each client, excep
 drift. FedEM and FedRC have as many components of the same network as there are groups, or two.
 Cells were measured on different machines, on which the same run can differ.
 
-With noise, IFCA is still worse than one model, also with the fallback. No model tells the noisy
-images of three clients apart well, and the other clients have nearly the same accuracy with each:
-what differs is the accuracy of the three. Their own model recalls the samples that are held out, so
-that it is kept where it should not be. And until a verdict each model has learned from a part of
-the clients: see [trials in rounds that
+With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
+then is not regained: on average it ends a little below one model. See [trials in rounds that
 alternate](../methods/index.md#trials-in-rounds-that-alternate).
 
 The large federations are MNIST with 20 samples a client, drawn with replacement, four groups that

@@ -60,6 +60,8 @@ class Alternating(CommunityStrategy):
     state: AlternatingState
     judged_whole: ClassVar[bool] = True
     """Whether the models are kept or undone together."""
+    recalls: ClassVar[bool] = False
+    """Whether models may be trained by a few clients alone, whose samples they then recall."""
     _common_round = False
 
     def instruct(
@@ -78,11 +80,10 @@ class Alternating(CommunityStrategy):
     def holds_out(self, server_round: int) -> bool:
         """Whether clients hold out samples before the trial, on which the models are then compared.
 
-        A model of few clients recalls what it was trained on, and would seem to serve them. A
-        privacy keeps it from recalling.
+        A privacy keeps a model from recalling what it was trained on.
         """
-        waits = self.judges and not self.state.judged and not self.context.private
-        return waits and not self.late(server_round - 1)
+        waits = self.recalls and self.judges and not self.state.judged
+        return waits and not self.context.private and not self.late(server_round - 1)
 
     def trains_common(self, server_round: int) -> bool:
         """Whether the clients of a round all train the common model, or the one that is left."""

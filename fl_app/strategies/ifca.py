@@ -70,6 +70,7 @@ class Ifca(Alternating, FromSums):
     used_with: ClassVar[UsedWith] = {"trial_rounds": When("restarts", unless=(0,))}
     compares = True
     judged_whole = False
+    recalls = True
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]] = {
         "average": ("models",),
         "rule": ("mean",),
