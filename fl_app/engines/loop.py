@@ -25,10 +25,11 @@ from fl_app.engines.plain_exchange import PlainExchange, RoundExchange
 from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.engines.round_aggregation import ATTEMPTS, RoundAggregation
 from fl_app.engines.round_reporter import CountClasses, RoundReporter
+from fl_app.engines.run_end import RunEnd
 from fl_app.engines.run_output import RunOutput
 from fl_app.engines.trained_round import TrainedRound, failed, times
 from fl_app.reasons import reason_of
-from fl_app.records.history import EVALUATION, FINISHED
+from fl_app.records.history import EVALUATION
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
@@ -91,7 +92,7 @@ class RoundLoop(Server):
             names=recorder.names,
             class_counts=class_counts,
         )
-        self.budget = budget
+        self.budget, self.end = budget, RunEnd(self.context, budget, self.roster)
         self.availability = Availability(self.roster, schedule, budget)
         self.newcomers = Newcomers(
             strategy, self.availability, recorder.folder, places=places, unplaced=unplaced
@@ -148,7 +149,7 @@ class RoundLoop(Server):
             return
         for server_round in range(first, last + 1):
             stop_request.check()
-            end = self._exhausted()
+            end = self.end.exhausted()
             if end is not None and server_round == 1:
                 raise ValueError(f"{end.detail}; use more noise or a larger privacy.epsilon")
             if end is not None:
@@ -244,18 +245,15 @@ class RoundLoop(Server):
             raise
         failures += self.connections.failed
         outcome = self.method.outcome(now)
-        budget, roster = self.budget, self.roster
-        booked = outcome.privacy if budget is None else budget.book(outcome, roster)
-        end = self._early_end(now, outcome)
-        measured = end is not None or self._is_measured(now, outcome)
+        booked = self.budget.book(outcome, self.roster) if self.budget else outcome.privacy
+        end = self.end.after(now, outcome)
+        measured = end is not None or self.end.measures(now, outcome)
         waits = measured and end is None and self.carried.apart_because(outcome, now) is None
         if measured and not waits:
-            evaluated = time.perf_counter()
-            failures += self._evaluate(now)
-            evaluation_s = time.perf_counter() - evaluated
+            evaluation_s = self._evaluate(now, failures)
             outcome = self.method.outcome(now)
-        events = [trained.leaving, *self.newcomers.events, *outcome.events, skipped, end]
-        events.append(self._restarted())
+        events = [trained.leaving, *self.newcomers.events, *outcome.events, skipped, end,
+                  self._restarted()]  # fmt: skip
         record = self.reporter.record(now, outcome, failures, [each for each in events if each])
         record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": self.exchange.bytes_down, "up": self.exchange.bytes_up}
@@ -268,31 +266,12 @@ class RoundLoop(Server):
         self.output.keep(outcome, record)
         return outcome
 
-    def _early_end(self, server_round: int, outcome: Outcome) -> Event | None:
-        """Return why no round follows this one; None after the last one."""
-        if server_round >= self.context.rounds:
-            return None
-        end = self._exhausted()
-        if end is not None:
-            log.warning("the run ends after round %d: %s", server_round, end.detail)
-            return end
-        return Event(FINISHED, outcome.finished) if outcome.finished else None
-
-    def _is_measured(self, server_round: int, outcome: Outcome) -> bool:
-        """Whether the clients evaluate after this round."""
-        last = server_round == self.context.rounds or bool(outcome.finished)
-        return last or outcome.measures or server_round % self.context.evaluate_every == 0
-
-    def _exhausted(self) -> Event | None:
-        least = self.context.min_success
-        return None if self.budget is None else self.budget.exhausted(self.roster, least)
-
-    def _evaluate(self, server_round: int) -> list[ClientFailure]:
-        """Evaluate on the clients; return the failures."""
-        failures = self.exchange.evaluate(
-            self.messenger, server_round, self.aggregation.parameters, self.roster
-        )
-        return failed(server_round, failures, EVALUATION)
+    def _evaluate(self, server_round: int, failures: list[ClientFailure]) -> float:
+        """Evaluate on the clients and add who fails; return the seconds that this took."""
+        began, models = time.perf_counter(), self.aggregation.parameters
+        found = self.exchange.evaluate(self.messenger, server_round, models, self.roster)
+        failures += failed(server_round, found, EVALUATION)
+        return time.perf_counter() - began
 
     def _restarted(self) -> Event | None:
         """Return the event of the first round after the run was lost and submitted again."""

@@ -1,0 +1,40 @@
+"""When a run ends before its last round, and in which rounds its clients evaluate."""
+
+from logging import getLogger
+
+from fl_app.engines.privacy_budget import PrivacyBudget
+from fl_app.records.history import FINISHED
+from fl_app.strategies.outcome import Event, Outcome
+from fl_app.strategies.roster import Roster
+from fl_app.strategies.server_context import ServerContext
+
+log = getLogger(__name__)
+
+
+class RunEnd:
+    """The end of a run: after its last round, by the method itself, or of a spent budget."""
+
+    def __init__(
+        self, context: ServerContext, budget: PrivacyBudget | None, roster: Roster
+    ) -> None:
+        self.context, self.budget, self.roster = context, budget, roster
+
+    def exhausted(self) -> Event | None:
+        """Return that too few clients have a budget for another round; None if enough have."""
+        least = self.context.min_success
+        return None if self.budget is None else self.budget.exhausted(self.roster, least)
+
+    def after(self, server_round: int, outcome: Outcome) -> Event | None:
+        """Return why no round follows this one; None after the last one."""
+        if server_round >= self.context.rounds:
+            return None
+        end = self.exhausted()
+        if end is not None:
+            log.warning("the run ends after round %d: %s", server_round, end.detail)
+            return end
+        return Event(FINISHED, outcome.finished) if outcome.finished else None
+
+    def measures(self, server_round: int, outcome: Outcome) -> bool:
+        """Whether the clients evaluate after this round, if the run goes on."""
+        last = server_round == self.context.rounds or bool(outcome.finished)
+        return last or outcome.measures or server_round % self.context.evaluate_every == 0
