@@ -16,9 +16,9 @@ SOON = timedelta(days=7)
 
 def documented(federation: str) -> list[str]:
     """Return the commands that the docs give for a renewal in a federation of this kind."""
-    head = f"  | {federation} |"
+    head = f"  | {federation}"
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith(head)]
-    return re.findall(r"`([^`]+)`", rows[0])
+    return re.findall(r"`([^`]+)`", rows[0].split(" | ")[-1])
 
 
 def replace(keys: Credentials, *, ends_in: timedelta) -> None:
