@@ -33,7 +33,7 @@ Scenario = Callable[[Composed], list[str]]
 TABLE = REPO / "docs" / "results" / "compose.md"
 SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
 OWNED = "files belong to the caller: "
-ROUNDS, LONG, FLEET = 4, 24, 9092
+ROUNDS, LONG, FLEET = 4, 12, 9092
 """Rounds of a run, and of one in which a certificate is renewed; the port for nodes."""
 STRANGER = 2345
 """A user that is not root and has no name on this machine."""
