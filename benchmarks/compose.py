@@ -7,7 +7,6 @@ FL_APP_CPU_WHEELS is a folder with a wheel of torch for the CPU; without it that
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -15,12 +14,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import certificates
 import cpu_image
+import scraped
 from composed import NODES, Composed
 from table import REPO, header, machine, put_rows, row
 
@@ -38,14 +35,6 @@ ROUNDS, LONG, FLEET = 4, 12, 9092
 STRANGER = 2345
 """A user that is not root and has no name on this machine."""
 WHEELS, OWN_BASE = "FL_APP_CPU_WHEELS", "python:3.12-slim"
-PROMETHEUS = """FROM {base}
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus wget \\
-    && install -d -o nobody /prometheus
-USER nobody
-ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml", \\
-    "--storage.tsdb.path=/prometheus"]
-"""
-"""Debian's Prometheus for a machine that reaches no registry."""
 _LEFT = "Not measured, since the command ended before: "
 
 
@@ -196,33 +185,19 @@ def monitored(federation: Composed) -> list[str]:
     base = os.environ.get("FL_APP_BASE")
     if base is not None:
         image = "fl-app-prometheus:debian"
-        text = PROMETHEUS.format(base=base)
+        text = scraped.PROMETHEUS.format(base=base)
         federation.run(["docker", "build", "--tag", image, "-"], given=text)
         federation.environment["FL_APP_PROMETHEUS"] = image
     federation.compose("up", "--detach", "--no-build", "prometheus")
     run_id = federation.submit("seen", "metrics.port=9464", "metrics.host=0.0.0.0", rounds=ROUNDS)
-    federation.until("Prometheus to know the run", lambda: _measured("fl_app_round") != "")
+    federation.until("Prometheus to know the run", lambda: scraped.measured("fl_app_round") != "")
     status = federation.ended(run_id)
-    alerts = len(_asked("rules")["groups"][0]["rules"])
+    alerts = len(scraped.asked("rules")["groups"][0]["rules"])
     who = "Debian's Prometheus" if base is not None else "Prometheus"
-    last = _measured("max_over_time(fl_app_round[10m])")
+    last = scraped.measured("max_over_time(fl_app_round[10m])")
     seen = f"{who} saw the run up to round {last} of {ROUNDS} and has {alerts} alert rules"
     federation.compose("rm", "--stop", "--force", "prometheus")
     return [row("the profile `monitoring` without Grafana, and a run", status, seen)]
-
-
-def _measured(query: str) -> str:
-    """Return the value of a query with one result, empty without a result."""
-    found = _asked(f"query?{urlencode({'query': query})}")["result"]
-    return ", ".join(each["value"][1] for each in found)
-
-
-def _asked(path: str) -> dict[str, Any]:
-    try:
-        with urlopen(f"http://127.0.0.1:9090/api/v1/{path}") as answer:
-            return json.loads(answer.read())["data"]
-    except OSError:  # it starts
-        return {"result": [], "groups": []}
 
 
 def stranger(federation: Composed) -> list[str]:
