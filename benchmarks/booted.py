@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fl_app.engines import credentials, flower
@@ -40,6 +40,7 @@ class Booted:
     def __init__(self, root: Path, checkout: Path) -> None:
         self.root, self.checkout = root, checkout
         self.outputs = root / "var" / "lib" / "fl-outputs"
+        self.keys = checkout / "deployment" / "keys"
         self.connection = Connection("systemd", checkout / "deployment" / "systemd")
         self._container: subprocess.Popen[bytes] | None = None
 
@@ -53,12 +54,12 @@ class Booted:
         (units / f"{CLIENTS[1]}.service.d").mkdir()
         port = "[Service]\nEnvironment=FL_NODE_PORT=9095\n"  # both nodes are on this machine
         (units / f"{CLIENTS[1]}.service.d" / "port.conf").write_text(port)
-        (etc / "nodes").mkdir(parents=True)
-        keys = credentials.ensure(etc / "keys", nodes=NODES)
-        for node in range(NODES):
-            public = etc / "nodes" / keys.node_public_key(node).name
-            keys.node_public_key(node).rename(public)
-            public.chmod(0o644)
+        keys = credentials.ensure(self.keys, nodes=NODES)
+        served = (keys.authority, keys.certificate, keys.key, keys.secret)
+        private = map(keys.node_key, range(NODES))
+        public = map(keys.node_public_key, range(NODES))
+        _run("install", "-D", "-m", "600", "-t", f"{etc}/keys", *map(str, (*served, *private)))
+        _run("install", "-D", "-m", "644", "-t", f"{etc}/nodes", *map(str, public))
         self.connection.write(address="127.0.0.1:8000", root_certificates=keys.authority)
         given = f"FL_SUPERLINK=127.0.0.1:9092\nFL_CLIENTS={NODES}\nFL_DATA=/srv/data\n"
         (etc / "node.conf").write_text(given)
@@ -110,6 +111,20 @@ class Booted:
         """Run a command in the machine and return its output."""
         inside = ["nsenter", "--target", str(self.first), "--mount", "--pid", "--uts", "--ipc"]
         return _run(*inside, *words, must=must)
+
+    def typed(self, command: str) -> None:
+        """Run a command of the docs in /opt/fl-app; as that is read-only, `deploy` runs outside."""
+        if command.startswith("scripts/deploy "):
+            words = [sys.executable, "-m", "fl_app.deploy", *command.split()[1:]]
+            there = {**os.environ, "PYTHONPATH": str(self.checkout)}
+            subprocess.run(words, cwd=self.checkout, env=there, check=True)
+        else:
+            self.run("sh", "-c", f"cd {_APP} && {command}")
+
+    def started_again(self, services: Sequence[str]) -> int:
+        """Return how often systemd started services again by itself."""
+        told = self.run("systemctl", "show", "--property=NRestarts", *services)
+        return sum(int(line.partition("=")[2]) for line in told.split())
 
     def left(self) -> list[str]:
         """Return the processes of the services, each as its user and its command."""

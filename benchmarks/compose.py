@@ -7,7 +7,6 @@ FL_APP_CPU_WHEELS is a folder with a wheel of torch for the CPU; without it that
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
@@ -15,14 +14,14 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
 
+import certificates
 import cpu_image
+import scraped
 from composed import NODES, Composed
 from table import REPO, header, machine, put_rows, row
 
+from fl_app.engines.credentials import Credentials
 from fl_app.engines.flower import COMPLETED
 from fl_app.records import run_state
 from fl_app.records.summary import read_summary
@@ -31,17 +30,11 @@ Scenario = Callable[[Composed], list[str]]
 TABLE = REPO / "docs" / "results" / "compose.md"
 SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
 OWNED = "files belong to the caller: "
-ROUNDS, STRANGER = 4, 2345
-"""Rounds of a run, and a user that is not root and has no name on this machine."""
+ROUNDS, LONG, FLEET = 4, 12, 9092
+"""Rounds of a run, and of one in which a certificate is renewed; the port for nodes."""
+STRANGER = 2345
+"""A user that is not root and has no name on this machine."""
 WHEELS, OWN_BASE = "FL_APP_CPU_WHEELS", "python:3.12-slim"
-PROMETHEUS = """FROM {base}
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends prometheus wget \\
-    && install -d -o nobody /prometheus
-USER nobody
-ENTRYPOINT ["prometheus", "--config.file=/etc/prometheus/prometheus.yml", \\
-    "--storage.tsdb.path=/prometheus"]
-"""
-"""Debian's Prometheus for a machine that reaches no registry."""
 _LEFT = "Not measured, since the command ended before: "
 
 
@@ -135,8 +128,30 @@ def down_and_up(federation: Composed) -> list[str]:
     return [_continued(federation, "down", "`docker compose down` and `up` in mid-run")]
 
 
-def _continued(federation: Composed, name: str, what: str) -> str:
-    """Wait until a run has ended by itself; return its row."""
+def renewed(federation: Composed) -> list[str]:
+    """Renew the certificate of the SuperLink in mid-run, by the commands of docs/production.md."""
+    commands = certificates.documented("Compose")
+    keys = Credentials(federation.checkout / "deployment" / "keys")
+    certificates.replace(keys, ends_in=certificates.SOON)
+    federation.compose("restart", "superlink")
+    federation.until("all nodes online", lambda: federation.online() == NODES)
+    federation.ended(federation.submit("calm", rounds=LONG))
+    federation.submit("renewed", rounds=LONG)
+    federation.after("renewed", 2)
+    former, before = certificates.served(FLEET), federation.started_again(SUPERNODES)
+    for command in commands:
+        federation.typed(command)
+    federation.until("a new certificate", lambda: certificates.served(FLEET) not in (None, former))
+    told = certificates.compared(former, certificates.served(FLEET))
+    what = f"{', then '.join(f'`{each}`' for each in commands)}, in mid-run"
+    line = _continued(federation, "renewed", what, like="calm")
+    again = federation.started_again(SUPERNODES) - before
+    lost = [each["round"] for each in federation.rounds("renewed") if each["lost"]]
+    return [f"{line[:-2]}; {told}; nodes started again: {again}; rounds without a node: {lost} |"]
+
+
+def _continued(federation: Composed, name: str, what: str, *, like: str = "plain") -> str:
+    """Wait until a run has ended by itself; return its row. `like` is an undisturbed run."""
     folder = federation.checkout / "outputs" / name
 
     def over() -> bool:
@@ -148,8 +163,8 @@ def _continued(federation: Composed, name: str, what: str) -> str:
     assert state is not None
     assert summary is not None
     models = (folder / "models.safetensors").read_bytes()
-    plain = (federation.checkout / "outputs" / "plain" / "models.safetensors").read_bytes()
-    same = f"the same models as undisturbed: {models == plain}"
+    undisturbed = (folder.with_name(like) / "models.safetensors").read_bytes()
+    same = f"the same models as undisturbed: {models == undisturbed}"
     seen = f"{summary['rounds']} rounds, submitted again {state.restarts} times; {same}"
     return row(what, summary["status"], seen)
 
@@ -170,33 +185,19 @@ def monitored(federation: Composed) -> list[str]:
     base = os.environ.get("FL_APP_BASE")
     if base is not None:
         image = "fl-app-prometheus:debian"
-        text = PROMETHEUS.format(base=base)
+        text = scraped.PROMETHEUS.format(base=base)
         federation.run(["docker", "build", "--tag", image, "-"], given=text)
         federation.environment["FL_APP_PROMETHEUS"] = image
     federation.compose("up", "--detach", "--no-build", "prometheus")
     run_id = federation.submit("seen", "metrics.port=9464", "metrics.host=0.0.0.0", rounds=ROUNDS)
-    federation.until("Prometheus to know the run", lambda: _measured("fl_app_round") != "")
+    federation.until("Prometheus to know the run", lambda: scraped.measured("fl_app_round") != "")
     status = federation.ended(run_id)
-    alerts = len(_asked("rules")["groups"][0]["rules"])
+    alerts = len(scraped.asked("rules")["groups"][0]["rules"])
     who = "Debian's Prometheus" if base is not None else "Prometheus"
-    last = _measured("max_over_time(fl_app_round[10m])")
+    last = scraped.measured("max_over_time(fl_app_round[10m])")
     seen = f"{who} saw the run up to round {last} of {ROUNDS} and has {alerts} alert rules"
     federation.compose("rm", "--stop", "--force", "prometheus")
     return [row("the profile `monitoring` without Grafana, and a run", status, seen)]
-
-
-def _measured(query: str) -> str:
-    """Return the value of a query with one result, empty without a result."""
-    found = _asked(f"query?{urlencode({'query': query})}")["result"]
-    return ", ".join(each["value"][1] for each in found)
-
-
-def _asked(path: str) -> dict[str, Any]:
-    try:
-        with urlopen(f"http://127.0.0.1:9090/api/v1/{path}") as answer:
-            return json.loads(answer.read())["data"]
-    except OSError:  # it starts
-        return {"result": [], "groups": []}
 
 
 def stranger(federation: Composed) -> list[str]:
@@ -220,7 +221,8 @@ def on_cpu(federation: Composed) -> list[str]:
     size = cpu_image.build(federation, Path(wheels), os.environ.get("FL_APP_BASE", OWN_BASE))
     federation.up()
     status = federation.ended(federation.submit("cpu", rounds=2))
-    return [row(what, status, f"{size:.2f} GB; {cpu_image.versions(federation)}")]
+    told = f"{cpu_image.versions(federation)}; clients are forks of warm processes"
+    return [row(what, status, f"{size:.2f} GB; {told}: {_warm(federation)}")]
 
 
 def _short(text: str) -> str:
@@ -233,6 +235,7 @@ SCENARIOS = (
     killed_nodes,
     killed_serverapp,
     down_and_up,
+    renewed,
     monitored,
     lost_node,
     stranger,

@@ -3,11 +3,12 @@
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,17 @@ class Composed:
         return flower.submit(
             self.connection, self.checkout, overrides=" ".join(given), federation={}
         )
+
+    def typed(self, command: str) -> None:
+        """Run a command of the docs in the checkout; `scripts/deploy` with this environment."""
+        program = f"{shlex.quote(sys.executable)} -m fl_app.deploy"
+        self.run(["bash", "-c", command.replace("scripts/deploy", program)])
+
+    def started_again(self, services: Sequence[str]) -> int:
+        """Return how often Docker started the containers of services again by itself."""
+        found = self.compose("ps", "--quiet", *services).stdout.split()
+        words = ["docker", "inspect", "--format", "{{.RestartCount}}", *found]
+        return sum(map(int, self.run(words).stdout.split()))
 
     def rounds(self, name: str) -> list[dict[str, Any]]:
         """Return the records of a run."""

@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+import certificates
 from disturbed import Disturbed, short
 
 from fl_app.engines import commands, credentials, flower
@@ -157,7 +156,7 @@ def registered(federation: Disturbed) -> Iterator[Credentials]:
 def _expired(federation: Disturbed) -> str:
     """Start a SuperLink of its own with an expired certificate; a node tries to reach it."""
     with _other_keys(federation) as keys, tempfile.TemporaryDirectory() as folder:
-        _expire(keys)
+        certificates.replace(keys, ends_in=-datetime.timedelta(days=1))
         port, fleet = free_ports(2)
         words = commands.superlink(
             keys, host="127.0.0.1", port=port, fleet_port=fleet, state=f"{folder}/state.db"
@@ -174,21 +173,3 @@ def _expired(federation: Disturbed) -> str:
         finally:
             process.terminate()
             process.wait()
-
-
-def _expire(keys: Credentials) -> None:
-    """Replace the certificate of a SuperLink by one that ended yesterday."""
-    own = x509.load_pem_x509_certificate(keys.certificate.read_bytes())
-    authority = x509.load_pem_x509_certificate(keys.authority.read_bytes())
-    key = serialization.load_pem_private_key(keys.authority_key.read_bytes(), None)
-    now = datetime.datetime.now(datetime.UTC)
-    made = x509.CertificateBuilder(
-        issuer_name=authority.subject,
-        subject_name=own.subject,
-        public_key=own.public_key(),
-        serial_number=x509.random_serial_number(),
-        not_valid_before=now - datetime.timedelta(days=9),
-        not_valid_after=now - datetime.timedelta(days=1),
-        extensions=list(own.extensions),
-    ).sign(key, hashes.SHA256())  # type: ignore[arg-type]
-    keys.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import certificates
 from booted import CLIENTS, NODES, SERVICES, Booted
 from compose import copied
 from table import REPO, header, machine, put_rows, row
 
+from fl_app.engines.credentials import Credentials
 from fl_app.records import run_state
 from fl_app.records.summary import read_summary
 
@@ -27,7 +29,9 @@ Scenario = Callable[[Booted], str]
 TABLE = REPO / "docs" / "results" / "systemd.md"
 ROOT = "FL_APP_ROOT"
 ROUNDS, LONG = 5, 16
-"""Rounds of a run, and of one in which each service is killed."""
+"""Rounds of a run, and of one in which each service is killed or a certificate is renewed."""
+FLEET = 9092
+"""The port for nodes."""
 KILLED = ("fl-superlink", "fl-resumer", *CLIENTS, "fl-superexec")
 """In this order, and the SuperExec last, since its ServerApp ends with it."""
 
@@ -100,7 +104,29 @@ def power_cut(machine: Booted) -> str:
     return row(what, status, f"{seen}; {_same(machine, 'cut')}")
 
 
-SCENARIOS: tuple[Scenario, ...] = (plain, killed, stopped, shut_down, power_cut)
+def renewed(machine: Booted) -> str:
+    """Renew the certificate of the SuperLink in mid-run, by the commands of docs/production.md."""
+    commands = certificates.documented("systemd")
+    certificates.replace(Credentials(machine.keys), ends_in=certificates.SOON)
+    for command in commands[1:]:
+        machine.typed(command)
+    machine.until("all nodes online", lambda: machine.online() == NODES)
+    machine.submit("calm", LONG)
+    _ended(machine, "calm")
+    machine.submit("renewed", LONG)
+    machine.until("round 2", lambda: machine.rounds("renewed") >= 2)
+    former, before = certificates.served(FLEET), machine.started_again(CLIENTS)
+    for command in commands:
+        machine.typed(command)
+    machine.until("a new certificate", lambda: certificates.served(FLEET) not in (None, former))
+    told = certificates.compared(former, certificates.served(FLEET))
+    status, seen = _ended(machine, "renewed")
+    again = machine.started_again(CLIENTS) - before
+    told = f"{seen}; {_same(machine, 'renewed', 'calm')}; {told}; nodes started again: {again}"
+    return row(f"{', then '.join(f'`{each}`' for each in commands)}, in mid-run", status, told)
+
+
+SCENARIOS: tuple[Scenario, ...] = (plain, killed, stopped, renewed, shut_down, power_cut)
 
 
 def _ended(machine: Booted, name: str) -> tuple[str, str]:
@@ -119,9 +145,9 @@ def _ended(machine: Booted, name: str) -> tuple[str, str]:
     return str(summary["status"]), told
 
 
-def _same(machine: Booted, name: str) -> str:
+def _same(machine: Booted, name: str, like: str = "plain") -> str:
     first, second = (
-        (machine.outputs / each / "models.safetensors").read_bytes() for each in ("plain", name)
+        (machine.outputs / each / "models.safetensors").read_bytes() for each in (like, name)
     )
     return f"the same models as undisturbed: {first == second}"
 

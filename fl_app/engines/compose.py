@@ -66,13 +66,19 @@ def prepare(
     )
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
-    known = ", ".join(credentials.known_as(made.certificate))
     return (
-        f"keys of {nodes} nodes are in {made.folder}; the SuperLink's certificate is for {known}\n"
+        f"keys of {nodes} nodes are in {made.folder}\n"
+        f"the SuperLink's certificate {_described(made.certificate)}\n"
         f"{' and '.join(map(str, written))} are written\n"
         "start with: mkdir -p outputs data && docker compose up --build --detach\n"
         f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose"
     )
+
+
+def _described(certificate: Path) -> str:
+    ends = f"ends on {credentials.valid_until(certificate):%Y-%m-%d}"
+    known = ", ".join(credentials.known_as(certificate))
+    return f"{ends} and is for {known}; a new one needs: docker compose restart superlink"
 
 
 def write(repo: Path, folder: Path, *, nodes: int, gpus: bool, warm: bool) -> list[Path]:

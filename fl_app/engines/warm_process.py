@@ -38,7 +38,8 @@ LIBRARIES = (
     "pydantic.dataclasses", "jaxtyping", "yaml", "httpcore", "encodings.cp437", "sklearn.datasets",
     "torchvision", "torch._dynamo",
 )  # fmt: skip
-"""What `fl_app.client_app` imports, and what most data sets need; what is missing is skipped.
+"""What `fl_app.client_app` imports, and what most data sets need; what is missing or broken is
+skipped.
 
 The names in a bundle are in cp437. The last is imported by the first optimiser of a process, unless
 it is plain SGD.
@@ -243,6 +244,20 @@ def _send(connection: socket.socket, **said: object) -> None:
     connection.sendall(json.dumps(said).encode() + b"\n")
 
 
+def import_libraries() -> None:
+    """Import LIBRARIES without those that are missing or broken; a client that needs one says so.
+
+    A torchvision that was built for another torch, for example, raises RuntimeError.
+    """
+    for name in LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+        except Exception as error:
+            print(f"{name} cannot be imported: {type(error).__name__}: {error}", flush=True)
+
+
 def main() -> None:
     """Listen, import the libraries, and serve until a signal ends this process."""
     path = Path(sys.argv[1])
@@ -255,9 +270,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()  # before the imports, so that an early client waits for them
-        for name in LIBRARIES:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
+        import_libraries()
         command()
         gc.collect()
         gc.freeze()  # garbage collection in a client then does not write to shared memory

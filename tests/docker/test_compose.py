@@ -208,6 +208,14 @@ def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkey
     assert f"FL_APP_USER={os.getuid()}:{os.getgid()}" in lines
 
 
+def test_keys_tells_until_when_the_certificate_lasts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    assert deploy.keys(tmp_path / "deployment", options(hosts="fl.example")) == 0
+    ends = credentials.valid_until(tmp_path / "deployment" / "keys" / "server.pem")
+    told = f"certificate ends on {ends.date()} and is for localhost, superlink, fl.example, "
+    assert told in capsys.readouterr().out
+
+
 def test_a_renewal_keeps_nodes_hosts_and_gpus(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deploy, "_REPO", tmp_path)
     folder = tmp_path / "deployment"

@@ -166,13 +166,41 @@ def _asked(address: str, path: str, **words: str) -> Any:
 
 @pytest.mark.parametrize(("title", "target"), PANELS, ids=[title for title, _ in PANELS])
 def test_prometheus_answers_each_panel(title: str, target: Any, prometheus: str) -> None:
-    query = target["expr"].replace("$instance", ".+").replace("$__rate_interval", "1m")
-    assert "$" not in query
-    found = _asked(prometheus, "query", query=query)["result"]
+    found = _shown(prometheus, target)
     assert found
     for series in found:
         assert {*SHOWN.findall(target["legendFormat"])} <= {*series["metric"]}
         assert series["value"][1] != "NaN"
+
+
+def _shown(address: str, target: Mapping[str, Any]) -> Any:
+    """Return the series of a panel, as Grafana asks for them of all instances."""
+    query = target["expr"].replace("$instance", ".+")
+    query = query.replace("$__rate_interval", "1m").replace("$__range", "1h")
+    assert "$" not in query
+    return _asked(address, "query", query=query)["result"]
+
+
+def test_the_first_rejection_of_a_field_is_in_its_panel(prometheus: str) -> None:
+    (target,) = (target for title, target in PANELS if title == "Rejections by field")
+    (series,) = _shown(prometheus, target)
+    assert (series["metric"]["rule"], series["value"][1]) == ("loss", "1")
+
+
+def test_the_panel_of_the_state_has_the_last_state_and_its_name(
+    prometheus: str, metrics: Metrics
+) -> None:
+    (panel,) = (panel for panel in BOARD["panels"] if panel["title"] == "State")
+    (target,) = panel["targets"]
+    assert panel["options"]["textMode"] == "name"  # by itself, one series shows its value: 1
+    assert target["instant"]  # a range has all states that the run had in it
+    assert [series["metric"]["state"] for series in _shown(prometheus, target)] == ["running"]
+    metrics.set_state("completed")
+    deadline, states = time.monotonic() + WAIT_S, ["running"]
+    while states == ["running"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+        states = [series["metric"]["state"] for series in _shown(prometheus, target)]
+    assert states == ["completed"]
 
 
 def test_prometheus_lists_the_runs_that_the_dashboard_chooses_from(prometheus: str) -> None:

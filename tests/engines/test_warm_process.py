@@ -185,6 +185,18 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path):
     assert "must be accessible only to its owner" in done.stderr
 
 
+def test_a_missing_and_a_broken_library_are_skipped(tmp_path, monkeypatch, capsys):
+    (tmp_path / "broken_library.py").write_text("raise RuntimeError('no such operator')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    names = ("missing_library", "broken_library", "colorsys")
+    monkeypatch.setattr(warm_process, "LIBRARIES", names)
+    warm_process.import_libraries()
+    assert "colorsys" in sys.modules
+    told = "broken_library cannot be imported: RuntimeError: no such operator\n"
+    assert capsys.readouterr().out == told
+
+
 LIBRARIES = """
 import importlib.util, json, sys, threading
 spec = importlib.util.spec_from_file_location("warm_process", sys.argv[1])
