@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,13 @@ def test_a_row_tells_what_became_of_a_client(records: RunRecords) -> None:
     assert rows[0]["epsilon"] == 2.0
     assert rows[0]["rejected"].startswith("evaluation: accuracy")
     assert rows[0]["lost"] == 0  # a score is no training
+
+
+def test_a_run_that_failed_says_why(records: RunRecords) -> None:
+    failed = replace(records, summary={"status": "failed", "ended": "RuntimeError: no <b>."})
+    assert answers.progress(failed) == (
+        "Failed after 4 of 4 rounds, in 4.0 s. The reason: RuntimeError: no <b>."
+    )
 
 
 def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:

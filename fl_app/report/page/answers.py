@@ -69,7 +69,7 @@ def _dynamics(dynamics: Mapping[str, Any]) -> str:
 
 
 def progress(records: RunRecords) -> str:
-    """Return one sentence with the status, the completed rounds and the time."""
+    """Return the status, the completed rounds and the time; and why, if there is a reason."""
     done, planned = len(records.run.rounds), records.run.config.get("rounds")
     state = {
         "completed": f"Completed: {done} rounds",
@@ -78,7 +78,8 @@ def progress(records: RunRecords) -> str:
         "unfinished": f"Still running, or killed: {done} of {planned} rounds",
     }[records.status]
     total = sum(float(record["time"]["total_s"]) for record in records.run.rounds)
-    return f"{state}, in {duration(total)}."
+    why = (records.summary or {}).get("ended")
+    return f"{state}, in {duration(total)}." + (f" The reason: {why.rstrip('.')}." if why else "")
 
 
 def duration(seconds: float) -> str:
