@@ -38,6 +38,11 @@ class Verdict:
     clients: frozenset[int] = frozenset()
     served: frozenset[int] = frozenset()
 
+    @property
+    def serves_all(self) -> bool:
+        """Whether the split is of use, and harms nobody."""
+        return self.keeps is True and not self.communities and not self.clients
+
     def by_parts(self, communities: Collection[int], *, last: bool) -> "Verdict":
         """Return the verdict on a split into communities of which some may stay.
 
@@ -65,15 +70,21 @@ def relative_gains(own: Parts, common: Parts) -> Parts:
 
 
 def judge(
-    client_ids: Labels, communities: Labels, gains: Parts, *, worth: float = WORTH
+    client_ids: Labels,
+    communities: Labels,
+    gains: Parts,
+    *,
+    worth: float = WORTH,
+    level: float = LEVEL,
 ) -> Verdict:
     """Judge a split from the mean gains (n, p) of n clients (n,) and their communities (n,).
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above `worth`, and of none if that over all
-    of them is below. A community of at least FEWEST clients is served if the trimmed mean over its
-    own clients is above `worth`, by Holm's method for all such communities together.
+    the trimmed mean over the clients that are left is above `worth`, by a test of this `level`, and
+    of none if that over all of them is below. A community of at least FEWEST clients is served if
+    the trimmed mean over its own clients is above `worth`, by Holm's method for all such
+    communities together.
     """
     means = gains.mean(axis=1)
     rows, counts = np.unique(communities, return_counts=True)
@@ -81,7 +92,7 @@ def judge(
     harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    keeps = True if p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < LEVEL else None
+    keeps = True if p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < level else None
     if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
     p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}

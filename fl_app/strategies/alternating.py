@@ -21,6 +21,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import (
+    EARLIEST,
     UNDONE,
     JudgedState,
     begin,
@@ -32,9 +33,6 @@ from fl_app.strategies.fallback import (
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.types import Vector, Vectors
-
-EARLIEST = 1 / 3
-"""Share of the rounds before a trial: models that clients choose need rounds to differ."""
 
 WORTH_BEHIND = 0.01
 """The mean gain that is asked for, less than in other trials: the common model is a round ahead."""

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.aggregation import Rule, weighted_mean
-from fl_app.evaluation.benefit import WORTH, Verdict, judge, relative_gains
+from fl_app.evaluation.benefit import LEVEL, WORTH, Verdict, judge, relative_gains
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.outcome import Event
@@ -25,6 +25,13 @@ Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send."""
 LOOKS = (5, 10)
 """Rounds after a split in which it is judged, each time by the evidence since the last one."""
+AT_ONCE = LEVEL / LOOKS[-1]
+"""Level of the test by which a split is kept between these rounds, which is made in each of them.
+
+By Bonferroni's inequality, all of these tests together have at most LEVEL.
+"""
+EARLIEST = 1 / 3
+"""Share of the rounds before a split is undone by its first look, as models first have to learn."""
 SAME = 1e-5
 """Gains up to this are those of equal models."""
 UNDONE, LEFT, KEPT = "undone", "fell back", "kept"
@@ -45,6 +52,8 @@ class JudgedState(MethodState):
     """The sums of each client's gains (p,) since the last look, by part of its held-out samples."""
     looks: dict[int, int] = field(default_factory=dict)
     """In how many of these rounds each client compared two models that differ for it."""
+    latest: dict[int, list[float]] = field(default_factory=dict)
+    """The gains (p,) of the clients that compared such models in the last round of these."""
 
 
 @dataclass(kw_only=True)
@@ -67,7 +76,12 @@ def begin(state: JudgedState, server_round: int, common: Vector | None = None) -
         now = state.communities
         counts = np.bincount(list(now.members.values()), minlength=len(now.models))
         state.common = weighted_mean(now.models, counts.astype(float))
-    state.split_at, state.gains, state.looks = server_round, {}, {}
+    state.split_at = server_round
+    _forget(state)
+
+
+def _forget(state: JudgedState) -> None:
+    state.gains, state.looks, state.latest = {}, {}, {}
 
 
 def offered(state: JudgedState, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int]:
@@ -99,9 +113,10 @@ def learn(state: JudgedState, replies: Replies, rule: Rule) -> None:
 def note(state: JudgedState, replies: Replies) -> None:
     """Add to the gains what the clients tell of the two models."""
     told = replies.reports[HELD_OUT].reshape(-1, 2, HELD_OUT_PARTS)
-    gains = relative_gains(told[:, 0], told[:, 1])
+    gains, state.latest = relative_gains(told[:, 0], told[:, 1]), {}
     for client, each in zip(replies.client_ids.tolist(), gains, strict=True):
         if np.abs(each).max() > SAME:  # else it could hold out nothing, or got one model twice
+            state.latest[client] = each.tolist()
             before = state.gains.get(client, [0.0] * HELD_OUT_PARTS)
             state.gains[client] = (np.array(before) + each).tolist()
             state.looks[client] = state.looks.get(client, 0) + 1
@@ -128,28 +143,35 @@ def decide(
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
     end only the communities stay that gain, and without any the split is undone: the burden of
     proof is on it, since what it divides learns from fewer clients. Without any evidence, as in a
-    run that ends at once, it stays. With `whole` no part of it is undone, because the communities
-    change in every round. `members` has the row of each client if the communities have no members,
-    `worth` is the gain that is asked for.
+    run that ends at once, it stays. In each round before, it is kept if this round shows that it
+    serves all. With `whole` no part of it is undone, because the communities change in every round.
+    `members` has the row of each client if the communities have no members, `worth` is the gain
+    that is asked for.
     """
-    age = server_round - state.split_at
-    last = age >= LOOKS[-1] or server_round >= rounds
-    if state.common is None or not (last or age in LOOKS):
+    if state.common is None:
         return []
-    before = state.communities
+    age, before = server_round - state.split_at, state.communities
     if members is not None:
         before = Communities(before.models, dict(members))
-    verdict = _verdict(state, before.members, worth)
-    if whole:
-        verdict = Verdict(verdict.keeps)
+    told, last = bool(state.gains), age >= LOOKS[-1] or server_round >= rounds
+    if last or age in LOOKS:
+        verdict = _at_look(state, before.members, worth, whole=whole, last=last)
+        if not verdict.keeps and server_round < EARLIEST * rounds and not last:
+            verdict = Verdict(None)
+        _forget(state)
     else:
-        verdict = verdict.by_parts(before.members.values(), last=last)
-    told, state.gains, state.looks = bool(state.gains), {}, {}
+        verdict = _at_once(state, before.members, worth)
     if verdict.keeps is None and not last:
         return []
     common, state.common = state.common, None
-    if not told:
-        return []
+    _forget(state)
+    return _judged(state, before, verdict, common) if told else []
+
+
+def _judged(
+    state: JudgedState, before: Communities, verdict: Verdict, common: Vector
+) -> list[Event]:
+    """Keep the communities, or those that stay; return the event."""
     count, after = f"{len(before.models)} communities", fallen_back(before, verdict, common)
     if after is not before:
         state.communities, state.evaluated = after, {}  # its rows are those of the models before
@@ -168,12 +190,29 @@ def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
     return found
 
 
-def _verdict(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
-    clients = sorted(state.gains.keys() & members.keys())
+def _at_look(
+    state: JudgedState, members: Mapping[int, int], worth: float, *, whole: bool, last: bool
+) -> Verdict:
+    """Return the verdict from the mean gains since the last look."""
+    means = {c: np.array(each) / state.looks[c] for c, each in state.gains.items()}
+    found = _verdict(means, members, worth, LEVEL)
+    return Verdict(found.keeps) if whole else found.by_parts(members.values(), last=last)
+
+
+def _at_once(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
+    """Return that a split is kept if the last round shows that it serves all, else nothing."""
+    gains = {client: np.array(each) for client, each in state.latest.items()}
+    found = _verdict(gains, members, worth, AT_ONCE)
+    return found if found.serves_all else Verdict(None)
+
+
+def _verdict(
+    gains: Mapping[int, Vector], members: Mapping[int, int], worth: float, level: float
+) -> Verdict:
+    clients = sorted(gains.keys() & members.keys())
     rows = np.array([members[client] for client in clients], int)
-    gains = [np.array(state.gains[client]) / state.looks[client] for client in clients]
-    parts = np.array(gains).reshape(-1, HELD_OUT_PARTS)
-    return judge(np.array(clients, int), rows, parts, worth=worth)
+    parts = np.array([gains[client] for client in clients]).reshape(-1, HELD_OUT_PARTS)
+    return judge(np.array(clients, int), rows, parts, worth=worth, level=level)
 
 
 def fallen_back(now: Communities, verdict: Verdict, common: Vector) -> Communities:

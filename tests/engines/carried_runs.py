@@ -61,18 +61,23 @@ class Watched:
         return reply
 
 
-def run(folder: Path, *words: str, watched: Watched | None = None) -> list[dict[str, Any]]:
+def run(
+    folder: Path,
+    *words: str,
+    watched: Watched | None = None,
+    grid: type[InProcessGrid] = InProcessGrid,
+) -> list[dict[str, Any]]:
     """Play a run; return the records of its rounds."""
     given = any(each.startswith(("network=", "experiment=")) for each in words)
     parts = () if given else SMALL
     every = [*WORDS, *parts, *words, f"records.folder={folder}"]
     load(every)
     run_config: Any = {"overrides": shlex.join(every)}
-    grid = InProcessGrid(watched or app, nodes=CLIENTS, run_config=run_config, workers=1)  # type: ignore[arg-type]
+    made = grid(watched or app, nodes=CLIENTS, run_config=run_config, workers=1)  # type: ignore[arg-type]
     try:
-        server_app(grid, app_context(run_config))
+        server_app(made, app_context(run_config))
     finally:
-        grid.close()
+        made.close()
     return records(folder)
 
 

@@ -28,6 +28,8 @@ from fl_app.strategies.state import Communities, load, save
 from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
 
 AT, END = 3, 3 + LOOKS[0]
+CLEAR = AT + 2
+"""The first round after the split in which the two models differ that clients compare."""
 NOTHING: frozenset[int] = frozenset()
 
 
@@ -55,7 +57,7 @@ def _kinds(strategy: Flic, rounds: range, client: object = honest) -> dict[int, 
 
 
 def test_groups_that_exist_are_kept_after_the_trial() -> None:
-    assert _kinds(_flic(), range(1, 10)) == {AT: ["clustered"], END: ["kept"]}
+    assert _kinds(_flic(), range(1, 10)) == {AT: ["clustered"], CLEAR: ["kept"]}
 
 
 def test_communities_of_noise_are_undone_and_everybody_trains_one_model() -> None:
@@ -74,7 +76,7 @@ def test_with_a_privacy_only_true_judges() -> None:
     strategy = builder("flic", participation=1.0, cluster_round=AT, fallback=True)(
         context(private=True)
     )
-    play(strategy, roster(12), range(1, END + 1))
+    play(strategy, roster(12), range(1, CLEAR + 1))
     assert [event.kind for event in strategy.events] == ["kept"]
 
 
@@ -145,8 +147,42 @@ def _on_trial(gains: list[float]) -> JudgedState:
 def _heard(state: JudgedState, gains: list[float]) -> JudgedState:
     parts = HELD_OUT_PARTS // 2
     state.gains = {c: [each - 0.5, each + 0.5] * parts for c, each in enumerate(gains)}
-    state.looks = dict.fromkeys(state.gains, 1)
+    state.looks, state.latest = dict.fromkeys(state.gains, 1), dict(state.gains)
     return state
+
+
+@pytest.mark.parametrize(
+    ("gains", "kinds"),
+    [
+        ([0.5, 0.4, 0.6, 0.5], [KEPT]),
+        ([0.5, 0.1, 0.9, 0.2], []),  # above 0.05 / 10
+        ([0.9, -0.3, 0.8, -0.2, 0.9, -0.3, 0.8, -0.2], []),  # one community is harmed
+        ([-0.5, -0.4, -0.6, -0.5], []),
+    ],
+)
+def test_between_the_looks_a_round_keeps_what_serves_all_and_undoes_nothing(
+    gains: list[float], kinds: list[str]
+) -> None:
+    state = _on_trial(gains)
+    assert [event.kind for event in decide(state, 2, 100)] == kinds
+    assert (state.common is None) == bool(kinds)
+
+
+def test_the_gains_of_an_earlier_split_do_not_keep_the_next_one() -> None:
+    state = _on_trial([0.5, 0.4, 0.6, 0.5])
+    begin(state, 1)
+    assert decide(state, 1, 100) == []
+
+
+def test_the_first_look_undoes_nothing_before_a_third_of_the_rounds() -> None:
+    harmed = [-0.5, -0.4, -0.6, -0.5]
+    early, late = _on_trial(harmed), _on_trial(harmed)
+    assert decide(early, LOOKS[0], 3 * LOOKS[0] + 1) == []
+    assert early.gains == {}
+    (event,) = decide(_heard(early, harmed), LOOKS[1], 100)
+    assert event.kind == UNDONE
+    (event,) = decide(late, LOOKS[0], 3 * LOOKS[0])
+    assert event.kind == UNDONE
 
 
 def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
