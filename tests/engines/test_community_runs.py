@@ -44,7 +44,8 @@ OF_STAGE = {SETUP: {MASK_KEYS, CIPHER_KEYS}, SHARES: {IDS, BOXES}, VECTOR: {MASK
             UNMASK: {SEEDS, KEYS}, SKETCH: {SKETCH}}  # fmt: skip
 AT, ROUNDS, DIMENSION = 3, 5, 4
 GIVEN = ("experiment=secure_flic", *WORDS[1:], f"rounds={ROUNDS}", f"strategy.cluster_round={AT}",
-         f"strategy.dimension={DIMENSION}", "strategy.smallest=3")  # fmt: skip
+         f"strategy.dimension={DIMENSION}", "strategy.smallest=3",
+         f"records.evaluate_every={ROUNDS}")  # fmt: skip
 
 
 @pytest.fixture
