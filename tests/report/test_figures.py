@@ -102,8 +102,7 @@ def test_a_run_without_clustering_has_no_figures_of_communities(tmp_path: Path) 
     assert names(write_figures(tmp_path)) == {"accuracy", "stabilisation"}
 
 
-@pytest.mark.parametrize("known", [True, False])
-@pytest.mark.parametrize("count", [1, 12])
+@pytest.mark.parametrize(("count", "known"), [(1, False), (12, True)])
 def test_one_community_singletons_and_unknown_groups(
     tmp_path: Path, count: int, known: bool
 ) -> None:
