@@ -3,6 +3,7 @@
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -201,3 +202,31 @@ def test_models_that_cannot_be_written_leave_the_summary(
     _finish(run, np.ones((1, 3), np.float32))
     assert "models.safetensors could not be written" in caplog.messages[0]
     assert (read_summary(tmp_path) or {})["status"] == "completed"
+
+
+def test_the_metrics_endpoint_is_told_each_round_and_the_end(tmp_path: Path) -> None:
+    told: list[object] = []
+
+    class Told:
+        metrics = SimpleNamespace(round=lambda record: told.append(record["round"]))
+
+        def close(self, status: str) -> None:
+            told.append(status)
+
+    run = _recorder(tmp_path, monitor=lambda folder: Told())
+    _play(run, 1, 2)
+    _finish(run, MODELS["models"])
+    assert told == [1, 2, "completed"]
+
+
+def test_a_run_goes_on_without_an_endpoint_whose_port_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def taken(folder: Path) -> Any:
+        raise OSError("address already in use")
+
+    run = _recorder(tmp_path, monitor=taken)
+    _play(run, 1)
+    _finish(run, MODELS["models"])
+    assert "no metrics endpoint, the run continues" in caplog.text
+    assert read_summary(tmp_path)["status"] == "completed"

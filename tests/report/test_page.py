@@ -15,7 +15,7 @@ import yaml
 from fl_app.main import main
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import Snapshot, spread, write_snapshot
-from fl_app.report.page import answers, events, write_page
+from fl_app.report.page import answers, events, run_records, write_page
 from fl_app.report.page.cells import cells
 from fl_app.report.page.clients import client_table, community_rows, ranges
 from fl_app.report.page.curves import worst_decile
@@ -246,6 +246,25 @@ def test_many_clients_are_drawn_together() -> None:
     assert found.similarity[0, -1] == pytest.approx(similarity[np.ix_(a, b)].mean(), rel=1e-5)
     within = [similarity[i, j] for i, j in combinations(a, 2)]
     assert found.similarity[0, 0] == pytest.approx(np.mean(within), rel=1e-5)
+
+
+def test_many_clients_have_bands_and_counts(
+    records: RunRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_records, "FULL_SCALE", 4)
+    made = {name: FIGURES[name](records) for name in ("accuracy", "gains", "gain")}
+    for each in made.values():
+        go.Figure(each)
+    bands = {each["name"]: each["y"] for each in made["accuracy"]["data"][:4]}
+    assert bands["lowest"] == [0.2, 0.1]
+    assert bands["all clients"] == [0.6, 0.9]
+    assert bands["lowest tenth"] == [0.28, 0.34]
+    (density, _) = made["gains"]["data"]
+    assert sum(count or 0 for row in density["z"] for count in row) == 5
+    (bars,) = made["gain"]["data"]
+    # gains of 40, 30, 30, 30 and -10 points
+    counts = {x: y for x, y in zip(bars["x"], bars["y"], strict=True) if y}
+    assert counts == {-8.75: 1, 31.25: 3, 41.25: 1}
 
 
 def test_ids_are_told_in_short() -> None:

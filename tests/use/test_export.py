@@ -138,3 +138,18 @@ def test_a_wrong_format_and_a_missing_package_are_told(
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
     with pytest.raises(ValueError, match="install the extra onnx of fl-app"):
         command([str(digits_run), "--format", "onnx", "--to", str(tmp_path)])
+
+
+def test_what_an_exporter_says_of_a_network_is_told_with_the_way_out(
+    digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        try:
+            raise TypeError("no operator for sort\nand a page of its trace")
+        except TypeError as error:
+            raise RuntimeError("the export failed") from error
+
+    monkeypatch.setitem(FORMATS, "onnx", (fails, "onnx"))
+    told = "one that onnx can hold, got TypeError: no operator for sort; use another format"
+    with pytest.raises(ValueError, match=told):
+        command([str(digits_run), "--format", "onnx", "--to", str(tmp_path)])
