@@ -8,6 +8,7 @@ from math import inf
 
 import numpy as np
 import pytest
+import torch
 from flwr.common import FitIns, Parameters
 from hypothesis import given
 from hypothesis import strategies as st
@@ -285,3 +286,22 @@ def test_privacy_that_cannot_be_is_a_configuration_error(
         overrides = [each for each in overrides if not each.startswith("data=")]
     with pytest.raises(ConfigError, match=message):
         _config(*overrides, "records.evaluate_every=0")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_step_that_draws_no_sample_adds_its_noise(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Release] = []
+
+    def empty(samples: int, release: Release, source: object) -> list[torch.Tensor]:
+        drawn.append(release)
+        return [torch.empty(0, dtype=torch.int64)] * release.steps
+
+    monkeypatch.setattr(private_training, "_batches", empty)
+    monkeypatch.setattr(private_training, "is_known", lambda module: known)
+    update = _update(_config("privacy=sample_dp", "privacy.clip=2", "network=mlp"))
+    (release,) = drawn
+    step = 0.05 * release.noise_multiplier * 2 / 10  # 10 samples are expected
+    assert update.std() == pytest.approx(step * release.steps**0.5, rel=0.05)
+    assert abs(update.mean()) < 0.1 * update.std()
