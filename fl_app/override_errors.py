@@ -83,7 +83,10 @@ def _reason(override: str, error: Exception, composed: DictConfig, choices: Choi
         return f"{key} is not a setting of this run; {_remedy(key, override, composed)}"
     if text.startswith("Could not append"):
         return f"{key} is a setting of this run already; give it without +, as {key}={value}"
-    return f"{override} cannot be used: {_detail(error)}; correct or remove it"
+    detail = _detail(error)
+    if detail.startswith("Cannot merge"):
+        return _other_form(key, value, _at(composed, key))
+    return f"{override} cannot be used: {detail}; correct or remove it"
 
 
 def hydra_reasons(
@@ -200,6 +203,14 @@ def _at(composed: DictConfig, key: str) -> Any:
         except (LookupError, TypeError, ValueError):
             return ABSENT
     return found
+
+
+def _other_form(key: str, value: str, kept: Any) -> str:
+    """Return what is wrong with a list in place of settings, or settings in place of a list."""
+    if isinstance(kept, list):
+        return f"{key} must be a list, got {value}; give it as {key}=[<value>,<value>]"
+    each = f"{'' if kept else '+'}{key}.<name>=<value>"
+    return f"{key} must be settings by name, got {value}; give each as {each}"
 
 
 def _own_target(group: Any) -> str | None:

@@ -212,6 +212,14 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             ],
         ),
         (
+            ["task.metrics=[f1]", "population.dynamics=[3]", "network=mlp", "network.hidden={a:1}"],
+            [
+                r"task.metrics must be settings by name, got \[f1\]; give each as \+task.metrics.<",
+                "population.dynamics must be settings by name, .*; give each as population.dynam",
+                "network.hidden must be a list, got {a:1}; give it as network.hidden=",
+            ],
+        ),
+        (
             ["experiment_name='x${now:}'", "client.learning_rate='${nothing}'", "rounds=3"],
             [
                 r"experiment_name must have a value that .*, got 'x\$\{now:\}' \(TypeError raised",
