@@ -48,6 +48,17 @@ def test_an_answer_that_is_no_number_is_no_class(wrong: float) -> None:
     assert answers(run, torch.nn.Identity(), scores[:1])["prediction"] == ["no"]
 
 
+def test_several_labels_and_tokens_are_named() -> None:
+    labels: Any = SimpleNamespace(answers="multilabel", classes=["cough", "fever"])
+    scores = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    found = answers(labels, torch.nn.Identity(), scores)
+    assert found["prediction"] == ["fever", "cough fever"]
+    assert found["probability of fever"] == pytest.approx([0.731059, 0.952574], abs=1e-5)
+    tokens: Any = SimpleNamespace(answers="tokens", classes=["a", "b"])
+    scores = torch.tensor([[[0.0, 1.0], [1.0, 0.0], [0.0, 5.0]]])  # of 3 tokens
+    assert answers(tokens, torch.nn.Identity(), scores) == {"prediction": ["b a b"]}
+
+
 def test_a_score_beyond_the_classes_is_named_by_its_number() -> None:
     run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
     found = answers(run, torch.nn.Identity(), torch.tensor([[0.0, 1.0, 5.0], [3.0, 0.0, 0.0]]))
