@@ -106,12 +106,12 @@ def _attacks(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) ->
 
 def _input(run: FinishedRun) -> Iterable[str]:
     kind, classes = run.serving["input_type"], ", ".join(run.classes)
-    label = run.serving["preprocess"].get("label") or {}
+    predicted = " and ".join(run.predicted) or "numbers"
     outputs = {
         "classification": f"one score per class before the softmax: {classes}",
         "multilabel": f"one score per class before the sigmoid: {classes}",
         "tokens": f"for each token one score per class before the softmax: {classes}",
-        "regression": f"the predicted {label.get('column', 'numbers')}, in the unit of the data",
+        "regression": f"the predicted {predicted}, in the unit of the data",
         "centroids": "minus the squared distance to each centroid",
     }
     yield (

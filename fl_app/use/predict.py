@@ -78,7 +78,7 @@ def answers(
     found = scores(model, inputs).float()
     _check_answers(found, names)
     if run.answers == "regression":
-        return _numbered("prediction", found.reshape(len(inputs), -1))
+        return _of_numbers(run.predicted, found.reshape(len(inputs), -1))
     if run.answers == "centroids":
         nearest = found.max(dim=1)
         return {"cluster": nearest.indices.tolist(), "distance": (-nearest.values).tolist()}
@@ -141,10 +141,13 @@ def _cell(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)  # all digits of float32
 
 
-def _numbered(name: str, values: Tensor) -> dict[str, Sequence[Any]]:
-    if values.shape[1] == 1:
-        return {name: values[:, 0].tolist()}
-    return {f"{name} {k}": values[:, k].tolist() for k in range(values.shape[1])}
+def _of_numbers(columns: Sequence[str], values: Tensor) -> dict[str, Sequence[Any]]:
+    """Return the predicted numbers (s, k) as one column each, named if `columns` are of these."""
+    count = values.shape[1]
+    if count == 1:
+        return {"prediction": values[:, 0].tolist()}
+    named = columns if len(columns) == count else range(count)
+    return {f"prediction of {each}": values[:, k].tolist() for k, each in enumerate(named)}
 
 
 def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:

@@ -75,6 +75,12 @@ class FinishedRun:
         return tuple(names or map(str, range(self.serving["classes"])))
 
     @property
+    def predicted(self) -> tuple[str, ...]:
+        """The columns of a table that the models were trained to predict, if there are any."""
+        named = (self.serving["preprocess"].get("label") or {}).get("column", ())
+        return (named,) if isinstance(named, str) else tuple(named)
+
+    @property
     def answers(self) -> str:
         """What the models answer: the kind of labels, or "centroids"."""
         return str(self.serving["answers"])

@@ -89,7 +89,7 @@ def test_networks_of_users_are_exported(
     ("answers", "told"),
     [("multilabel", "one score per class before the sigmoid: a, b."),
      ("tokens", "for each token one score per class before the softmax: a, b."),
-     ("regression", "the predicted price, in the unit of the data."),
+     ("regression", "the predicted price and days, in the unit of the data."),
      ("centroids", "minus the squared distance to each centroid."),
      ("words of a user", "what the network returns.")],
 )  # fmt: skip
@@ -98,7 +98,7 @@ def test_the_card_tells_what_the_output_is(
 ) -> None:
     run = load_run(digits_run)
     run.serving = {**run.serving, "answers": answers, "class_names": ["a", "b"],
-                   "preprocess": {"label": {"column": "price"}}}  # fmt: skip
+                   "preprocess": {"label": {"column": ["price", "days"]}}}  # fmt: skip
     run.summary = {**run.summary, "metrics": {"mae": {"mean": 1.25, "std": 0.0}}}
     card = write_card(run, tmp_path, []).read_text()
     assert f"from raw samples. The output is {told}" in card

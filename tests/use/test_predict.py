@@ -59,6 +59,22 @@ def test_several_labels_and_tokens_are_named() -> None:
     assert answers(tokens, torch.nn.Identity(), scores) == {"prediction": ["b a b"]}
 
 
+@pytest.mark.parametrize(
+    ("predicted", "names"),
+    [
+        (("dose", "days"), ["prediction of dose", "prediction of days"]),
+        ((), ["prediction of 0", "prediction of 1"]),
+    ],
+)
+def test_numbers_are_named_by_their_columns(predicted: tuple[str, ...], names: list[str]) -> None:
+    run: Any = SimpleNamespace(answers="regression", predicted=predicted)
+    values = torch.tensor([[0.5, 2.0], [1.5, 4.0]])
+    found = answers(run, torch.nn.Identity(), values)
+    assert found == dict(zip(names, ([0.5, 1.5], [2.0, 4.0]), strict=True))
+    run.predicted = ("dose",)
+    assert answers(run, torch.nn.Identity(), values[:, 1:]) == {"prediction": [2.0, 4.0]}
+
+
 def test_a_score_beyond_the_classes_is_named_by_its_number() -> None:
     run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
     found = answers(run, torch.nn.Identity(), torch.tensor([[0.0, 1.0, 5.0], [3.0, 0.0, 0.0]]))
