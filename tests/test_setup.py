@@ -27,6 +27,7 @@ case "$1 $2" in
     "--version "*) echo "Python {version}" ;;
     "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
     "-m pip") echo "{version}: ${{@:3}}" >>"{log}" ;;
+    "-m uv") printf '%s\n' "${{@:3}}" >"{log}.uv" ;;
 esac
 """
 
@@ -148,6 +149,17 @@ def test_nothing_is_built_twice_until_a_pin_changes(machine: Machine) -> None:
     activate = machine.repo / ".venv" / "bin" / "activate"
     setting = "export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
     assert activate.read_text().splitlines() == [setting]
+
+
+def test_a_folder_with_a_space_is_no_reason_for_the_slower_pip(tmp_path: Path) -> None:
+    """Uv splits the name of a constraints file at spaces."""
+    machine = Machine(tmp_path / "my work")
+    machine.python("python3", LOWEST)
+    assert machine.setup().returncode == 0
+    asked = machine.log.with_name("pip.log.uv").read_text().splitlines()
+    assert asked
+    assert not [each for each in asked if " " in each]
+    assert len(machine.installed()) == 1
 
 
 def test_no_pin_refuses_the_lowest_python() -> None:
