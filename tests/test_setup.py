@@ -155,7 +155,9 @@ def test_a_folder_with_a_space_is_no_reason_for_the_slower_pip(tmp_path: Path) -
     """Uv splits the name of a constraints file at spaces."""
     machine = Machine(tmp_path / "my work")
     machine.python("python3", LOWEST)
-    assert machine.setup().returncode == 0
+    done = machine.setup()
+    assert done.returncode == 0
+    assert "engine=inprocess works" in done.stderr
     asked = machine.log.with_name("pip.log.uv").read_text().splitlines()
     assert asked
     assert not [each for each in asked if " " in each]

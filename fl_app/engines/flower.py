@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,6 +128,21 @@ def executable(name: str) -> str:
     if found is None:
         raise FlowerError(f"{name} must be installed next to {sys.executable}; run scripts/setup")
     return found
+
+
+def check_installation() -> None:
+    """Raise FlowerError if the path of the environment has a space or a comma.
+
+    A SuperLink makes its tables with Alembic, which splits the path at both and then finds none
+    to make; Ray splits the command of a worker at spaces. Either way a run would wait for good.
+    """
+    spec = find_spec("flwr")
+    folder = Path(spec.origin).resolve().parent if spec and spec.origin else Path(sys.prefix)
+    if any(sign in str(folder) for sign in " ,"):
+        raise FlowerError(
+            "Flower and Ray need an environment whose path has no space and no comma, got "
+            f"{folder}; move the checkout or the environment, or use engine=inprocess"
+        )
 
 
 def command(

@@ -7,6 +7,7 @@ import time
 import tomllib
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,3 +250,13 @@ def test_the_serverapps_superexec_looks_for_work_less_often_than_those_of_the_no
             process.popen.wait(20)
             lines = dict(line.split("=", 1) for line in process.output.splitlines() if "=" in line)
             assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.2")
+
+
+@pytest.mark.parametrize("name", ["my work", "a,b"])
+def test_an_environment_that_flower_or_ray_cannot_read_is_refused(tmp_path, monkeypatch, name):
+    package = tmp_path / name / "flwr" / "__init__.py"
+    found = SimpleNamespace(origin=str(package))
+    monkeypatch.setattr(flower, "find_spec", lambda package: found)
+    with pytest.raises(FlowerError, match=rf"no space and no comma, got .*{name}/flwr; move"):
+        federations.Federation(tmp_path / "folder", nodes=1, warm=False).__enter__()
+    assert not (tmp_path / "folder").exists()
