@@ -1,6 +1,7 @@
 """Starts a run with a checked configuration on its engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,7 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
     from fl_app.engines.bundle import app_folder
     from fl_app.engines.simulation import run_simulation
 
-    with app_folder(CONF, folder / PROJECT) as app:
+    with _failures_told(), app_folder(CONF, folder / PROJECT) as app:
         outcome = run_simulation(
             app,
             overrides=overrides,
@@ -89,10 +90,8 @@ def _launch_simulation(config: Config, overrides: str, folder: Path, view: Live)
 def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live) -> None:
     from fl_app.engines.bundle import packed_folder
     from fl_app.engines.deployment import Order, run_deployment
-    from fl_app.engines.flower import FlowerError
-    from fl_app.engines.processes import ProcessError
 
-    with packed_folder(CONF, folder / PROJECT) as app:
+    with _failures_told(), packed_folder(CONF, folder / PROJECT) as app:
         order = Order(
             app=app,
             overrides=overrides,
@@ -102,17 +101,26 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
             log=folder / "flower.log",
             on_tick=partial(_tick, folder, view),
         )
-        try:
-            outcome = run_deployment(
-                order,
-                nodes=config.population.options["clients"],
-                warm=config.engine.warm,
-                folder=Path(config.engine.folder or folder / "federation"),
-                connection=config.engine.connection,
-            )
-        except (FlowerError, ProcessError) as error:
-            raise RunFailedError(str(error)) from error
+        outcome = run_deployment(
+            order,
+            nodes=config.population.options["clients"],
+            warm=config.engine.warm,
+            folder=Path(config.engine.folder or folder / "federation"),
+            connection=config.engine.connection,
+        )
     _must_be_ok(outcome, folder)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Raise what Flower and its processes report as the one sentence of a failed run."""
+    from fl_app.engines.flower import FlowerError
+    from fl_app.engines.processes import ProcessError
+
+    try:
+        yield
+    except (FlowerError, ProcessError) as error:
+        raise RunFailedError(str(error)) from error
 
 
 def _tick(folder: Path, view: Live) -> None:

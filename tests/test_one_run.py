@@ -3,11 +3,13 @@
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from fl_app import launch, one_run
-from fl_app.engines import deployment
+from fl_app.engines import deployment, simulation
+from fl_app.engines.flower import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
@@ -61,12 +63,15 @@ def test_a_run_that_goes_on_has_its_port_itself(port: str, tmp_path: Path) -> No
         one_run.run([*SMALL, "engine=deployment", port], tmp_path / "run")
 
 
-def test_a_federation_that_does_not_start_is_a_failed_run_and_no_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("engine", [deployment, simulation])
+@pytest.mark.parametrize("error", [ProcessError, FlowerError])
+def test_an_engine_that_does_not_start_is_a_failed_run_and_no_bug(
+    engine: ModuleType, error: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise ProcessError("superlink must keep running")
+        raise error("superlink must keep running")
 
-    monkeypatch.setattr(deployment, "run_deployment", fail)
+    name = engine.__name__.rpartition(".")[2]
+    monkeypatch.setattr(engine, f"run_{name}", fail)
     with pytest.raises(launch.RunFailedError, match="superlink must keep running"):
-        one_run.run([*SMALL, "engine=deployment"], tmp_path / "run")
+        one_run.run([*SMALL, f"engine={name}"], tmp_path / "run")
