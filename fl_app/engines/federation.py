@@ -105,7 +105,7 @@ class Federation:
         self._supervisor = Supervisor(self.connection.environment())
 
     def __enter__(self) -> Self:
-        flower.check_installation()
+        flower.check_installation(" ,")
         free_ports(2 + self.nodes)  # without them, nothing is made
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)

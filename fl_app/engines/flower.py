@@ -130,15 +130,15 @@ def executable(name: str) -> str:
     return found
 
 
-def check_installation() -> None:
-    """Raise FlowerError if the path of the environment has a space or a comma.
+def check_installation(splits: str) -> None:
+    """Raise FlowerError if the path of the environment has a sign at which it would be split.
 
-    A SuperLink makes its tables with Alembic, which splits the path at both and then finds none
-    to make; Ray splits the command of a worker at spaces. Either way a run would wait for good.
+    A SuperLink makes the tables of its database with Alembic, which splits its own path at spaces
+    and commas and then makes none; Ray splits the command of a worker at spaces, and waits.
     """
     spec = find_spec("flwr")
     folder = Path(spec.origin).resolve().parent if spec and spec.origin else Path(sys.prefix)
-    if any(sign in str(folder) for sign in " ,"):
+    if any(sign in str(folder) for sign in splits):
         raise FlowerError(
             "Flower and Ray need an environment whose path has no space and no comma, got "
             f"{folder}; move the checkout or the environment, or use engine=inprocess"

@@ -42,7 +42,7 @@ def run_simulation(
     cluster, and the temporary folder is beside `log`, where all machines must find it. Raises
     FlowerError if the cluster does not answer.
     """
-    flower.check_installation()
+    flower.check_installation(" ")
     if ray_address is not None:
         _must_answer(ray_address)
     log = log.resolve()
