@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fl_app.engines import credentials, flower
-from fl_app.engines.flower import Connection, FlowerError
+from fl_app.engines.flower import Connection
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import nodes_online
 from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS

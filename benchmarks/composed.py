@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.engines import flower
-from fl_app.engines.flower import Connection, FlowerError, RunStatus
+from fl_app.engines.flower import Connection, RunStatus
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import nodes_online
 
 NODES = 3

@@ -18,6 +18,7 @@ from disturbed import Disturbed, short
 from fl_app.engines import commands, credentials, flower
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.federation import NAME
+from fl_app.engines.flower_commands import executable
 from fl_app.engines.nodes import nodes_online
 from fl_app.engines.ports import free_ports
 
@@ -62,7 +63,7 @@ def node_command(federation: Disturbed, keys: Credentials, *, node: int = 0) -> 
     )
     config = commands.node_config(node=node, nodes=9, data_root=None)
     found[found.index("--node-config") + 1] = config
-    return [flower.executable(found[0]), *found[1:]]
+    return [executable(found[0]), *found[1:]]
 
 
 def _tried(federation: Disturbed, words: Sequence[str]) -> str:
@@ -162,7 +163,7 @@ def _expired(federation: Disturbed) -> str:
             keys, host="127.0.0.1", port=port, fleet_port=fleet, state=f"{folder}/state.db"
         )
         process = subprocess.Popen(
-            [flower.executable(words[0]), *words[1:]],
+            [executable(words[0]), *words[1:]],
             cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         try:

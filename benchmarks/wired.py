@@ -14,8 +14,8 @@ from typing import Any
 
 from table import REPO
 
-from fl_app.engines import flower
 from fl_app.engines.federation import Federation, Member
+from fl_app.engines.flower_commands import executable
 from fl_app.engines.processes import Process
 
 SMALL_APP = REPO / "tests" / "end_to_end" / "small_app"
@@ -152,7 +152,7 @@ def running(
         lines = {**given, "folder": str(folder), "clients": federation.nodes}
         settings = folder / "run.toml"
         settings.write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in lines.items()))
-        words = [flower.executable("flwr"), "run", str(SMALL_APP), connection.name, "--stream"]
+        words = [executable("flwr"), "run", str(SMALL_APP), connection.name, "--stream"]
         words += ["--run-config", str(settings)]
     else:
         words = [sys.executable, "-m", "fl_app.main", *given, "engine=deployment"]

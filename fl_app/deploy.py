@@ -30,7 +30,7 @@ from fl_app.engines import compose, credentials, flower, log_files, membership, 
 from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
-from fl_app.engines.flower import FlowerError
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import ProcessError, tail
 from fl_app.engines.restarts import LostRuns

@@ -114,7 +114,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
 @contextmanager
 def _failures_told() -> Iterator[None]:
     """Raise what Flower and its processes report as the one sentence of a failed run."""
-    from fl_app.engines.flower import FlowerError
+    from fl_app.engines.flower_commands import FlowerError
     from fl_app.engines.processes import ProcessError
 
     try:

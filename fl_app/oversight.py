@@ -54,7 +54,7 @@ def _run_folder(given: str) -> Path:
     folder = Path(given)
     if any((folder / name).exists() for name in _OF_RUNS):
         return folder
-    from fl_app.engines.flower import FlowerError
+    from fl_app.engines.flower_commands import FlowerError
     from fl_app.engines.under_way import configuration, connections, folder_of
 
     known = connections()

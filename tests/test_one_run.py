@@ -9,7 +9,7 @@ import pytest
 
 from fl_app import launch, one_run
 from fl_app.engines import deployment, simulation
-from fl_app.engines.flower import FlowerError
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState

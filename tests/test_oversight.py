@@ -8,7 +8,7 @@ from rich.console import Console
 
 from fl_app import main, oversight
 from fl_app.engines import under_way
-from fl_app.engines.flower import FlowerError
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.records.audit import FILE, check, digest_of
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fl_app.engines import commands, credentials, flower, log_files, warm_clients
-from fl_app.engines.flower import Connection, FlowerError
+from fl_app.engines import commands, credentials, flower, flower_commands, log_files, warm_clients
+from fl_app.engines.flower import Connection
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import REFUSED, nodes_online, register
 from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
@@ -105,7 +106,6 @@ class Federation:
         self._supervisor = Supervisor(self.connection.environment())
 
     def __enter__(self) -> Self:
-        flower.check_installation(" ,")
         free_ports(2 + self.nodes)  # without them, nothing is made
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
@@ -282,7 +282,7 @@ class Federation:
                 )
 
     def _add(self, name: str, words: list[str], number: int | None = None) -> Process:
-        words = [flower.executable(words[0]), *words[1:]]
+        words = [flower_commands.executable(words[0]), *words[1:]]
         home = self._home(name)
         process = self._launch(name, words, home)
         self.members.append(Member(name, words, home, process, number))

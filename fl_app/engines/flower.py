@@ -8,18 +8,17 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from fl_app.engines import signals, watchdog
+from fl_app.engines import flower_commands, signals, watchdog
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import OF_COMMANDS, Process, ProcessError, Supervisor, spawn, tail
 
 COMPLETED, FAILED, STOPPED = "finished:completed", "finished:failed", "finished:stopped"
@@ -51,10 +50,6 @@ _SETTINGS = {
     # empty is off: each message's process would compile the app anew, in a tenth of a second
     "PYTHONDONTWRITEBYTECODE": "",
 }
-
-
-class FlowerError(RuntimeError):
-    """A Flower command failed; the message is Flower's own."""
 
 
 class RunStatus(NamedTuple):
@@ -102,8 +97,12 @@ class Connection:
 
         They disable telemetry, update checks and installations.
         """
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        found = {**os.environ, **_SETTINGS, "PATH": path}
+        folders = [
+            str(flower_commands.commands()),
+            str(Path(sys.executable).parent),
+            os.environ.get("PATH", ""),
+        ]
+        found = {**os.environ, **_SETTINGS, "PATH": os.pathsep.join(folders)}
         return found if self.home is None else {**found, "FLWR_HOME": str(self.home)}
 
     def write(self, *, address: str, root_certificates: Path | None) -> None:
@@ -121,36 +120,12 @@ class Connection:
         )
 
 
-def executable(name: str) -> str:
-    """Return the path of a Flower command, next to this Python or else on the PATH."""
-    beside = Path(sys.executable).parent / name
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise FlowerError(f"{name} must be installed next to {sys.executable}; run scripts/setup")
-    return found
-
-
-def check_installation(splits: str) -> None:
-    """Raise FlowerError if the path of the environment has a sign at which it would be split.
-
-    A SuperLink makes the tables of its database with Alembic, which splits its own path at spaces
-    and commas and then makes none; Ray splits the command of a worker at spaces, and waits.
-    """
-    spec = find_spec("flwr")
-    folder = Path(spec.origin).resolve().parent if spec and spec.origin else Path(sys.prefix)
-    if any(sign in str(folder) for sign in splits):
-        raise FlowerError(
-            "Flower and Ray need an environment whose path has no space and no comma, got "
-            f"{folder}; move the checkout or the environment, or use engine=inprocess"
-        )
-
-
 def command(
     connection: Connection, *arguments: str, timeout_s: float = _COMMAND_TIMEOUT_S
 ) -> dict[str, object]:
     """Run `flwr ARGUMENTS --format json` and return its output; raises FlowerError."""
     process = spawn(
-        [executable("flwr"), *arguments, "--format", "json"],
+        [flower_commands.executable("flwr"), *arguments, "--format", "json"],
         env={**connection.environment(), watchdog.MARK: OF_COMMANDS},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -247,7 +222,7 @@ def follow(
     Raises ProcessError if the SuperLink does not answer for long; the run is not stopped.
     Signals raise no exception here, so `on_tick` raises KeyboardInterrupt after a Ctrl-C.
     """
-    words = [executable("flwr"), "log", str(run_id), connection.name, "--stream"]
+    words = [flower_commands.executable("flwr"), "log", str(run_id), connection.name, "--stream"]
 
     def stream() -> Process:
         log.write_bytes(b"")  # Flower sends the log from its beginning

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fl_app.engines import flower
-from fl_app.engines.flower import Connection, FlowerError
+from fl_app.engines.flower import Connection
+from fl_app.engines.flower_commands import FlowerError
 
 REFUSED = (
     "the SuperLink no longer lets it in: its key must be registered, and its clock at most 5 s "

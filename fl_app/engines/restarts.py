@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fl_app.engines import flower
 from fl_app.engines.bundle import packed_folder
-from fl_app.engines.flower import Connection, FlowerError, RunResult, RunStatus
+from fl_app.engines.flower import Connection, RunResult, RunStatus
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.own import PROJECT
 from fl_app.records import run_state

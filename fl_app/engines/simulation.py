@@ -7,8 +7,9 @@ from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
-from fl_app.engines import flower
-from fl_app.engines.flower import Connection, FlowerError, RunResult
+from fl_app.engines import flower, flower_commands
+from fl_app.engines.flower import Connection, RunResult
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import Supervisor, tail, wait_for_port
 
@@ -42,7 +43,6 @@ def run_simulation(
     cluster, and the temporary folder is beside `log`, where all machines must find it. Raises
     FlowerError if the cluster does not answer.
     """
-    flower.check_installation(" ")
     if ray_address is not None:
         _must_answer(ray_address)
     log = log.resolve()
@@ -108,7 +108,7 @@ def _short_temporary_folder() -> str:
 
 def _start_superlink(supervisor: Supervisor, folder: Path, log: Path) -> int:
     (port,) = free_ports(1)
-    words = [flower.executable("flower-superlink"), "--insecure", "--simulation"]
+    words = [flower_commands.executable("flower-superlink"), "--insecure", "--simulation"]
     words += ["--host", "127.0.0.1", "--port", str(port)]
     words += ["--disable-runtime-dependency-installation"]
     superlink = supervisor.start("the SuperLink", words, log=log, cwd=folder)

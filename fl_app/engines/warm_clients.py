@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_app.engines import flower, launcher, warm_process
+from fl_app.engines import flower_commands, launcher, warm_process
 
 NAME = "warm-clients"
 _SOCKET = "socket"
@@ -38,7 +38,7 @@ class WarmClients:
     def install(self) -> None:
         """Write the launcher as a shell script, since Python's path may be too long for `#!`."""
         words = [sys.executable, "-I", "-S", launcher.__file__, str(self.folder / _SOCKET)]
-        words += [warm_process.version(), flower.executable(warm_process.COMMAND)]
+        words += [warm_process.version(), flower_commands.executable(warm_process.COMMAND)]
         command = self.commands / warm_process.COMMAND
         command.parent.mkdir(exist_ok=True)
         command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')

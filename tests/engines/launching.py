@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fl_app.engines import flower, warm_process
+from fl_app.engines import flower_commands, warm_process
 from fl_app.engines.warm_clients import WarmClients
 
 STAND_IN = Path(__file__).with_name("warm_stand_in.py")
@@ -31,7 +31,7 @@ def install(warm: WarmClients, monkeypatch: pytest.MonkeyPatch) -> None:
     own = warm.folder / "own"
     own.write_text('#!/bin/sh\necho own "$@"\n')
     own.chmod(0o700)
-    monkeypatch.setattr(flower, "executable", lambda _: str(own))
+    monkeypatch.setattr(flower_commands, "executable", lambda _: str(own))
     warm.install()
 
 

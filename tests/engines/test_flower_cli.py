@@ -7,14 +7,14 @@ import time
 import tomllib
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from fl_app.engines import commands, flower
+from fl_app.engines import commands, flower, flower_commands
 from fl_app.engines import federation as federations
 from fl_app.engines.credentials import Credentials
-from fl_app.engines.flower import Connection, FlowerError, RunResult
+from fl_app.engines.flower import Connection, RunResult
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError, Supervisor
 
 FAKE = """#!{python}
@@ -45,7 +45,7 @@ def fake(tmp_path, monkeypatch):
     program.write_text(FAKE.format(python=sys.executable))
     program.chmod(0o755)
     monkeypatch.setenv("FAKE_FOLDER", str(tmp_path))
-    monkeypatch.setattr(flower, "executable", lambda name: str(tmp_path / name))
+    monkeypatch.setattr(flower_commands, "executable", lambda name: str(tmp_path / name))
     monkeypatch.setattr(flower, "_POLL_S", 0.05)
     (tmp_path / "log").write_text("hello from the run")
     (tmp_path / "streams").write_text("0")
@@ -250,13 +250,3 @@ def test_the_serverapps_superexec_looks_for_work_less_often_than_those_of_the_no
             process.popen.wait(20)
             lines = dict(line.split("=", 1) for line in process.output.splitlines() if "=" in line)
             assert lines[flower.POLL] == {"superexec": "1"}.get(name, "0.2")
-
-
-@pytest.mark.parametrize("name", ["my work", "a,b"])
-def test_an_environment_that_flower_or_ray_cannot_read_is_refused(tmp_path, monkeypatch, name):
-    package = tmp_path / name / "flwr" / "__init__.py"
-    found = SimpleNamespace(origin=str(package))
-    monkeypatch.setattr(flower, "find_spec", lambda package: found)
-    with pytest.raises(FlowerError, match=rf"no space and no comma, got .*{name}/flwr; move"):
-        federations.Federation(tmp_path / "folder", nodes=1, warm=False).__enter__()
-    assert not (tmp_path / "folder").exists()

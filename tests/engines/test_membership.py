@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import deploy
-from fl_app.engines import commands, credentials, flower, log_files, membership
+from fl_app.engines import commands, credentials, flower, flower_commands, log_files, membership
 from fl_app.engines import federation as federations
 from fl_app.engines.federation import Federation
 from fl_app.engines.membership import OrderError
@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return {"node-id": next(ids)}
 
     monkeypatch.setattr(flower, "command", command)
-    monkeypatch.setattr(flower, "executable", lambda name: name)
+    monkeypatch.setattr(flower_commands, "executable", lambda name: name)
     monkeypatch.setattr(commands, "supernode", lambda keys, **given: ["sleep", "600"])
     return found
 
@@ -117,7 +117,7 @@ def test_a_key_that_was_registered_before_keeps_its_id(
     federation.start_node(0)
     assert federation._registered()["0"] == "100"
     (federation.folder / "nodes.json").unlink()
-    with pytest.raises(flower.FlowerError, match="flwr supernode list"):
+    with pytest.raises(flower_commands.FlowerError, match="flwr supernode list"):
         federation.unregister_node(0)
 
 

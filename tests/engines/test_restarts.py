@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fl_app.engines import flower, restarts
-from fl_app.engines.flower import COMPLETED, Connection, FlowerError, RunResult, RunStatus
+from fl_app.engines.flower import COMPLETED, Connection, RunResult, RunStatus
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.engines.restarts import UNREACHABLE, LostRuns, Supervised, lost
 from fl_app.records import run_state

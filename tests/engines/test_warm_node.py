@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.engines import flower, warm_clients, warm_node, watchdog
+from fl_app.engines import flower_commands, warm_clients, warm_node, watchdog
 from fl_app.engines.processes import Supervisor
 from fl_app.engines.warm_clients import WarmClients
 
@@ -28,7 +28,7 @@ STAYS = "exec sleep 301"
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     """Return a supervisor whose warm process only sleeps."""
     monkeypatch.setattr(WarmClients, "command", ["sleep", "300"])
-    monkeypatch.setattr(flower, "executable", lambda _: "/nowhere/flwr-clientapp")
+    monkeypatch.setattr(flower_commands, "executable", lambda _: "/nowhere/flwr-clientapp")
     monkeypatch.setattr(warm_node, "LOOK_S", 0.05)
     with Supervisor(dict(os.environ), scratch=warm_clients.new_folder()) as found:
         yield found
