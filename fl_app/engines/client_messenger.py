@@ -42,6 +42,11 @@ INTRODUCED_AT_ONCE = 1000
 """New nodes per batch of introductions, since each message needs memory."""
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.05, 0.5
 """Time between polls for replies; it grows, so that polling does not slow down training."""
+REST = 3.0
+"""The least time between polls, in times of what the last one needed for messages without a reply.
+
+Each of these costs the SuperLink a request. With many of them, it would serve little else.
+"""
 EXPIRING_S = 1.0
 """So shortly before the timeout, an error of the SuperLink means only that the time is over."""
 
@@ -224,7 +229,8 @@ class ClientMessenger:
                     yield place, reply
             look = FIRST_LOOK_S if came else min(2 * look, LONGEST_LOOK_S)
             if waiting and now < end:
-                time.sleep(look)
+                rest = max(look, REST * self._puller.in_vain_s)
+                stop_request.wait(min(rest, max(end - time.monotonic(), FIRST_LOOK_S)))
         self._puller.forget(waiting)
 
 

@@ -44,19 +44,22 @@ class Puller:
     """Pulls replies; a pull that has not completed continues until the next call.
 
     Pulls run one after another in a thread. A stalled pull keeps its thread; the next pull gets
-    a new one.
+    a new one. `in_vain_s` is the time that the last look needed for messages without a reply.
     """
 
     def __init__(self) -> None:
         self._coming: dict[str, Pull] = {}
         self._jobs: SimpleQueue[Job | None] | None = None
+        self.in_vain_s = 0.0
 
     def look(self, grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | str]]:
         """Yield the replies that have arrived, each with the id of its message.
 
         The id is the one in the request, not the one in the reply.
         """
+        self.in_vain_s = 0.0
         for message_id in ids:
+            began = time.monotonic()
             try:
                 replies = self._pulled(grid, message_id)
             except (RunNotRunningException, TransportError, OSError):
@@ -67,6 +70,8 @@ class Puller:
                 continue
             if replies:
                 yield message_id, content(replies[0])
+            elif message_id not in self._coming:
+                self.in_vain_s += time.monotonic() - began
 
     def forget(self, ids: Iterable[str]) -> None:
         """Stop waiting for the replies to these messages."""

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stand_in_grid import StandInGrid
 
 from fl_app.engines import client_messenger as module
-from fl_app.engines import puller
+from fl_app.engines import puller, stop_request
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -39,7 +39,7 @@ Answer = Callable[[Message], list[Message]]
 
 
 class Clock:
-    """Time that passes by sleeping alone."""
+    """Time that passes by waiting, and by polls that say so."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -47,7 +47,7 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         self.now += seconds
 
 
@@ -55,6 +55,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     monkeypatch.setattr(module, "time", found)
+    monkeypatch.setattr(stop_request, "wait", found.wait)
     return found
 
 
@@ -137,13 +138,17 @@ def nothing(_: Message) -> list[Message]:
 
 
 def federation(
-    answers: dict[int, Answer], *, timeout: float | None = None, drops: bool = False
+    answers: dict[int, Answer],
+    *,
+    timeout: float | None = None,
+    drops: bool = False,
+    clients: int = 9,
 ) -> tuple[ClientMessenger, FakeGrid, Roster]:
     """Return a messenger with nodes 101, 102, ...: clients 1, 2, ..., all of them introduced."""
     grid, known = FakeGrid({node: trains(node - 100) for node in answers}, drops=drops), Roster()
     for node in answers:
         known.register(GridClientProxy(node_id=node, grid=grid, run_id=1))
-    messenger = ClientMessenger(known, clients=9, timeout=timeout)
+    messenger = ClientMessenger(known, clients=clients, timeout=timeout)
     messenger.introduce()
     assert list(known.proxies()) == [node - 100 for node in sorted(answers)]
     grid.answers = answers
@@ -314,6 +319,43 @@ def test_without_a_timeout_a_slow_client_is_waited_for(clock: Clock) -> None:
     messenger, grid, _ = federation({101: slow})
     assert fit(messenger) == ({1: 1}, {})
     assert len(grid.pulled) < 20_000
+
+
+@pytest.mark.parametrize("nodes", [1, 200])
+def test_polls_take_no_more_than_a_quarter_of_the_time_and_end_with_the_round(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    monkeypatch.setattr(puller, "time", clock)
+    polls = []
+
+    def polled(_: Message) -> list[Message]:
+        polls.append(clock.now)
+        clock.wait(0.01)
+        return []
+
+    messenger, _, _ = federation({101 + k: polled for k in range(nodes)}, timeout=60, clients=300)
+    _, failures = fit(messenger)
+    assert len(failures) == nodes
+    assert 0.01 * len(polls) <= 0.25 * 60 + 2 * 0.01 * nodes  # the first, and that after the end
+    assert max(polls) >= 1060
+    assert clock.now - 1060 <= 2 * 0.01 * nodes + 0.05
+
+
+def test_a_reply_that_takes_long_to_read_lets_the_others_wait_no_longer(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(puller, "time", clock)
+
+    def large(message: Message) -> list[Message]:
+        clock.wait(9)
+        return [fitted(message, 1)]
+
+    def later(message: Message) -> list[Message]:
+        return [fitted(message, 2)] if clock.now > 1009 else []
+
+    messenger, _, _ = federation({101: later, 102: large})
+    assert fit(messenger)[0] == {1: 2, 2: 1}
+    assert clock.now < 1010
 
 
 def test_a_reply_that_stalls_holds_up_no_other_and_counts_once_it_is_whole(
