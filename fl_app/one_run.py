@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from fl_app import own
+from fl_app import own, terminal
 from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
@@ -43,7 +43,7 @@ PAGE_S = 300.0
 
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     """Run one configuration on its engine and show the result; exits with 1 if it failed."""
-    console = Console()
+    console = terminal.console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
     with _not_begun(folder):  # a wrong configuration must not leave a folder
