@@ -1,13 +1,13 @@
 """Sends one batch of messages and returns all replies in the order of the client ids."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, TypeVar
 
 import flwr
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Array, Message, MessageType, RecordDict
 from flwr.common import (
     EvaluateIns,
     EvaluateRes,
@@ -214,6 +214,7 @@ class ClientMessenger:
             yield from enumerate(map(content, grid.send_and_receive(messages)))
             return
         end = float("inf") if self.timeout is None else time.monotonic() + self.timeout
+        _share_arrays(messages)
         waiting = _pushed(grid, messages)
         for place in set(range(len(messages))) - set(waiting.values()):
             yield place, Silence("the message could not be sent: the node is gone")
@@ -244,6 +245,16 @@ def _message(
         group_id=str(server_round),
         ttl=timeout,
     )
+
+
+def _share_arrays(messages: Iterable[Message]) -> None:
+    """Let messages with the same model have one object of it, which Flower then hashes once."""
+    known: dict[tuple[object, ...], Array] = {}
+    for message in messages:
+        for record in message.content.array_records.values():
+            for name, array in record.items():
+                key = id(array.data), array.dtype, array.shape, array.stype
+                record[name] = known.setdefault(key, array)
 
 
 def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:

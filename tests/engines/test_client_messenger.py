@@ -396,6 +396,21 @@ def test_a_reply_that_stalls_for_good_costs_its_own_client_in_the_end(
     assert str(failures[1]) == "client 1: no reply within engine.round_timeout_s=0.3"
 
 
+def test_messages_share_the_models_that_flower_would_hash_for_each() -> None:
+    messenger, grid, known = federation({101: trains(1), 102: trains(2), 103: trains(3)})
+    one, other = (Parameters([bytes([k]) * 9], "numpy.ndarray") for k in range(2))
+    both = Parameters([*one.tensors, *other.tensors], "numpy.ndarray")
+    asked = zip(known.proxies().values(), (one, other, both), strict=True)
+    messenger.fit(1, [(proxy, FitIns(model, {"round": 1})) for proxy, model in asked])
+    first, second, third = (
+        list(message.content.array_records["fitins.parameters"].values())
+        for message in list(grid.sent.values())[-3:]
+    )
+    assert [array.data for array in third] == both.tensors
+    assert third[0] is first[0]
+    assert third[1] is second[0]
+
+
 def test_an_evaluation_answers_the_question_that_was_put() -> None:
     messenger, _, known = federation({101: trains(1), 102: of_superlink(5)})
     one, two = known.proxies().values()
