@@ -23,8 +23,8 @@ MOST_CATEGORIES = 1000
 FEW_CATEGORIES = 10
 UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
 """A number with a decimal comma, with groups of thousands, or in percent."""
-ROUNDING = 1e-12
-"""Deviations below this share of the largest value are only rounding of a constant column."""
+ROUNDING = 16
+"""Numbers that differ by at most so many steps of float64 are those of a constant column."""
 FEWEST_STEPS = 16
 """A column whose deviation is fewer steps of float32 at its largest value is told to be coarse."""
 
@@ -186,7 +186,7 @@ def _numbers(
     largest = float(np.abs(whole).max())
     _, power = np.frexp(largest)  # without it squares of numbers near 1e-200 are 0
     deviation = float(np.ldexp(np.ldexp(whole, -power).std(), power))
-    varies = deviation > ROUNDING * largest
+    varies = np.ptp(whole) > ROUNDING * np.spacing(largest)
     return NumberColumn(name, fill, float(whole.mean()), deviation if varies else 0.0)
 
 

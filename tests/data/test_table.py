@@ -156,6 +156,12 @@ def test_a_constant_column_is_only_centred(value: str, tmp_path: Path) -> None:
     assert data.test_images.tolist() == [[pytest.approx(2.0)]]
 
 
+def test_long_identifiers_are_standardised(tmp_path: Path) -> None:
+    _write(tmp_path, "x,y\n" + "".join(f"{2**53 + 64 * row},{row % 2}\n" for row in range(9)))
+    data = table(root=str(tmp_path), label="y", test_share=0, standardise=True)
+    assert data.train_images.std() == pytest.approx(1)
+
+
 @pytest.mark.parametrize("cell", ["{},5", "1.234.{}00,5", "1,{}00", "{} %", "{}.5%"])
 def test_numbers_in_a_form_that_is_not_read_are_no_categories(cell: str, tmp_path: Path) -> None:
     _write(tmp_path, "x;y\n" + "".join(f"{cell.format(row)};{row % 2}\n" for row in range(1, 9)))
