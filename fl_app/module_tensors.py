@@ -13,6 +13,9 @@ FROZEN_STATISTICS = "frozen_statistics"
 HUGE = 1e15
 """Size from which a value is a mask, such as the smallest float; norms with it would overflow."""
 
+CHANNELS_LAST = {"torch", "torchvision", "fl_app"}
+"""Packages whose layers take any memory format; others can need the plain one, for `view`."""
+
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
     """Return a copy; NumPy has no bfloat16, and float32 holds all of its values."""
@@ -43,6 +46,15 @@ def _is_averaged(buffer: torch.Tensor) -> bool:
         return False
     sent = buffer.float()
     return bool((sent.abs() < HUGE).all()) and torch.equal(sent.to(buffer.dtype), buffer)
+
+
+def kernel_format(module: nn.Module) -> torch.memory_format:
+    """Return how kernels lie: as convolutions are fast, or as a user's constructor made them.
+
+    The answers of a convolution lie as its kernel does.
+    """
+    packages = {type(each).__module__.partition(".")[0] for each in module.modules()}
+    return torch.channels_last if packages <= CHANNELS_LAST else torch.preserve_format
 
 
 def unit_vectors(module: nn.Module) -> frozenset[str]:

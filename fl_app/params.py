@@ -20,7 +20,14 @@ from numpy.lib import format as npy
 from torch import nn
 from torch.nn import functional
 
-from fl_app.module_tensors import as_array, check_trainable, divided, registered, unit_vectors
+from fl_app.module_tensors import (
+    as_array,
+    check_trainable,
+    divided,
+    kernel_format,
+    registered,
+    unit_vectors,
+)
 from fl_app.types import Vector
 
 COMMUNITY = "community_"
@@ -65,10 +72,10 @@ class FlatModule:
     """A module whose trainable parameters and float buffers are views of one flat tensor.
 
     Therefore loading or reading a model is a single copy. Kernels of convolutions are stored
-    separately, in the memory format in which convolutions are fast, and so are tensors of another
-    precision. `constants` maps the name of each other tensor to its value. Every `load` restores
-    it, so that scores do not depend on earlier training; threads may share the values. `draws`
-    is whether training draws from global generators, as dropout does; None: not known yet.
+    separately, in the memory format of `kernel_format`, and so are tensors of another precision.
+    `constants` maps the name of each other tensor to its value. Every `load` restores it, so that
+    scores do not depend on earlier training; threads may share the values. `draws` is whether
+    training draws from global generators, as dropout does; None: not known yet.
 
     `local` names the tensors that stay with a client: `load` sets them to the constants, or to the
     values in `own` if the client has some. `own` can also have values of what is sent, which then
@@ -90,6 +97,7 @@ class FlatModule:
         self.module = module.to(device)
         self.local, self.own = frozenset(local), dict[str, np.ndarray]()
         pieces, others = divided(self.module, self.local)
+        self._kernels = kernel_format(self.module)
         self.layout = Layout(
             tuple(pieces),
             tuple(tuple(tensor.shape) for tensor in pieces.values()),
@@ -104,7 +112,7 @@ class FlatModule:
             self._move(tensor, view)
         for tensor in others.values():
             if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
-                tensor.data = tensor.data.clone(memory_format=torch.channels_last)
+                tensor.data = tensor.data.clone(memory_format=self._kernels)
         self._constants = {name: t.detach() for name, t in others.items()}
         self.constants = constants or {name: t.clone() for name, t in self._constants.items()}
         self._buffers = registered(self.module)
@@ -118,7 +126,7 @@ class FlatModule:
     def _move(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
         """Make `tensor` the `view` of the flat vector, or store it separately if necessary."""
         if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
-            tensor.data = tensor.data.clone(memory_format=torch.channels_last)
+            tensor.data = tensor.data.clone(memory_format=self._kernels)
         elif tensor.dtype == torch.float32:
             tensor.data = view
             return

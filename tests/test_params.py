@@ -45,6 +45,23 @@ def test_kernels_of_convolutions_lie_as_these_like_them_and_keep_their_place() -
     assert np.array_equal(flat.vector(), expected)
 
 
+class Plain(nn.Sequential):
+    """A network of a user, whose tensors lie as in plain torch."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return scores by `view`, which needs the answers of a convolution in plain memory."""
+        return self[1](self[0](images).view(-1, 12))
+
+
+@pytest.mark.parametrize("chosen", [torch.contiguous_format, torch.channels_last])
+def test_kernels_of_a_user_lie_as_their_constructor_made_them(chosen: torch.memory_format) -> None:
+    module = Plain(nn.Conv2d(2, 3, 2), nn.Linear(12, 1)).to(memory_format=chosen)
+    kernel = FlatModule(module).module[0].weight
+    assert kernel.is_contiguous(memory_format=chosen)
+    if chosen == torch.contiguous_format:
+        assert module(torch.ones(5, 2, 3, 3)).shape == (5, 1)
+
+
 def test_float_buffers_follow_the_trainable_part_and_counters_stay() -> None:
     flat = FlatModule(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
     assert flat.layout.names[-2:] == ("1.running_mean", "1.running_var")

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from fl_app.client.training import Precision, evaluate
-from fl_app.data.clients import to_device
 from fl_app.data.datasets import Dataset
 from fl_app.params import FlatModule
 from fl_app.types import Labels, Vectors
@@ -49,4 +48,4 @@ def balanced(
     each = min(np.bincount(labels, minlength=dataset.classes).min(), most or len(labels))
     chosen = [np.flatnonzero(labels == c)[:each] for c in range(dataset.classes)]
     images, targets = dataset.test(np.concatenate(chosen))
-    return to_device(images, device), targets.to(device)
+    return images.to(device), targets.to(device)

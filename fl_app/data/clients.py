@@ -27,19 +27,13 @@ class ClientData:
     test_labels: Tensor
 
     def to(self, device: torch.device) -> "ClientData":
-        """Return the data on a device, images in the memory format for convolutions."""
+        """Return the data on a device."""
         return ClientData(
-            to_device(self.train_images, device),
+            self.train_images.to(device),
             self.train_labels.to(device),
-            to_device(self.test_images, device),
+            self.test_images.to(device),
             self.test_labels.to(device),
         )
-
-
-def to_device(inputs: Tensor, device: torch.device) -> Tensor:
-    """Return inputs on a device, images (s, C, H, W) in the memory format for convolutions."""
-    layout = torch.channels_last if inputs.dim() == 4 else torch.preserve_format
-    return inputs.to(device, memory_format=layout)
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,6 @@ def assign(arguments: Sequence[str]) -> None:
 
 def _assigned(run: "FinishedRun", given: argparse.Namespace) -> tuple["Assignment", str]:
     """Return an assignment in the way that the arguments choose, and what its values are."""
-    from fl_app.data.clients import to_device
     from fl_app.use.assign import by_certainty, by_descriptor, by_loss, by_update
     from fl_app.use.samples import labelled, on_device, unlabelled
     from fl_app.use.scorer import Scorer, config_of
@@ -196,7 +195,7 @@ def _assigned(run: "FinishedRun", given: argparse.Namespace) -> tuple["Assignmen
     config = config_of(run.folder, [])
     scorer = Scorer(run, config)
     if given.without_labels:
-        inputs = to_device(unlabelled(run, given.data), device(config))
+        inputs = unlabelled(run, given.data).to(device(config))
         if run.serving["descriptors"]:
             return by_descriptor(scorer, inputs), "distance"
         unit = "distance" if run.answers == "centroids" else "entropy"

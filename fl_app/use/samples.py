@@ -8,7 +8,6 @@ from torch import Tensor
 
 from fl_app.data.arrays import read_array
 from fl_app.data.checks import DataError, checked_labels
-from fl_app.data.clients import to_device
 from fl_app.data.frame import shortened
 from fl_app.data.images import ENDINGS as IMAGES
 from fl_app.data.images import shown_files
@@ -75,7 +74,7 @@ def _some(inputs: Tensor, path: Path) -> Tensor:
 
 def on_device(inputs: Tensor, labels: Tensor, where: torch.device) -> tuple[Tensor, Tensor]:
     """Return samples as the clients of a run have them."""
-    return to_device(inputs, where), labels.to(where)
+    return inputs.to(where), labels.to(where)
 
 
 def _checked(run: FinishedRun, labels: np.ndarray, samples: int, path: Path) -> Tensor:
