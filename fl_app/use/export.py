@@ -113,7 +113,7 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     for count in CHECKED[mixes:]:  # it normalises over the samples, and so cannot take one alone
         inputs = samples(run, count)
         answered = model(inputs)
-        wanted, found = _numbers(answered), answer(inputs)
+        wanted, found = _numbers(answered), _found(answer, inputs, name)
         limit = LARGEST if answered.itemsize > 2 else torch.finfo(answered.dtype).eps
         if wanted.shape != found.shape:
             raise ValueError(
@@ -127,6 +127,18 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
             f"{max(gaps):.2g}; use another format"
         )
     return max(gaps)
+
+
+def _found(answer: Answer, inputs: Tensor, name: str) -> np.ndarray:
+    """Return the answers of a file; raises ValueError if it does not take so many samples."""
+    try:
+        return answer(inputs)
+    except Exception as error:  # each format fails in its own way, torch over many lines
+        raise ValueError(
+            f"the exported {name} must take any number of samples, got an error with "
+            f"{len(inputs)}; give sizes in forward as x.shape[0], since len(x) is a constant in a "
+            "file, or use another format"
+        ) from error
 
 
 def _numbers(answers: Tensor) -> np.ndarray:

@@ -119,6 +119,16 @@ def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> N
         _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + 3 * step)
 
 
+def test_a_file_for_one_number_of_samples_is_told_with_the_way_out() -> None:
+    run: Any = SimpleNamespace(input_shape=(2,), serving={"input_type": "float32"})
+
+    def answer(inputs: torch.Tensor) -> np.ndarray:
+        raise RuntimeError("Got: 1\nExpected: 3")
+
+    with pytest.raises(ValueError, match=r"personal must take any number .* with 1; .*x[.]shape"):
+        _difference(run, "personal", torch.nn.Linear(2, 1), answer)
+
+
 def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
     given = ["attack=scaled", "attack.share=0.5", "privacy=local_dp", "network.width=0.25"]
     run([*SMALL, *given, *QUICK], tmp_path / "run")
