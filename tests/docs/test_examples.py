@@ -91,6 +91,15 @@ def test_the_data_are_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found["accuracy"]["mean"] > 0.4  # of four classes
 
 
+def test_the_partitions_of_a_flower_project_are_clients_and_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _results("flower.md", tmp_path, monkeypatch)
+    assert found["clients"]["names"] == {str(k): str(k) for k in range(6)}
+    assert found["communities"]["assignment"] == {str(k): k % 2 for k in range(6)}
+    assert found["accuracy"]["mean"] > 0.9
+
+
 def test_the_population_has_the_groups_that_it_plants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +118,7 @@ def test_the_loss_trains_and_the_metric_is_recorded(
 
 def test_every_page_shows_one_file_and_its_command() -> None:
     pages = sorted(PAGES.glob("*.md"))
-    assert len(pages) == 10
+    assert len(pages) == 11
     for page in pages:
         if page.name != "index.md":
             assert _code(page.read_text())[0] in page.read_text()

@@ -1,0 +1,72 @@
+"""A data set of clients that have samples of their own, as the partitions of a Flower project."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from fl_app.data.checks import DataError, LabelKind
+from fl_app.data.datasets import Dataset
+from fl_app.data.split import Owners
+
+Samples = Iterable[tuple[Any, Any]]
+"""Pairs of inputs and label, such as a data set of torch."""
+SOURCE = "of_clients"
+
+
+def of_clients(
+    name: str,
+    classes: int,
+    samples: Mapping[str, tuple[Samples, Samples]],
+    *,
+    target: LabelKind = "classification",
+) -> Dataset:
+    """Return the data set of clients by name, each with samples for training and for test.
+
+    `population=by_column` gives each client its own, in this order. `classes` and `target` are
+    those of `Dataset`.
+    Raises DataError for samples that are no pairs or differ in their form.
+    """
+    names = tuple(samples)
+    train, test = ([_pairs(who, parts[k]) for who, parts in samples.items()] for k in range(2))
+    inputs = [_stacked(name, chain.from_iterable(x for x, _ in part)) for part in (train, test)]
+    if not len(inputs[1]):
+        inputs[1] = np.empty((0, *inputs[0].shape[1:]), inputs[0].dtype)
+    labels = [_stacked(name, chain.from_iterable(y for _, y in part)) for part in (train, test)]
+    owners = [np.repeat(np.arange(len(names)), [len(y) for _, y in part]) for part in (train, test)]
+    return Dataset(
+        name, classes, inputs[0], labels[0], inputs[1], labels[1].astype(labels[0].dtype),
+        target=target, owners=Owners(names, owners[0], owners[1], SOURCE),
+    )  # fmt: skip
+
+
+def _pairs(client: str, samples: Samples) -> tuple[list[Any], list[Any]]:
+    """Return inputs and labels of one client's samples."""
+    inputs, labels = [], []
+    for sample in _each(samples):
+        if not isinstance(sample, tuple | list) or len(sample) != 2:
+            raise DataError(
+                f"each sample of client {client} must be a pair of inputs and label, got "
+                f"{type(sample).__name__}; give [(row['image'], row['label']) for row in ...]"
+            )
+        inputs.append(sample[0])
+        labels.append(sample[1])
+    return inputs, labels
+
+
+def _each(samples: Any) -> Iterator[Any]:
+    """Yield the samples; data sets of torch have a length, and may have no end without it."""
+    if hasattr(samples, "__len__") and hasattr(samples, "__getitem__"):
+        return (samples[place] for place in range(len(samples)))
+    return iter(samples)
+
+
+def _stacked(name: str, values: Iterable[Any]) -> np.ndarray:
+    try:
+        found = [np.asarray(value) for value in values]
+        return np.stack(found) if found else np.empty(0)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"the samples of {name} must be arrays or tensors of one shape, got {error}"
+        ) from error

@@ -1,0 +1,64 @@
+"""Clients that have samples of their own become a data set that names them."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+
+from fl_app.data.checks import DataError
+from fl_app.data.natural import by_column
+from fl_app.data.of_clients import of_clients
+
+
+class Squares(TorchDataset[tuple[torch.Tensor, int]]):
+    """Samples without an end but for their number, as some data sets of torch are."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, place: int) -> tuple[torch.Tensor, int]:
+        return torch.full((2,), float(place**2)), place % 3
+
+
+def test_each_client_has_its_own_samples_in_their_order() -> None:
+    listed = [(np.ones(2, np.float32), np.int64(2))]
+    found = of_clients("mine", 3, {"b": (Squares(4), iter(listed)), "a": (listed, Squares(2))})
+    assert found.train_images.tolist() == [[0, 0], [1, 1], [4, 4], [9, 9], [1, 1]]
+    assert found.train_labels.tolist() == [0, 1, 2, 0, 2]
+    assert found.test_labels.tolist() == [2, 0, 1]
+    population = by_column(
+        found, seed=0, clients=2, min_samples=1, train_samples=None, test_samples=None
+    )
+    assert population.names == ("b", "a")
+    second = population.client(1)
+    assert second.train_images.tolist() == [[1, 1]]
+    assert second.test_labels.tolist() == [0, 1]
+
+
+def test_clients_without_samples_for_test_have_none() -> None:
+    found = of_clients("mine", 3, {"a": (Squares(4), []), "b": (Squares(1), [])})
+    assert found.test_images.shape == (0, 2)
+    assert found.test_labels.shape == (0,)
+
+
+def test_a_regression_has_numbers() -> None:
+    pairs = [(np.ones(2, np.float32), 0.5)]
+    found = of_clients("mine", 1, {"a": (pairs, pairs)}, target="regression")
+    assert found.train_labels.ravel().tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("samples", "told"),
+    [
+        ([{"img": 1, "label": 2}], "client a must be a pair of inputs and label, got dict; give"),
+        ([(1, 2, 3)], "client a must be a pair of inputs and label, got tuple"),
+        ([(np.ones(2), 0), (np.ones(3), 0)], "must be arrays or tensors of one shape, got all"),
+        ([(torch.ones(2, requires_grad=True), 0)], "must be arrays or tensors of one shape, got"),
+    ],
+)
+def test_samples_that_fit_nowhere_are_told(samples: list[object], told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        of_clients("mine", 3, {"a": (samples, samples)})
