@@ -72,7 +72,8 @@ class FlatModule:
     """A module whose trainable parameters and float buffers are views of one flat tensor.
 
     Therefore loading or reading a model is a single copy. Kernels of convolutions are stored
-    separately, in the memory format of `kernel_format`, and so are tensors of another precision.
+    separately, in the memory format of `kernel_format`, and so are tensors of another precision
+    and all tensors on a GPU.
     `constants` maps the name of each other tensor to its value. Every `load` restores it, so that
     scores do not depend on earlier training; threads may share the values. `draws` is whether
     training draws from global generators, as dropout does; None: not known yet.
@@ -124,10 +125,14 @@ class FlatModule:
         return (part.view(shape) for part, shape in zip(parts, self.layout.shapes, strict=True))
 
     def _move(self, tensor: torch.Tensor, view: torch.Tensor) -> None:
-        """Make `tensor` the `view` of the flat vector, or store it separately if necessary."""
+        """Make `tensor` the `view` of the flat vector, or store it separately if necessary.
+
+        Kernels of CUDA may read 16 bytes at once, and fail where a tensor does not begin at a
+        multiple of them.
+        """
         if isinstance(tensor, nn.Parameter) and tensor.dim() == 4:
             tensor.data = tensor.data.clone(memory_format=self._kernels)
-        elif tensor.dtype == torch.float32:
+        elif tensor.dtype == torch.float32 and view.device.type == "cpu":
             tensor.data = view
             return
         self._apart.append((tensor.data, view))

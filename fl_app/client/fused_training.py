@@ -74,7 +74,7 @@ def train_cohort(
     shapes = {name: p.shape for name, p in module.named_parameters() if p.requires_grad}
     cut = torch.split(starts, [shape.numel() for shape in shapes.values()], dim=1)
     first = {
-        name: piece.reshape(-1, *shape).contiguous()
+        name: piece.reshape(-1, *shape).clone()  # aligned, as CUDA needs it: see FlatModule
         for (name, shape), piece in zip(shapes.items(), cut, strict=True)
     }
     module.train()
