@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-LONGEST = 200
-"""Letters of the name of a file."""
+LONGEST = 255
+"""Bytes of the name of a file."""
 
 
 def sources(path: Path) -> list[Path]:
@@ -44,6 +44,7 @@ def beside(file: Path) -> Iterator[Path]:
     for text in _constants(file):
         # such as Path(__file__).with_name("words.txt")
         named = file.parent / text
-        is_name = len(text) < LONGEST and Path(text).name == text
+        short = len(text.encode(errors="replace")) <= LONGEST
+        is_name = short and Path(text).name == text
         if is_name and named.suffix != ".py" and named.is_file():
             yield named

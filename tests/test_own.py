@@ -149,6 +149,7 @@ def test_files_that_the_copy_lacks_are_told(folder: Path, caplog: pytest.LogCapt
         (folder / name).write_text("3")
     with (folder / "own_named.py").open("a") as file:
         file.write("from pathlib import Path\nWIDTH = Path(__file__).with_name('words.txt')\n")
+        file.write(f"GREETING = {150 * '语'!r}  # 450 bytes, too long for the name of a file\n")
     own.keep({"x": ["own_network.made", "own_named.there"]}, folder / "kept")
     (told,) = caplog.messages
     named = f"{folder / 'own_package' / 'raw.bin'}, {folder / 'words.txt'}"
