@@ -19,13 +19,8 @@ WEAK = 0.1
 
 def weak_sample_noise() -> AbstractContextManager[Any]:
     """Let DP-SGD add a tenth of its noise."""
-    sound = private_training._bounds
-
-    def weak(*given: Any) -> dict[str, Any]:
-        options = sound(*given)
-        return {**options, "noise_multiplier": WEAK * options["noise_multiplier"]}
-
-    return patch.object(private_training, "_bounds", weak)
+    sound = private_training._deviation
+    return patch.object(private_training, "_deviation", lambda bounded: WEAK * sound(bounded))
 
 
 def unclipped_samples() -> AbstractContextManager[Any]:

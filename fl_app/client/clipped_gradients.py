@@ -55,23 +55,22 @@ def calls_of(module: nn.Module) -> Iterator[list[Call]]:
             hook.remove()
 
 
+@dataclass(frozen=True)
 class SampleGradients:
-    """The gradients of n samples, from the calls of a forward pass and the sum of their losses."""
+    """The gradients of n samples, by parameter.
 
-    def __init__(self, calls: Sequence[Call], loss: Tensor) -> None:
-        self._dense: list[tuple[nn.Module, Tensor, Tensor]] = []
-        self._stacked: dict[nn.Parameter, Tensor] = {}
-        gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
-        uses = Counter(p for each in calls for p in _parameters(each.layer).values())
-        for call, gradient in zip(calls, gradients, strict=True):
-            if gradient is not None:
-                self._add(call, gradient, uses)
+    `parts` has those that are stored (n, ...). Those of `dense` layers are outer products of the
+    gradient of the layer's output (n, j) and its input (n, i), which come after the layer.
+    """
+
+    parts: Mapping[nn.Parameter, Tensor]
+    dense: Sequence[tuple[nn.Module, Tensor, Tensor]] = ()
 
     @cached_property
     def squares(self) -> Tensor:
         """The squared norms (n,) of the gradients over all parameters."""
-        parts = [stacked.flatten(1).square().sum(1) for stacked in self._stacked.values()]
-        for layer, given, gradient in self._dense:
+        parts = [stacked.flatten(1).square().sum(1) for stacked in self.parts.values()]
+        for layer, given, gradient in self.dense:
             own, square = _parameters(layer), gradient.square().sum(1)
             if "weight" in own:
                 parts.append(square * given.square().sum(1))
@@ -81,8 +80,8 @@ class SampleGradients:
 
     def stacked(self) -> dict[nn.Parameter, Tensor]:
         """Return the gradients themselves (n, ...), by parameter."""
-        found = dict(self._stacked)
-        for layer, given, gradient in self._dense:
+        found = dict(self.parts)
+        for layer, given, gradient in self.dense:
             own = _parameters(layer)
             if "weight" in own:
                 found[own["weight"]] = torch.einsum("ni,nj->nij", gradient, given)
@@ -98,13 +97,13 @@ class SampleGradients:
 
         found, every = {}, bool(rows.all())
         weights = some(weights)
-        for layer, given, gradient in self._dense:
+        for layer, given, gradient in self.dense:
             scaled, own = some(gradient) * weights[:, None], _parameters(layer)
             if "weight" in own:
                 found[own["weight"]] = scaled.T @ some(given)
             if "bias" in own:
                 found[own["bias"]] = scaled.sum(0)
-        for parameter, stacked in self._stacked.items():
+        for parameter, stacked in self.parts.items():
             found[parameter] = torch.einsum("n,n...->...", weights, some(stacked))
         return found
 
@@ -117,16 +116,25 @@ class SampleGradients:
         norms = self.squares.sqrt()
         return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
 
-    def _add(self, call: Call, gradient: Tensor, uses: Mapping[nn.Parameter, int]) -> None:
-        own = _parameters(call.layer)
-        once = all(uses[parameter] == 1 for parameter in own.values())
+
+def gradients_of(calls: Sequence[Call], loss: Tensor) -> SampleGradients:
+    """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
+    parts: dict[nn.Parameter, Tensor] = {}
+    dense: list[tuple[nn.Module, Tensor, Tensor]] = []
+    gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
+    uses = Counter(p for each in calls for p in _parameters(each.layer).values())
+    for call, gradient in zip(calls, gradients, strict=True):
+        if gradient is None:
+            continue
+        once = all(uses[parameter] == 1 for parameter in _parameters(call.layer).values())
         if isinstance(call.layer, nn.Linear) and once and gradient.dim() == 2:
-            self._dense.append((call.layer, call.given, gradient))
-            return
+            dense.append((call.layer, call.given, gradient))
+            continue
         sampler = GradSampleModule.GRAD_SAMPLERS[type(call.layer)]
         for parameter, stacked in sampler(call.layer, [call.given], gradient).items():
-            before = self._stacked.get(parameter)
-            self._stacked[parameter] = stacked if before is None else before + stacked
+            before = parts.get(parameter)
+            parts[parameter] = stacked if before is None else before + stacked
+    return SampleGradients(parts, dense)
 
 
 def _trained(module: nn.Module) -> list[nn.Module]:

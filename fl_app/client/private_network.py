@@ -8,8 +8,8 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
-from fl_app.client.private_training import hooked
+from fl_app.client.clipped_gradients import calls_of, gradients_of, is_known
+from fl_app.client.private_training import hooked, stored
 from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
 from fl_app.rng import global_torch_seed
@@ -112,10 +112,10 @@ def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
     if not is_known(module):
         with hooked(module):
             torch.autograd.backward(_scores(module, batch).sum())
-            return {p: p.grad_sample for p in module.parameters() if hasattr(p, "grad_sample")}
+            return stored(module)
     with calls_of(module) as calls:
         loss = _scores(module, batch).sum()
-    return SampleGradients(calls, loss).stacked()
+    return gradients_of(calls, loss).stacked()
 
 
 def _scores(module: nn.Module, images: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """DP-SGD on one client: Poisson sampling, clipped gradients per sample, noise on their sum."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Self
@@ -10,18 +10,17 @@ from typing import Any, Self
 import numpy as np
 import torch
 from opacus import GradSampleModule
-from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
+from fl_app.client.clipped_gradients import SampleGradients, calls_of, gradients_of, is_known
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
-from fl_app.client.training import Settings, pull, scores, trainable
+from fl_app.client.training import PlainSgd, Settings, pull, scores, trainable
 from fl_app.params import FlatModule
 from fl_app.system_numbers import SystemNumbers
 from fl_app.types import Vector
@@ -29,6 +28,10 @@ from fl_app.types import Vector
 warnings.filterwarnings("ignore", "Full backward hook is firing")  # Opacus's hooks on images
 SCORED = 500
 """Samples whose losses are computed at once."""
+
+Sums = Mapping[nn.Parameter, Tensor]
+Clipped = Callable[[Tensor, Tensor], tuple[Tensor, Sums]]
+"""Maps images and labels of a batch to its summed loss, and the sums of clipped gradients."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class PrivateLearner(SgdLearner):
 def train_privately(
     flat: FlatModule, settings: Settings, bounded: Bounded, job: TrainingJob
 ) -> TrainingResult:
-    """Train from `job.start` by DP-SGD through Opacus; the loss is the mean of the last epoch.
+    """Train from `job.start` by DP-SGD; the loss is the mean of the last epoch.
 
     Abadi et al., CCS 2016, algorithm 1: every step draws each sample with probability `rate`,
     clips its gradient to `clip`, adds Gaussian noise of `noise_multiplier * clip` to the sum and
@@ -90,29 +93,28 @@ def train_privately(
     began = perf_counter()
     flat.load(job.start)
     flat.module.train()
-    total = count = 0.0
-    with (
-        _contiguous(flat.module),
-        _clipping(flat.module, bounded.clip) as (backward, kind),
-    ):
-        optimiser = _noisy(kind, job)(_sgd(flat, settings), **_bounds(bounded, job))
-        parameters = trainable(flat.module)
+    parameters, release = trainable(flat.module), bounded.release
+    optimiser, noise, deviation = PlainSgd(parameters, settings), _normals(job), _deviation(bounded)
+    expected = max(1, round(release.rate * len(job.labels)))
+    source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
+    each_epoch = max(release.steps // max(most(settings.epochs), 1), 1)
+    total, count = torch.zeros((), dtype=torch.float64, device=job.labels.device), 0
+    with _contiguous(flat.module), _clipping(flat.module, bounded.clip) as clipped:
         starts = [p.detach().clone() for p in parameters]
-        source = job.noise if isinstance(job.noise, SystemNumbers) else job.generator
-        each_epoch = bounded.release.steps // max(most(settings.epochs), 1)
-        for step, batch in enumerate(_batches(len(job.labels), bounded.release, source)):
-            if step % max(each_epoch, 1) == 0:
-                total = count = 0.0
-            optimiser.zero_grad(set_to_none=True)
+        for step, batch in enumerate(_batches(len(job.labels), release, source)):
+            if step % each_epoch == 0:
+                total, count = torch.zeros_like(total), 0
             chosen = batch.to(job.labels.device)
             images = job.images[chosen].clone(memory_format=torch.contiguous_format)
-            loss = backward(images, job.labels[chosen])
-            optimiser.pre_step()
+            loss, sums = clipped(images, job.labels[chosen])
+            for parameter in parameters:
+                noisy, found = noise(deviation, parameter.detach()), sums.get(parameter)
+                parameter.grad = (noisy if found is None else noisy.add_(found)).div_(expected)
             if settings.proximal:
                 pull(parameters, starts, settings.proximal)
-            optimiser.original_optimizer.step()
+            optimiser.step()
             total, count = total + loss, count + len(batch)
-    return TrainingResult(flat.vector(), total / max(count, 1.0), perf_counter() - began)
+    return TrainingResult(flat.vector(), float(total) / max(count, 1), perf_counter() - began)
 
 
 def _batches(
@@ -145,84 +147,43 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _clipping(
-    module: nn.Module, bound: float
-) -> Iterator[tuple[Callable[[Tensor, Tensor], float], type[DPOptimizer]]]:
-    """Yield a function from a batch to its summed loss, and the optimiser that takes what it sets.
+def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
+    """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
 
-    For known layers it sets the sum of the clipped gradients; otherwise the gradients per sample,
-    as Opacus finds them, which its optimiser clips.
+    For known layers a single backward pass finds them; for others Opacus stores the gradients of
+    all samples.
     """
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(module(images), labels, reduction="sum")
 
-    def each(images: Tensor, labels: Tensor) -> float:
+    def each(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
+        for parameter in trainable(module):
+            parameter.grad_sample = None  # type: ignore[attr-defined]
         loss = loss_of(images, labels)
         torch.autograd.backward(loss)
-        _drop_what_is_not_finite(trainable(module))
-        return float(loss.detach())
+        return loss, SampleGradients(stored(module))
 
-    def at_once(images: Tensor, labels: Tensor) -> float:
-        if not len(labels):
-            for parameter in trainable(module):
-                parameter.grad = torch.zeros_like(parameter)
-            return 0.0
+    def at_once(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
         with calls_of(module) as calls:
             loss = loss_of(images, labels)
-        for parameter, gradient in SampleGradients(calls, loss).clipped(bound).items():
-            parameter.grad = gradient
-        return float(loss.detach())
+        return loss, gradients_of(calls, loss)
 
-    if is_known(module):
-        yield at_once, DPOptimizerFastGradientClipping
-        return
-    with hooked(module):
-        yield each, DPOptimizer
+    def clipped(images: Tensor, labels: Tensor) -> tuple[Tensor, Sums]:
+        if not len(labels):
+            return torch.zeros((), device=labels.device), {}
+        loss, gradients = way(images, labels)
+        return loss.detach(), gradients.clipped(bound)
 
-
-def _drop_what_is_not_finite(parameters: Sequence[nn.Parameter]) -> None:
-    """Set the gradients (n, ...) of samples to 0 that no noise would hide: see `clipped`."""
-    stacked: list[Tensor] = [getattr(p, "grad_sample") for p in parameters]  # noqa: B009
-    finite = (
-        torch.stack([each[:, None].flatten(1).square().sum(1) for each in stacked])
-        .sum(0)
-        .isfinite()
-    )
-    if not finite.all():
-        for each in stacked:
-            each[~finite] = 0.0
+    known = is_known(module)
+    way = at_once if known else each
+    with nullcontext() if known else hooked(module):
+        yield clipped
 
 
-def _sgd(flat: FlatModule, settings: Settings) -> torch.optim.Optimizer:
-    return torch.optim.SGD(
-        trainable(flat.module),
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-    )
-
-
-def _bounds(bounded: Bounded, job: TrainingJob) -> dict[str, Any]:
-    """Return the options of Opacus's optimisers."""
-    return {
-        "noise_multiplier": bounded.release.noise_multiplier,
-        "max_grad_norm": bounded.clip,
-        "expected_batch_size": max(1, round(bounded.release.rate * len(job.labels))),
-    }
-
-
-def _noisy(kind: type[DPOptimizer], job: TrainingJob) -> type[DPOptimizer]:
-    """Return Opacus's optimiser with noise from `job.noise`; its own needs a generator of torch."""
-    draw = _normals(job)
-
-    class Noisy(kind):  # type: ignore[misc]
-        def add_noise(self) -> None:
-            deviation = self.noise_multiplier * self.max_grad_norm
-            for p in self.params:
-                p.grad = (p.summed_grad + draw(deviation, p.summed_grad)).view_as(p)
-
-    return Noisy
+def _deviation(bounded: Bounded) -> float:
+    """Return the standard deviation of the noise on a sum of clipped gradients."""
+    return bounded.release.noise_multiplier * bounded.clip
 
 
 def _normals(job: TrainingJob) -> Callable[[float, Tensor], Tensor]:
@@ -254,3 +215,9 @@ def hooked(module: nn.Module) -> Iterator[None]:
         yield
     finally:
         hooks.to_standard_module()
+
+
+def stored(module: nn.Module) -> dict[nn.Parameter, Tensor]:
+    """Return the gradients of samples (n, ...) that Opacus has stored in the parameters."""
+    found = {p: getattr(p, "grad_sample", None) for p in trainable(module)}
+    return {parameter: each for parameter, each in found.items() if each is not None}

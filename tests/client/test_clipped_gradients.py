@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_app.client.clipped_gradients import SampleGradients, calls_of, is_known
+from fl_app.client.clipped_gradients import calls_of, gradients_of, is_known
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
 SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
@@ -75,7 +75,7 @@ def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
     assert 0 < int((factors < 1).sum()) < SAMPLES
     with calls_of(module) as calls:
         loss = _loss(module, images, labels)
-    found = SampleGradients(calls, loss)
+    found = gradients_of(calls, loss)
     torch.testing.assert_close(found.squares.sqrt(), norms.float(), rtol=1e-5, atol=1e-5)
     clipped = found.clipped(bound)
     parameters = [p for p in module.parameters() if p.requires_grad]
