@@ -42,7 +42,7 @@ def test_a_client_tells_it_if_it_is_asked_and_trains_the_same(client: int) -> No
 
 
 def test_a_fused_cohort_tells_the_same() -> None:
-    config = load(list(SMALL))
+    config = load([*SMALL, "client.device=cpu"])
     learner, people = client_wiring.client(config, 0).learner, wiring.shared_population(config)
     (_, start), told = wiring.initial_model(config), []
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from fl_app import client_wiring, wiring
 from fl_app.client import poisoning
@@ -83,8 +84,8 @@ def test_poisoned_data_make_another_model_of_the_same_samples(
         assert not np.allclose(_update(config, 1), honest[1], atol=1e-3)
         data = _client(config, 1).load(1)
         again = _client(_config(), 1).load(1)
-        assert np.array_equal(data.train_images, again.train_images)
-        assert np.array_equal(data.train_labels, again.train_labels)
+        assert torch.equal(data.train_images, again.train_images)
+        assert torch.equal(data.train_labels, again.train_labels)
 
 
 def test_the_success_of_a_backdoor_is_measured_where_there_is_one() -> None:

@@ -33,7 +33,7 @@ def _fit(*overrides: str, server_round: int = 1) -> tuple[Vector, Vector]:
 
 @pytest.mark.parametrize("name", choices("client/optimizer"))
 def test_every_optimiser_trains_as_torch_alone_does(name: str) -> None:
-    config = load([*SMALL, f"client/optimizer={name}"], also=problems)
+    config = load([*SMALL, f"client/optimizer={name}", "client.device=cpu"], also=problems)
     _, start = wiring.initial_model(config)
     client = client_wiring.client(config, 0)
     model = client.fit(start, server_round=1).model.copy()

@@ -203,7 +203,7 @@ def test_asking_changes_neither_the_model_nor_what_stays(network: list[str]) -> 
 
 
 def test_a_class_without_samples_has_the_loss_0_and_a_count_of_0() -> None:
-    config = load(SMALL)
+    config = load([*SMALL, "client.device=cpu"])
     learner = client_wiring.client(config, 0).learner
     data = wiring.shared_population(config).client(0)
     few = data.train_labels < 3
