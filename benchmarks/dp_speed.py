@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/dp_speed.py --data <folder with MNIST>
 
+On a machine with CUDA it measures that, and writes docs/results/dp_speed_gpu.md.
 Plain and private training take turns in one process, on the same samples and from the same model:
 private with the gradients of fl_app/client/clipped_gradients.py, and with those that Opacus stores
 for each sample, which other layers use. The least of several turns counts, since others use the
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from unittest.mock import patch
 
 import torch
@@ -29,22 +30,24 @@ from fl_app.config import Config, load
 from fl_app.params import FlatModule
 from fl_app.wiring import device, network, shared_population
 
-PAGE = REPO / "docs" / "results" / "dp_speed.md"
+GPU = torch.cuda.is_available()
+PAGE = REPO / "docs" / "results" / ("dp_speed_gpu.md" if GPU else "dp_speed.md")
+CLOCK = "seconds, with the GPU's work done," if GPU else "processor time"
 SAMPLES, BATCHES, FEW = 600, (10, 50, 200), 2
 NETWORKS = {
     "linear": ("network=mlp", "network.hidden=[]"),
     "small_cnn": ("network=small_cnn",),
     "mcmahan_cnn": ("network=mcmahan_cnn",),
 }
-HEAD = """# The cost of DP-SGD
+HEAD = """# The cost of DP-SGD{where}
 
 Written by `benchmarks/dp_speed.py --data <data>`, on {machine}, one thread. One epoch on
 {samples} images of MNIST, which take turns in one process: plain SGD; DP-SGD, `privacy=sample_dp`;
 and DP-SGD with the gradients of each sample as Opacus stores them, as before and as it still is for
-layers that `fl_app/client/clipped_gradients.py` does not know. Each number is the least processor
-time of {turns} turns (of {few} with Opacus), in milliseconds a step. All three draw batches, and
+layers that `fl_app/client/clipped_gradients.py` does not know. Each number is the least {clock}
+of {turns} turns (of {few} with Opacus), in milliseconds a step. All three draw batches, and
 both kinds of DP-SGD add noise to all parameters. `linear` has 7,850 parameters, `small_cnn`
-105,866, `mcmahan_cnn`, the network of the paper, 1,663,370. DP-SGD on a GPU was not measured.
+105,866, `mcmahan_cnn`, the network of the paper, 1,663,370.
 """
 
 
@@ -63,8 +66,16 @@ def verdict(rows: Sequence[str]) -> str:
     )
 
 
+def clock() -> float:
+    """Return a time in seconds up to which all work is done."""
+    if not GPU:
+        return process_time()
+    torch.cuda.synchronize()
+    return perf_counter()
+
+
 def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
-    """Return the least processor seconds of one epoch by kind of training."""
+    """Return the least seconds of one epoch by kind of training."""
     people, where = shared_population(config), device(config)
     data = people.client(0)
     flat = FlatModule(network(config, people.dataset), device=where)
@@ -73,7 +84,7 @@ def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
     plain = SgdLearner(flat, config.client, classes=people.dataset.classes)
     rate = batch / SAMPLES
     release = Release(noise_multiplier=1.0, rate=rate, steps=round(1 / rate))
-    private = PrivateLearner(plain, lambda: Bounded(release, clip=1.0))
+    private = PrivateLearner(plain, lambda task: Bounded(release, clip=1.0))
     made = partial(torch.Generator().manual_seed, 0)
     kinds = (("plain", plain, is_known), ("private", private, is_known),
              ("opacus", private, lambda module: False))  # fmt: skip
@@ -83,9 +94,9 @@ def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
             continue
         job = TrainingJob(start, images, labels, made(), noise=torch.Generator())
         with patch.object(private_training, "is_known", known):
-            began = process_time()
+            began = clock()
             learner.train(job)
-            found[name].append(process_time() - began)
+            found[name].append(clock() - began)
     return {name: min(each[1:]) for name, each in found.items()}  # the first turn warms up
 
 
@@ -96,7 +107,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    given = HEAD.format(machine=machine(), samples=SAMPLES, turns=options.turns, few=FEW)
+    given = HEAD.format(machine=machine(), samples=SAMPLES, turns=options.turns, few=FEW,
+                        clock=CLOCK, where=" on a GPU" if GPU else "")  # fmt: skip
     lines = [given, *header("network", "batch", "plain, ms", "DP-SGD, ms", "with Opacus, ms",
                             "DP-SGD / plain", "with Opacus / plain")]  # fmt: skip
     for (name, words), batch in product(NETWORKS.items(), BATCHES):
