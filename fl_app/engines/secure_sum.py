@@ -64,7 +64,11 @@ class SecureSum:
 
     def run(self) -> Integers:
         """Return the sum; raises TooFewRepliesError if too many clients are lost for it."""
-        public = self._stage({each: {STAGE: SETUP} for each in self.proxies}, _public)
+        taken = set[bytes]()
+        public = self._stage(
+            {each: {STAGE: SETUP} for each in self.proxies},
+            lambda found, each: read_public(found, taken),
+        )
         graph = self._graph([*public])
         keys = {each: _keys_of(others, public) for each, others in graph.items()}
         boxes = self._stage(keys, lambda found, each: read_boxes(found, graph[each]))
@@ -174,10 +178,6 @@ def _keys_of(others: Sequence[int], public: Mapping[int, tuple[bytes, bytes]]) -
         MASK_KEYS: [public[other][0] for other in others],
         CIPHER_KEYS: [public[other][1] for other in others],
     }
-
-
-def _public(content: RecordDict, client: int) -> tuple[bytes, bytes]:
-    return read_public(content)
 
 
 def size_of(content: RecordDict) -> int:

@@ -15,10 +15,12 @@ from fl_app.masking.stages import (
     BOXES,
     CIPHER_KEYS,
     IDS,
+    KEY_SHARE_BYTES,
     KEYS,
     MASK_KEYS,
     MASKED,
     RECORD,
+    SEED_SHARE_BYTES,
     SEEDS,
     SKETCH,
 )
@@ -26,11 +28,13 @@ from fl_app.types import Integers, Sketch
 
 BOX_BYTES = 268
 """Length of the encrypted shares of a seed and a key."""
-SEED_SHARE_BYTES, KEY_SHARE_BYTES = 52, 68
 
 
-def read_public(content: RecordDict) -> tuple[bytes, bytes]:
-    """Return a client's public keys for masks and for ciphers; raises RejectionError."""
+def read_public(content: RecordDict, taken: set[bytes]) -> tuple[bytes, bytes]:
+    """Return a client's public keys for masks and for ciphers, and add them to those `taken`.
+
+    Raises RejectionError, also for a key that is taken: with it no client would share secrets.
+    """
     record = _record(content)
     keys = tuple(_exactly(record, name, PUBLIC_BYTES) for name in (MASK_KEYS, CIPHER_KEYS))
     for key in keys:
@@ -38,6 +42,9 @@ def read_public(content: RecordDict) -> tuple[bytes, bytes]:
             check_public(key)
         except ValueError as error:
             raise RejectionError("a public key", "a point of the curve", shown(key)) from error
+    if len(taken.union(keys)) < len(taken) + len(keys):
+        raise RejectionError("a public key", "one that nobody sent before", "one again")
+    taken.update(keys)
     return keys[0], keys[1]
 
 

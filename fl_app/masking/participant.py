@@ -19,7 +19,16 @@ from flwr.common.secure_aggregation.secaggplus_utils import (
 
 from fl_app.masking.keys import KeyPair, check_public, cipher_key, mask_seed
 from fl_app.masking.keystream import SEED_BYTES, mask
-from fl_app.masking.stages import FEWEST, SETUP, SHARES, STAGES, UNMASK, VECTOR
+from fl_app.masking.stages import (
+    FEWEST,
+    KEY_SHARE_BYTES,
+    SEED_SHARE_BYTES,
+    SETUP,
+    SHARES,
+    STAGES,
+    UNMASK,
+    VECTOR,
+)
 from fl_app.types import Integers
 
 
@@ -114,6 +123,11 @@ class Participant:
         if (source, target) != (other, self.client_id):
             raise ProtocolError(
                 f"a box must be from client {other} for this one, got from {source} for {target}"
+            )
+        if (len(seed), len(secret)) != (SEED_SHARE_BYTES, KEY_SHARE_BYTES):
+            raise ProtocolError(
+                f"a box must have shares of {SEED_SHARE_BYTES} and {KEY_SHARE_BYTES} bytes, got "
+                f"{len(seed)} and {len(secret)} of client {other}; the server would refuse them"
             )
         self.seed_shares[other], self.key_shares[other] = seed, secret
 

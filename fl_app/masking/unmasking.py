@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 
-from fl_app.masking.keys import KeyPair, mask_seed
-from fl_app.masking.keystream import mask
+from fl_app.masking.keys import PRIVATE_BYTES, KeyPair, mask_seed
+from fl_app.masking.keystream import SEED_BYTES, mask
 from fl_app.masking.neighbours import Graph
 from fl_app.types import Integers
 
@@ -35,10 +35,10 @@ def unmasked(
     than that of the public key.
     """
     for owner, shares in seed_shares.items():
-        total = total - mask(_secret(owner, shares, threshold[owner]), len(total))
+        total = total - mask(_secret(owner, shares, threshold[owner], SEED_BYTES), len(total))
     for owner in dropped:
-        private = _secret(owner, key_shares[owner], threshold[owner])
-        if KeyPair.of(int.from_bytes(private, "big")).public != mask_keys[owner]:
+        private = _secret(owner, key_shares[owner], threshold[owner], PRIVATE_BYTES)
+        if _public(private) != mask_keys[owner]:
             raise UnmaskError(f"the shares of the key of client {owner} must give its key")
         for other in graph[owner]:
             if other in seed_shares:
@@ -47,7 +47,8 @@ def unmasked(
     return total
 
 
-def _secret(owner: int, shares: Sequence[bytes], threshold: int) -> bytes:
+def _secret(owner: int, shares: Sequence[bytes], threshold: int, size: int) -> bytes:
+    """Return a secret of `size` bytes; who shared it may have shared one of any other length."""
     if len(shares) < threshold:
         raise UnmaskError(
             f"{threshold} shares of client {owner} are needed, got {len(shares)}; lower "
@@ -57,4 +58,14 @@ def _secret(owner: int, shares: Sequence[bytes], threshold: int) -> bytes:
         secret: bytes = combine_shares(list(shares[:threshold]))
     except ValueError as error:
         raise UnmaskError(f"the shares of client {owner} give no secret") from error
+    if len(secret) != size:
+        raise UnmaskError(f"the shares of client {owner} must give {size} bytes, got {len(secret)}")
     return secret
+
+
+def _public(private: bytes) -> bytes | None:
+    """Return the public key of a secret one; None for a number that is none of the curve."""
+    try:
+        return KeyPair.of(int.from_bytes(private, "big")).public
+    except ValueError:
+        return None

@@ -172,6 +172,10 @@ def _no_point(content: RecordDict) -> None:
     content[RECORD] = ConfigRecord({MASK_KEYS: b"\2" + b"\xff" * 48, CIPHER_KEYS: b"x" * 49})
 
 
+def _twice(content: RecordDict) -> None:
+    content[RECORD][CIPHER_KEYS] = content[RECORD][MASK_KEYS]
+
+
 def _tell_more(content: RecordDict) -> None:
     content["fitres.metrics"] = ConfigRecord({"choice": 1})
 
@@ -180,6 +184,7 @@ def _tell_more(content: RecordDict) -> None:
     ("stage", "lie", "rule"),
     [
         (SETUP, _no_point, "a public key must be a point of the curve"),
+        (SETUP, _twice, "a public key must be one that nobody sent before"),
         (VECTOR, _lengthen, "vector must be"),
         (VECTOR, _tell_more, "the reply must be one record masking"),
     ],

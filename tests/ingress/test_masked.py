@@ -6,8 +6,6 @@ from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.ingress.masked import (
     BOX_BYTES,
-    KEY_SHARE_BYTES,
-    SEED_SHARE_BYTES,
     read_boxes,
     read_public,
     read_revealed,
@@ -20,10 +18,12 @@ from fl_app.masking.stages import (
     BOXES,
     CIPHER_KEYS,
     IDS,
+    KEY_SHARE_BYTES,
     KEYS,
     MASK_KEYS,
     MASKED,
     RECORD,
+    SEED_SHARE_BYTES,
     SEEDS,
     SKETCH,
 )
@@ -36,9 +36,11 @@ def _reply(**fields: object) -> RecordDict:
 def test_what_a_client_sends_has_the_form_that_is_read() -> None:
     clients = [Participant(each) for each in range(3)]
     public = {each.client_id: each.set_up() for each in clients}
+    taken = set[bytes]()
     for first, second in public.values():
         told = _reply(**{MASK_KEYS: first, CIPHER_KEYS: second})
-        assert read_public(told) == (first, second)
+        assert read_public(told, taken) == (first, second)
+    assert taken == {key for pair in public.values() for key in pair}
     boxes = {
         each.client_id: each.share(
             {other: public[other] for other in public if other != each.client_id}, 3
@@ -86,7 +88,17 @@ def test_another_record_is_rejected(content: RecordDict) -> None:
 )
 def test_what_is_no_public_key_is_rejected(fields: dict[str, object], rule: str) -> None:
     with pytest.raises(RejectionError, match=rule):
-        read_public(_reply(**fields))
+        read_public(_reply(**fields), set())
+
+
+def test_a_key_that_comes_twice_is_rejected_and_takes_nothing() -> None:
+    """Its honest neighbours would refuse it, and fail in its place."""
+    (first, second), (other, _) = (Participant(each).set_up() for each in range(2))
+    for keys, taken in ((first, first), set()), ((other, first), {first, second}):
+        before = {*taken}
+        with pytest.raises(RejectionError, match="a public key must be one that nobody sent"):
+            read_public(_reply(**dict(zip((MASK_KEYS, CIPHER_KEYS), keys, strict=True))), taken)
+        assert taken == before
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cryptography.fernet import InvalidToken
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
+from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
+from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_concat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_app.masking.keys import cipher_key
 from fl_app.masking.participant import Participant, ProtocolError
 from fl_app.masking.unmasking import UnmaskError
 
@@ -131,6 +135,40 @@ def test_a_wrong_share_of_a_key_is_found() -> None:
     first[3] = first[3][:4] + bytes(64)
     with pytest.raises(UnmaskError, match="client 3"):
         played.total(masked)
+
+
+@pytest.mark.parametrize(
+    ("secret", "dropped", "why"),
+    [
+        (bytes(40), set(), "of client 3 must give 32 bytes, got 40"),
+        (bytes(32), {3}, "of client 3 must give 48 bytes, got 32"),
+        (bytes(48), {3}, "of the key of client 3 must give its key"),
+        (b"\xff" * 48, {3}, "of the key of client 3 must give its key"),
+    ],
+)
+def test_a_secret_that_is_none_spoils_a_sum_and_ends_no_run(
+    secret: bytes, dropped: set[int], why: str
+) -> None:
+    """A client that shares it can choose it, in shares of the right length."""
+    played = Round(4).begin()
+    masked = played.vectors(_vectors(4), dropped)
+    for client, share in zip(played.clients.values(), create_shares(secret, 3, 4), strict=True):
+        (client.key_shares if dropped else client.seed_shares)[3] = share
+    with pytest.raises(UnmaskError, match=why):
+        played.total(masked)
+
+
+@pytest.mark.parametrize("secret", [bytes(15), bytes(60)])
+def test_a_client_refuses_a_share_that_the_server_would_refuse_of_it(secret: bytes) -> None:
+    """Else the honest neighbours of a liar would be rejected in its place."""
+    played = Round(4).begin()
+    liar = played.clients[3]
+    key = cipher_key(liar.cipher_private, played.public[0][1])
+    of_key = create_shares(liar.mask_private, 3, 4)[0]
+    share = create_shares(secret, 3, 4)[0]
+    played.boxes[3][0] = encrypt(key, share_keys_plaintext_concat(3, 0, share, of_key))
+    with pytest.raises(ProtocolError, match="a box must have shares of 52 and 68 bytes"):
+        played.vectors(_vectors(4))
 
 
 def test_a_state_survives_as_bytes() -> None:
