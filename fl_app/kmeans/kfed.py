@@ -15,8 +15,8 @@ POOL_STARTS = 5
 
 FEWEST = 3
 """Smallest number of clients in which a majority exists that can judge the others."""
-AWAY = 2.0
-"""A client is far away if all its centroids are farther than this multiple of the usual."""
+AWAY = 3.0
+"""A centroid is far away if it is farther than this multiple of the usual."""
 
 
 def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> Centroids:
@@ -25,8 +25,8 @@ def initial_centroids(per_client: Sequence[Centroids], k: int, *, seed: int) -> 
     Computed by k-means on all of them, as in Holzer et al., 2023. Dennis et al., ICML 2021,
     algorithm 2, do one step from the centroids of a single client and those farthest from them.
     This is accurate if each client has few of the clusters, and inaccurate if each sends k
-    centroids. If fewer than k are different, they are repeated. A client that is far away
-    contributes one centroid (see `pooled`). Raises ValueError without any centroid.
+    centroids. If fewer than k are different, they are repeated. Those of a client that are far away
+    count as one (see `pooled`). Raises ValueError without any centroid.
     """
     sent = [each for each in per_client if len(each)]
     if not sent:
@@ -48,35 +48,35 @@ def pooled(
 ) -> tuple[Centroids, np.ndarray]:
     """Return the centroids of all clients (p, d), each client (k', d), and their counts (p,).
 
-    A client that is far away (see `alone`) contributes only the mean of its centroids, weighted
-    by their counts (k',), and the sum of the counts. This suffices for a cluster that only this
-    client has, while k centroids of a malicious client could determine up to k clusters.
+    Of the centroids of a client that are far away (see `remote`) only the mean is used, weighted by
+    their counts (k',), with the sum of the counts. This suffices for a cluster that only this
+    client has, while k far centroids of a malicious client could determine up to k clusters.
     """
     centroids, weights = list[Centroids](), list[np.ndarray]()
-    for own, count, single in zip(per_client, counts, alone(per_client), strict=True):
-        mean = np.average(own, axis=0, weights=count)[None, :] if single else own
-        centroids.append(mean)
-        weights.append(np.array([count.sum()]) if single else count)
+    for own, count, far in zip(per_client, counts, remote(per_client), strict=True):
+        centroids.append(own[~far])
+        weights.append(count[~far])
+        if far.any():
+            centroids.append(np.average(own[far], axis=0, weights=count[far])[None, :])
+            weights.append(np.array([count[far].sum()]))
     return np.concatenate(centroids).astype(np.float64), np.concatenate(weights)
 
 
-def alone(per_client: Sequence[Centroids]) -> np.ndarray:
-    """Return which clients (m,) have only centroids, each (k', d), far from those of the others.
+def remote(per_client: Sequence[Centroids]) -> list[np.ndarray]:
+    """Return of each of m clients which of its centroids (k', d) are far from those of the others.
 
     The remoteness of a centroid: take its distance to the nearest centroid of each other client;
     of these m - 1 distances, it is the `ceil((m - 1) / 4)`-th smallest. Therefore a few malicious
-    clients that agree are still far away. A client is far away if the smallest remoteness of its
-    centroids is more than AWAY times the usual one, which is the lower median over the clients of
-    the median over their centroids. If clients have few clusters in common, all are remote and
-    none is far away. With fewer than three clients none is far away.
+    clients that agree are still far away. A centroid is far away if its remoteness is more than
+    AWAY times the usual one, which is the lower median over the clients of the median over their
+    centroids. If clients have few clusters in common, all are remote and none is far away. With
+    fewer than three clients none is far away.
     """
     if len(per_client) < FEWEST:
-        return np.zeros(len(per_client), bool)
+        return [np.zeros(len(each), bool) for each in per_client]
     off = [_far_off(per_client, client) for client in range(len(per_client))]
     usual = lower_median(np.array([np.median(each) for each in off]))
-    nearest = np.array([each.min() for each in off])
-    found: np.ndarray = nearest > (AWAY * usual if usual > 0 else np.inf)
-    return found
+    return [each > (AWAY * usual if usual > 0 else np.inf) for each in off]
 
 
 def _far_off(per_client: Sequence[Centroids], client: int) -> np.ndarray:

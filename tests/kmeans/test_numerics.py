@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import homogeneity_completeness_v_measure
 
-from fl_app.kmeans.kfed import alone, initial_centroids, local_centroids, pooled
+from fl_app.kmeans.kfed import initial_centroids, local_centroids, pooled, remote
 from fl_app.kmeans.lloyd import LastAssignment, assign, local_update, nearest_centroids, totals
 from fl_app.kmeans.scores import agreement, contingency
 from fl_app.kmeans.weighting import aggregate, equal, step
@@ -156,29 +156,43 @@ def test_kfed_with_too_few_centroids_repeats_and_with_none_refuses() -> None:
         initial_centroids([np.empty((0, 2))] * 2, 3, seed=0)
 
 
-def test_a_client_stands_alone_when_all_its_centroids_are_far_off() -> None:
+def test_centroids_are_remote_if_far_from_those_of_the_others() -> None:
     honest = [np.array([[0.0], [10.0]]) + shift for shift in (0.0, 0.5, 1.0, 1.5)]
-    liar = np.array([[100.0], [300.0]])
+    liar, near = np.array([[100.0], [300.0]]), [[False, False]] * 4
     # of five clients the nearest other one counts: the honest are 0.5 off, and 100 - 11.5 the liar
-    assert alone([*honest, liar]).tolist() == [False] * 4 + [True]
+    assert _lists(remote([*honest, liar])) == [*near, [True, True]]
     half = np.array([[0.0], [300.0]])
-    assert not alone([*honest, half]).any()
-    assert not alone([honest[0], liar]).any()
-    assert not alone([honest[0]] * 3 + [liar]).any(), "nothing is usual among copies"
+    assert _lists(remote([*honest, half])) == [*near, [False, True]]
+    assert _lists(remote([honest[0], liar])) == near[:2]
+    assert not np.any(remote([honest[0]] * 3 + [liar])), "nothing is usual among copies"
 
 
-def test_liars_who_agree_are_still_alone() -> None:
+def test_liars_who_agree_are_still_remote() -> None:
     honest = [np.array([[0.0], [10.0]]) + 0.1 * client for client in range(8)]
     liars = [np.array([[100.0]])] * 2
-    assert alone([*honest, *liars]).tolist() == [False] * 8 + [True] * 2
+    assert _lists(remote([*honest, *liars])) == [[False, False]] * 8 + [[True]] * 2
 
 
-def test_a_client_that_stands_alone_brings_one_centroid() -> None:
+def _lists(found: list[np.ndarray]) -> list[list[bool]]:
+    return [each.tolist() for each in found]
+
+
+def test_the_remote_centroids_of_a_client_count_as_one() -> None:
     honest = [np.array([[0.0], [10.0]]) + shift for shift in (0.0, 0.5, 1.0, 1.5)]
-    liar, ones = np.array([[100.0], [300.0]]), np.ones(2)
-    pool, weights = pooled([*honest, liar], [ones] * 4 + [np.array([3.0, 1.0])])
-    assert pool.ravel().tolist() == [0, 10, 0.5, 10.5, 1, 11, 1.5, 11.5, 150]
-    assert weights.tolist() == [1] * 8 + [4]
+    liar, ones = np.array([[100.0], [300.0], [1.0]]), np.ones(2)
+    pool, weights = pooled([*honest, liar], [ones] * 4 + [np.array([3.0, 1.0, 2.0])])
+    assert pool.ravel().tolist() == [0, 10, 0.5, 10.5, 1, 11, 1.5, 11.5, 1, 150]
+    assert weights.tolist() == [1] * 8 + [2, 4]
+
+
+def test_a_liar_with_one_centroid_among_the_others_takes_one_cluster_at_most() -> None:
+    centres = np.array([[0.0, 0], [10, 0], [0, 10], [10, 10]])
+    draw = np.random.default_rng(0)
+    own = [centres + draw.normal(0, 0.1, (4, 2)) for _ in range(12)]
+    own[5][1:] = [[900.0, 0], [0, 900.0], [900.0, 900]]
+    found = initial_centroids(own, 4, seed=0)
+    assert np.linalg.norm(found, axis=1).max() > 100
+    assert (np.linalg.norm(found[:, None] - centres, axis=2).min(axis=1) < 6).sum() == 3
 
 
 def test_a_cluster_that_one_client_alone_has_is_found() -> None:
