@@ -38,7 +38,7 @@ def watch(arguments: Sequence[str]) -> None:
     parser.add_argument("--once", action="store_true", help="print the page once and end")
     options = parser.parse_args(arguments)
     folder = _run_folder(options.run)
-    console = Console()
+    console = Console(markup=False)
     if options.once:
         console.print(page(folder))
         return

@@ -45,5 +45,9 @@ class _Output:
 
 
 def console() -> Console:
-    """Return a console for the standard output that outlives a full disk."""
-    return Console(file=cast(TextIO, _Output(sys.stdout)) if sys.stdout else None)
+    """Return a console for the standard output that outlives a full disk.
+
+    It shows names, paths and reasons as they are, without markup.
+    """
+    file = cast(TextIO, _Output(sys.stdout)) if sys.stdout else None
+    return Console(file=file, markup=False)

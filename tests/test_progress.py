@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fl_app.progress import Live, live
+from fl_app import terminal
+from fl_app.progress import Live, _communities, live
 from fl_app.records.history import FIELDS, History
 from fl_app.records.recorder import RESUMED
 
@@ -84,3 +85,12 @@ def test_a_resumed_run_says_once_from_which_checkpoint(
         view.tick()
     said = "resuming after round 2 from checkpoint.safetensors"
     assert output.getvalue().splitlines() == caplog.messages == [said]
+
+
+def test_a_name_that_looks_like_markup_is_shown_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {"sizes": [2], "assignment": {"0": 0, "1": 0}}
+    terminal.console().print(_communities(found, {}, {"0": "[/b] ward", "1": "[red]"}))
+    shown = capsys.readouterr().out
+    assert "0 ([/b] ward) 1 ([red])" in shown

@@ -63,7 +63,7 @@ def evaluate(arguments: Sequence[str]) -> None:
 
 def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
     """Print an evaluation for a reader; `names` are those of clients by id."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     if found["loss"]["mean"] is None and not found["metrics"]:
         console.print("no client has samples for test; give labelled samples with --data")
     first = "loss" if found["accuracy"]["mean"] is None else "accuracy"
