@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.aggregation import Rule, weighted_mean
-from fl_app.evaluation.benefit import LEVEL, WORTH, Verdict, judge, relative_gains
+from fl_app.evaluation.benefit import FEWEST, LEVEL, WORTH, Verdict, judge, relative_gains
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.outcome import Event
@@ -200,7 +200,12 @@ def _at_look(
 
 
 def _at_once(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
-    """Return that a split is kept if the last round shows that it serves all, else nothing."""
+    """Return that a split is kept if the last round shows that it serves all, else nothing.
+
+    A round with fewer than FEWEST clients shows nothing: two that lie alike would decide.
+    """
+    if len(state.latest) < FEWEST:
+        return Verdict(None)
     gains = {client: np.array(each) for client, each in state.latest.items()}
     found = _verdict(gains, members, worth, AT_ONCE)
     return found if found.serves_all else Verdict(None)

@@ -158,6 +158,8 @@ def _heard(state: JudgedState, gains: list[float]) -> JudgedState:
         ([0.5, 0.1, 0.9, 0.2], []),  # above 0.05 / 10
         ([0.9, -0.3, 0.8, -0.2, 0.9, -0.3, 0.8, -0.2], []),  # one community is harmed
         ([-0.5, -0.4, -0.6, -0.5], []),
+        ([0.9, 0.9], []),  # two clients can agree on a lie
+        ([0.9, 0.9, 0.1], []),
     ],
 )
 def test_between_the_looks_a_round_keeps_what_serves_all_and_undoes_nothing(
