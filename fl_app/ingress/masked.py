@@ -10,17 +10,15 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
 from fl_app.ingress.rejection import RejectionError, shown
-from fl_app.masking.keys import PUBLIC_BYTES, check_public
+from fl_app.masking.keys import KEY_SHARE_BYTES, PUBLIC_BYTES, SEED_SHARE_BYTES, check_public
 from fl_app.masking.stages import (
     BOXES,
     CIPHER_KEYS,
     IDS,
-    KEY_SHARE_BYTES,
     KEYS,
     MASK_KEYS,
     MASKED,
     RECORD,
-    SEED_SHARE_BYTES,
     SEEDS,
     SKETCH,
 )

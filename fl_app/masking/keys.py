@@ -10,6 +10,8 @@ from flwr.common.secure_aggregation.crypto.symmetric_encryption import generate_
 CURVE = ec.SECP384R1()
 PRIVATE_BYTES, PUBLIC_BYTES = 48, 49
 """A secret number, and a compressed point: less to share and to send than the same in PEM."""
+SEED_SHARE_BYTES, KEY_SHARE_BYTES = 52, 68
+"""Lengths of a share of a seed, and of one of a secret key."""
 
 
 @dataclass(frozen=True)

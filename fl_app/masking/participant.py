@@ -17,12 +17,17 @@ from flwr.common.secure_aggregation.secaggplus_utils import (
     share_keys_plaintext_separate,
 )
 
-from fl_app.masking.keys import KeyPair, check_public, cipher_key, mask_seed
+from fl_app.masking.keys import (
+    KEY_SHARE_BYTES,
+    SEED_SHARE_BYTES,
+    KeyPair,
+    check_public,
+    cipher_key,
+    mask_seed,
+)
 from fl_app.masking.keystream import SEED_BYTES, mask
 from fl_app.masking.stages import (
     FEWEST,
-    KEY_SHARE_BYTES,
-    SEED_SHARE_BYTES,
     SETUP,
     SHARES,
     STAGES,

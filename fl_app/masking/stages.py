@@ -20,8 +20,6 @@ PART, OPEN = "part", "open"
 MASK_KEYS, CIPHER_KEYS, MASKED = "mask_keys", "cipher_keys", "vector"
 SURVIVORS, DROPPED, SEEDS, KEYS = "survivors", "dropped", "seeds", "keys"
 """Its fields."""
-SEED_SHARE_BYTES, KEY_SHARE_BYTES = 52, 68
-"""Lengths of a share of a seed, and of one of a secret key."""
 UPDATE = "update"
 """The part of a vector that a client sends: its count, weight, loss and update, after training."""
 CHOICE = "choice"

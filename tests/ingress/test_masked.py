@@ -13,17 +13,16 @@ from fl_app.ingress.masked import (
     read_vector,
 )
 from fl_app.ingress.rejection import RejectionError
+from fl_app.masking.keys import KEY_SHARE_BYTES, SEED_SHARE_BYTES
 from fl_app.masking.participant import Participant
 from fl_app.masking.stages import (
     BOXES,
     CIPHER_KEYS,
     IDS,
-    KEY_SHARE_BYTES,
     KEYS,
     MASK_KEYS,
     MASKED,
     RECORD,
-    SEED_SHARE_BYTES,
     SEEDS,
     SKETCH,
 )
