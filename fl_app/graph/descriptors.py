@@ -22,19 +22,27 @@ ABSENT = 0.0
 def limits(blocks: Blocks, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest value (blocks,) of each block, of the clients with `has`.
 
-    `has` (n, blocks). Values outside of `[q1 - FENCE (q3 - q1), q3 + FENCE (q3 - q1)]`, where q1
-    and q3 are the quartiles of the block's values, do not count: a few clients cannot set the
-    scale of all others. A block that no client has lies in [0, 0].
+    `has` (n, blocks). Only the `usual` values of a block count: a few clients cannot set the scale
+    of all others. A block that no client has lies in [0, 0].
     """
     found = np.zeros((2, blocks.shape[1]))
     for block in range(blocks.shape[1]):
         values = blocks[has[:, block], block].astype(np.float64).ravel()
         if values.size:
-            first, third = np.quantile(values, (0.25, 0.75))
-            reach = FENCE * (third - first)
-            kept = values[(values >= first - reach) & (values <= third + reach)]
+            kept = usual(values)
             found[:, block] = kept.min(), kept.max()
     return found[0], found[1]
+
+
+def usual(values: np.ndarray) -> np.ndarray:
+    """Return those of the values (n,) in `[q1 - FENCE (q3 - q1), q3 + FENCE (q3 - q1)]`.
+
+    q1 and q3 are their quartiles.
+    """
+    first, third = np.quantile(values, (0.25, 0.75))
+    reach = FENCE * (third - first)
+    kept: np.ndarray = values[(values >= first - reach) & (values <= third + reach)]
+    return kept
 
 
 def scaled(blocks: Blocks, has: np.ndarray, low: np.ndarray, high: np.ndarray) -> Vectors:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from fl_app.aggregation import lower_median
 from fl_app.graph.bipartition import bipartition
 from fl_app.graph.client_graph import ClientGraph, Weigh
 from fl_app.graph.communities import (
@@ -18,7 +19,7 @@ from fl_app.graph.communities import (
     sparse_communities,
 )
 from fl_app.graph.contrast import contrast, halves
-from fl_app.graph.descriptors import knee
+from fl_app.graph.descriptors import knee, usual
 from fl_app.graph.normalised import in_scale, nearness, normalised_similarity
 from fl_app.graph.significant import Partition, significant
 from fl_app.types import Labels, Matrix
@@ -155,8 +156,9 @@ class ByMerging:
 class ByDensity:
     """DBSCAN: see `density`.
 
-    With the radius `knee` it is `scale` times the `knee` of each client's distance to the nearest
-    other client.
+    With the radius `knee` it is `scale` times the `knee` of the `usual` distances of clients to the
+    nearest other client, or their lower median if that is more: a few clients that are far from all
+    others, or send the same vector, do not set it.
     """
 
     radius: float | Literal["knee"]
@@ -176,8 +178,9 @@ class ByDensity:
         if len(distance) < 2:
             return 0.0
         # row by row: a copy without the diagonal would be as large as the matrix
-        nearest = [np.delete(row, own).min() for own, row in enumerate(distance)]
-        return self.scale * knee(np.array(nearest, np.float64))
+        every = [np.delete(row, own).min() for own, row in enumerate(distance)]
+        nearest = usual(np.array(every, np.float64))
+        return self.scale * max(knee(nearest), lower_median(nearest))
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,24 @@ def test_the_radius_is_at_the_knee_of_the_distances_to_the_nearest_client() -> N
     assert _graph([[3.0, 4.0]]).labels().tolist() == [0]
 
 
+def test_clients_that_send_one_descriptor_do_not_part_the_others() -> None:
+    groups = [[float(step), side] for side in (0.0, 30.0) for step in range(4)]
+    liars = [[90.0, 90.0]] * 2  # at a distance of 0 to each other, which would be the knee
+    assert _graph([*groups, *liars]).labels().tolist() == [0] * 4 + [1] * 4 + [2] * 2
+
+
+def test_far_clients_do_not_join_the_others() -> None:
+    steps = [0.0, 1.0, 2.0, 3.0, 4.2]
+    groups = [[step, side] for side in (0.0, 1.5) for step in steps]
+    far = [[900.0, 0.0], [0.0, 900.0]]  # with them the knee would be 1.2, not 1
+    assert _graph([*groups, *far], scale=1.3).labels().tolist() == _two(steps)
+    assert _graph(groups, scale=1.3).labels().tolist() == _two(steps)[:-2]
+
+
+def _two(steps: list[float]) -> list[int]:
+    return [0] * len(steps) + [1] * len(steps) + [2, 3]
+
+
 def test_the_distance_and_the_means_by_hand() -> None:
     graph = _graph([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]])
     np.testing.assert_allclose(graph.matrix(), [[0, 5, 3], [5, 0, 4], [3, 4, 0]])
