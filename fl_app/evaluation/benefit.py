@@ -81,10 +81,11 @@ def judge(
 
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
-    the trimmed mean over the clients that are left is above `worth`, by a test of this `level`, and
-    of none if that over all of them is below. A community of at least FEWEST clients is served if
-    the trimmed mean over its own clients is above `worth`, by Holm's method for all such
-    communities together.
+    the trimmed mean over the clients that are left is above `worth`, by a test of this `level`, or
+    if all communities have FEWEST clients and that over each of them is: gains that differ much
+    between communities hide the former. It is of none if the mean over all clients is below. A
+    community of at least FEWEST clients is served if the trimmed mean over its own clients is above
+    `worth`, by Holm's method for all such communities together.
     """
     means = gains.mean(axis=1)
     rows, counts = np.unique(communities, return_counts=True)
@@ -92,10 +93,12 @@ def judge(
     harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    keeps = True if p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < level else None
+    p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
+    each_gains = len(p_values) == len(rows) and max(p_values.values(), default=1.0) < level
+    shown = p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < level
+    keeps = True if shown or each_gains else None
     if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
-    p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
     served = rejected(p_values)
     return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
 

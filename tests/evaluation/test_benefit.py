@@ -52,6 +52,14 @@ def test_a_split_that_serves_its_clients_is_kept() -> None:
     assert _judge([0.5] * 6, [0, 1] * 3) == Verdict(True, served=frozenset({0, 1}))
 
 
+def test_gains_that_differ_by_community_keep_a_split_that_serves_each() -> None:
+    means = [0.1, 0.12, 0.06, 0.2, 0.08, 0.15, 0.95, 0.97, 0.9, 0.93]
+    assert p_above(np.array(means) - WORTH, trimmed=0.2) > 0.05
+    assert _judge(means, [0] * 6 + [1] * 4).keeps is True
+    assert _judge(means, [0] * 6 + [1] * 2 + [2] * 2).keeps is None, "too few to be shown"
+    assert _judge([-0.01] * 6 + means[6:], [0] * 6 + [1] * 4).keeps is None
+
+
 def test_a_split_without_an_effect_is_not_kept() -> None:
     assert _judge([-0.05] * 12, [0, 1, 2] * 4).keeps is False
     assert _judge([0.0, 0.4, -0.3, 0.2, -0.2, -0.1], [0, 1] * 3).keeps is None
