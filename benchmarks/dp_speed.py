@@ -61,8 +61,8 @@ def verdict(rows: Sequence[str]) -> str:
     return (
         f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here, but only "
         f"for networks whose trainable layers are all of these: {known}. With one other layer, "
-        "such as LSTM, GRU or MultiheadAttention, Opacus clips the whole network, as in the last "
-        f"column: {fewest:.1f} to {largest:.1f} times for the networks here."
+        "such as LSTM, GRU or MultiheadAttention, Opacus stores the gradients of all samples, as "
+        f"in the last column: {fewest:.1f} to {largest:.1f} times for the networks here."
     )
 
 

@@ -50,8 +50,8 @@ A number is the accuracy that the ten loyal clients lost, compared with the run 
 without a lie; a negative number is a gain. In the column `silent` the two never answer, which shows
 the value of their data. `ARI` is that of the loyal clients' communities where a lie changes it;
 `undone` is a split that the fallback undid only with the lie, and `fell back` are loyal clients
-that got the common model; `named` are clients whose replies were rejected or failed, as updates of
-liars whose own community has become theirs alone grow from round to round. One test image is 0.004.
+that got the common model; `named` are clients whose replies were rejected or failed, such as
+updates that grow from round to round in a community of liars alone. One test image is 0.004.
 """
 RANGES = {HELD_OUT: LARGEST, OFFERED: LARGEST, "loss_trajectory": LARGEST,
           "latent_moments": FARTHEST, "class_latent_moments": FARTHEST,

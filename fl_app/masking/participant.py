@@ -26,14 +26,7 @@ from fl_app.masking.keys import (
     mask_seed,
 )
 from fl_app.masking.keystream import SEED_BYTES, mask
-from fl_app.masking.stages import (
-    FEWEST,
-    SETUP,
-    SHARES,
-    STAGES,
-    UNMASK,
-    VECTOR,
-)
+from fl_app.masking.stages import FEWEST, SETUP, SHARES, STAGES, UNMASK, VECTOR
 from fl_app.types import Integers
 
 
