@@ -157,7 +157,7 @@ def _of_samples() -> list[Row]:
     own = "network._target_=audit_trials.Unknown"
     whole = [
         of_sample("epsilon 4, one step on all samples", *WHOLE, SAMPLE, FOUR),
-        of_sample("epsilon 4, one step, a layer that Opacus clips", *WHOLE, SAMPLE, FOUR, own),
+        of_sample("epsilon 4, one step, gradients stored by Opacus", *WHOLE, SAMPLE, FOUR, own),
         of_sample("epsilon 10, one step on all samples", *WHOLE, SAMPLE, TEN),
         of_sample("`sample_dp_round`, epsilon 1, 3 rounds", *WHOLE, *each, rounds=3),
     ]

@@ -72,7 +72,7 @@ class Linear(nn.Module):
 
 
 class OwnLayer(nn.Linear):
-    """A layer that `clipped_gradients` does not know, so that Opacus clips its gradients."""
+    """A layer that `clipped_gradients` does not know, so that Opacus stores its gradients."""
 
 
 class Unknown(Linear):
