@@ -52,6 +52,7 @@ def digits(out: Path, seed: int) -> Path:
     """Run FLIC with `auto` on the embedded digits; return its folder."""
     folder = out / f"digits-seed{seed}"
     command = [sys.executable, "-m", "fl_app.main", "strategy.cluster_round=auto", "rounds=60"]
+    command.append("fallback=false")
     command += [
         f"seed={seed}",
         "records.figures=false",

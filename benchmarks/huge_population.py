@@ -44,7 +44,7 @@ def watch(process: subprocess.Popen[str], rounds: Path, found: dict[int, float])
 def run(clients: int, strategy: str, folder: Path) -> tuple[float, list[dict], dict[int, float]]:
     """Return the seconds of the whole run, its rounds, and memory by rounds done."""
     command = [
-        sys.executable, "-m", "fl_app.main", f"strategy={strategy}",
+        sys.executable, "-m", "fl_app.main", f"strategy={strategy}", "fallback=false",
         f"population.clients={clients}", "population.draw=replacement",
         "population.train_samples=20", "population.test_samples=10", f"rounds={ROUNDS}",
         f"strategy.participation={COHORT / clients}", "client.epochs=1",

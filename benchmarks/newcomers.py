@@ -31,10 +31,10 @@ SAMPLES = (5, 10, 20, 50)
 OVERRIDES = [
     "data=mnist", f"population.clients={CLIENTS}", "population.train_samples=300",
     "population.test_samples=100",
-    "network=small_cnn", "network.width=0.5", "strategy=flic", "strategy.participation=1.0",
-    "strategy.cluster_round=15", "rounds=30", "client.batch_size=20", "client.learning_rate=0.1",
-    "client.epochs=2", "client.threads=1", "tracking=none", "records.figures=false",
-    "records.report=false",
+    "network=small_cnn", "network.width=0.5", "strategy=flic", "fallback=false",
+    "strategy.participation=1.0", "strategy.cluster_round=15", "rounds=30", "client.batch_size=20",
+    "client.learning_rate=0.1", "client.epochs=2", "client.threads=1", "tracking=none",
+    "records.figures=false", "records.report=false",
 ]  # fmt: skip
 WAYS = {"loss": 0, "update, 1 epoch": 1, "update, 3 epochs": 3, "without labels": None}
 HEAD = f"""# Newcomers, assigned to their community

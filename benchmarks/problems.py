@@ -88,11 +88,12 @@ def solve(name: str, data: Path, out: Path) -> dict[str, Any]:
         first = run("pretraining", (), "inprocess", data, out / "pretraining" / "fedavg")
         extra = [f"network.weights={first / 'models.safetensors'}@0"]
     rounds = 20 if name in ("hospitals", "clinics") else 15
-    flic = ["strategy=flic", "strategy.participation=1.0", f"strategy.cluster_round={rounds // 2}"]
+    flic = ["strategy=flic", "fallback=false", "strategy.participation=1.0"]
+    flic.append(f"strategy.cluster_round={rounds // 2}")
     one = ["strategy=fedavg", "strategy.participation=1.0"]
     clustered = run(name, [*flic, *extra], "inprocess", data, out / name / "flic")
     average = run(name, [*one, *extra], "inprocess", data, out / name / "fedavg")
-    few = [*flic[:2], "strategy.cluster_round=2", f"rounds={SHORT}", *extra]
+    few = [*flic[:3], "strategy.cluster_round=2", f"rounds={SHORT}", *extra]
     folders = {
         engine: run(name, few, engine, data, out / name / f"short-{engine}") for engine in ENGINES
     }

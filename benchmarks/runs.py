@@ -17,6 +17,8 @@ from fl_app.one_run import override
 from fl_app.server_app import app as server_app
 
 App = Callable[[Message, Context], Message]
+PUBLISHED = ("fallback=false",)
+"""Methods as published, so that tables compare these; `strategy.fallback=true` overrides it."""
 QUIET = ("tracking=none", "records.figures=false", "records.report=false", "records.snapshots=0")
 """Overrides of a run of which only the records are wanted."""
 
@@ -36,7 +38,7 @@ def silenced(*names: str) -> Iterator[None]:
 
 def run(overrides: Sequence[str], folder: Path, app: App) -> list[dict[str, Any]]:
     """Run a configuration in-process with `app` as the client app; return the rounds' records."""
-    words = [*overrides, *QUIET, override("records.folder", str(folder))]
+    words = [*PUBLISHED, *overrides, *QUIET, override("records.folder", str(folder))]
     config, run_config = load(words), {"overrides": shlex.join(words)}
     grid = InProcessGrid(
         app,  # type: ignore[arg-type]

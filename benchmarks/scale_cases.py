@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from typing import Any
 
 import numpy as np
 
-from fl_app.config import load
+from fl_app.config import load, option
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.vector_backends import choose
 from fl_app.learner_reports import Report
@@ -28,31 +29,45 @@ FAR = 5.0
 """The loss of a model on the data of another group."""
 Build = Callable[..., CommunityStrategy]
 """From a context and `participation`."""
+
+
+def _published(choice: str, *given: Any, **changes: Any) -> CommunityStrategy:
+    """Build a method as published: the trial of a split has a cost of its own."""
+    unjudged = {"fallback": False} if "fallback" in option(choice).options else {}
+    built: CommunityStrategy = made(choice, *given, **unjudged, **changes)
+    return built
+
+
 METHODS: dict[str, Build] = {
-    "flic": partial(made, "strategy=flic", cluster_round=LATER),
-    "flic_contrast": partial(made, "strategy=flic", cluster_round=LATER),
+    "flic": partial(_published, "strategy=flic", cluster_round=LATER),
+    "flic_contrast": partial(_published, "strategy=flic", cluster_round=LATER),
     "cfl": partial(  # measures every cut of all clients, and finds no gap worth one
-        made, "strategy=cfl", mode="clusters", max_age=LATER, alpha_threshold=0.99, gap_above=3.0
+        _published,
+        "strategy=cfl",
+        mode="clusters",
+        max_age=LATER,
+        alpha_threshold=0.99,
+        gap_above=3.0,
     ),
-    "dcfl": partial(made, "strategy=dcfl"),
-    "dcfl_anew": partial(made, "strategy=dcfl"),
-    "communities": partial(made, "strategy=communities"),
-    "communities_1nn": partial(made, "strategy=communities_1nn"),
-    "communities_wnn": partial(made, "strategy=communities_wnn"),
-    "late": partial(made, "strategy=late", cluster_round=LATER),
-    "hierarchical": partial(made, "strategy=hierarchical", cluster_round=LATER),
-    "hierarchical_clustering": partial(made, "strategy=hierarchical", cluster_round=1),
-    "flux": partial(made, "strategy=flux"),
-    "flux_clustering": partial(made, "strategy=flux"),
-    "pacfl": partial(made, "strategy=pacfl"),
-    "pacfl_clustering": partial(made, "strategy=pacfl"),
-    "secure_flic": partial(made, "strategy=secure_flic"),
-    "secure_flic_clustering": partial(made, "strategy=secure_flic"),
-    "fedgwc": partial(made, "strategy=fedgwc"),
-    "feddrift": partial(made, "strategy=feddrift"),
-    "ifca": partial(made, "strategy=ifca", communities=GROUPS),
-    "fedem": partial(made, "strategy=fedem"),
-    "fedrc": partial(made, "strategy=fedrc"),
+    "dcfl": partial(_published, "strategy=dcfl"),
+    "dcfl_anew": partial(_published, "strategy=dcfl"),
+    "communities": partial(_published, "strategy=communities"),
+    "communities_1nn": partial(_published, "strategy=communities_1nn"),
+    "communities_wnn": partial(_published, "strategy=communities_wnn"),
+    "late": partial(_published, "strategy=late", cluster_round=LATER),
+    "hierarchical": partial(_published, "strategy=hierarchical", cluster_round=LATER),
+    "hierarchical_clustering": partial(_published, "strategy=hierarchical", cluster_round=1),
+    "flux": partial(_published, "strategy=flux"),
+    "flux_clustering": partial(_published, "strategy=flux"),
+    "pacfl": partial(_published, "strategy=pacfl"),
+    "pacfl_clustering": partial(_published, "strategy=pacfl"),
+    "secure_flic": partial(_published, "strategy=secure_flic"),
+    "secure_flic_clustering": partial(_published, "strategy=secure_flic"),
+    "fedgwc": partial(_published, "strategy=fedgwc"),
+    "feddrift": partial(_published, "strategy=feddrift"),
+    "ifca": partial(_published, "strategy=ifca", communities=GROUPS),
+    "fedem": partial(_published, "strategy=fedem"),
+    "fedrc": partial(_published, "strategy=fedrc"),
 }
 _MIXTURE = f"{GROUPS} components of this many parameters each"
 WHAT = {

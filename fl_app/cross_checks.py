@@ -6,6 +6,7 @@ from typing import Any
 
 from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
+from fl_app.types import Fallback
 from fl_app.used_with import ABSENT, idle_settings
 
 DYNAMICS = "population.dynamics"
@@ -35,6 +36,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"engine must be inprocess or simulation with {strategy.path}, whose server needs "
             "all clients' points, got deployment; use another strategy or engine"
         )
+    found += _judges_nothing(strategy, values["fallback"])
     if rounds and records and any(late > rounds for late in records.snapshot_rounds):
         found.append(
             f"records.snapshot_rounds must be at most rounds={rounds}, "
@@ -43,6 +45,16 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
     found += _unused_short_names(values["client"], defaults["client"])
     found += _idle(values, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
+
+
+def _judges_nothing(strategy: Target | None, fallback: Fallback | None) -> list[str]:
+    """Return a problem for a fallback with a method that finds no communities."""
+    if strategy is None or fallback is not True or "fallback" in strategy.options:
+        return []
+    return [
+        f"fallback must be auto or false with {strategy.path}, got true: it has no communities "
+        "that clients could judge; remove it, or use another strategy"
+    ]
 
 
 def _clustered_too_late(options: Mapping[str, Any], rounds: int | None) -> list[str]:

@@ -51,7 +51,7 @@ def _of_method(strategy: Target) -> list[str]:
             "the update of each client, and the server learns only sums; use one of them, derive "
             "your own from FromSums, or give masking=none"
         ]
-    wanted = {**kind.sums_suffice, "fallback": (False,)}
+    wanted = {**kind.sums_suffice, "fallback": (False, "auto")}
     return [
         f"strategy.{name} must be {' or '.join(map(str, allowed))} {WITH}, got "
         f"{strategy.options[name]}: it needs more than sums over clients; give "

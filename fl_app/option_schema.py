@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError, create_model
 
-from fl_app.schema import STRICT
+from fl_app.schema import STRICT, TOP
 
 BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
 """Number of positional arguments of a target: context, data set, shape and classes, run."""
@@ -95,7 +95,8 @@ def messages(key: str, error: ValidationError) -> list[str]:
     lines = []
     for item in error.errors():
         # all groups are flat: the rest of the location only names the member of a union
-        place = ".".join([key, *(str(part) for part in item["loc"][:1])])
+        inside = () if key in TOP else item["loc"][:1]
+        place = ".".join([key, *(str(part) for part in inside)])
         if item["type"] == "extra_forbidden":
             lines.append(f"{place} is not a setting here; remove it or use another {key}")
         elif item["type"] == "missing":

@@ -47,10 +47,10 @@ def _check_trial(why: str, strategy: Target | None) -> None:
     """Raise ValueError for a trial that trains two models of a client in turn."""
     if strategy is None or not strategy.sound:
         return
-    kind, given = strategy.resolve(), strategy.options.get("fallback", False)
-    if isinstance(kind, type) and issubclass(kind, Alternating) and given is not False:
+    kind, given = strategy.resolve(), strategy.options.get("fallback")
+    if isinstance(kind, type) and issubclass(kind, Alternating) and given is True:
         raise ValueError(
-            f"strategy.fallback must be false with {why} and {strategy.path}, got {given}: its "
+            f"strategy.fallback must be false with {why} and {strategy.path}, got true: its "
             "trial trains two models in turn, and what stays with a client would follow both; "
             f"give strategy.fallback=false, or remove {why}"
         )

@@ -35,6 +35,7 @@ from fl_app.types import (
     Benign,
     Count,
     EngineName,
+    Fallback,
     NonNegativeInt,
     PositiveInt,
     Seed,
@@ -231,6 +232,7 @@ class Config:
     experiment_name: str
     seed: int
     rounds: int
+    fallback: Fallback
     strategy: Target
     population: Target
     data: Target
@@ -274,7 +276,7 @@ class ConfigError(ValueError):
         super().__init__(f"{len(problems)} configuration error(s):\n{lines}")
 
 
-TOP = {"experiment_name": Text, "seed": Seed, "rounds": Count}
+TOP = {"experiment_name": Text, "seed": Seed, "rounds": Count, "fallback": Fallback}
 FIXED = {
     "client": ClientConfig,
     "engine": EngineConfig,

@@ -52,6 +52,8 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 """All engines; tests and benchmarks compare the others with the first one."""
 ChangeKind = Literal["joined", "left", "drifted"]
 """A change of clients by a schedule, also as the kind of an event."""
+Fallback = Literal["auto"] | bool
+"""Whether splits are judged; auto: unless a privacy hides what clients send, or it costs rounds."""
 Benign = Literal["largest", "root"]
 """How the server tells which communities are loyal: see `graph.benign` in conf."""
 

@@ -32,8 +32,9 @@ def test_the_experiment_is_sound() -> None:
          "masking=secagg, got capped"),
         (["strategy.rule=median"], "strategy.rule must be mean with masking=secagg, got median"),
         (["strategy.restarts=1"], "strategy.restarts must be 0 with masking=secagg, got 1"),
-        (["strategy.fallback=auto"], "strategy.fallback must be False with masking=secagg, got "
-         "auto: it needs more than sums over clients; give strategy.fallback=False"),
+        (["strategy.fallback=true"], "strategy.fallback must be False or auto with "
+         "masking=secagg, got True: it needs more than sums over clients; give "
+         "strategy.fallback=False"),
         (["strategy.average=gradients"], "strategy.average must be models with masking=secagg"),
         (["engine.clip_update=2"], "engine.clip_update must be null with masking=secagg, got 2: "
          "the server sees no update whose length it could check; give engine.clip_update=null"),

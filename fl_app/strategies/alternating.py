@@ -56,6 +56,7 @@ class Alternating(CommunityStrategy):
     """
 
     state: AlternatingState
+    judged_freely = False
     judged_whole: ClassVar[bool] = True
     """Whether the models are kept or undone together."""
     recalls: ClassVar[bool] = False

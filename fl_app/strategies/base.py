@@ -18,7 +18,7 @@ from fl_app.strategies import abilities
 from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LOSSES, Fallback
+from fl_app.strategies.fallback import LOSSES
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, ModelEvaluation
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
@@ -28,7 +28,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Vectors
+from fl_app.types import Fallback, Vectors
 
 
 class CommunityStrategy(Strategy, ABC):
@@ -66,6 +66,9 @@ class CommunityStrategy(Strategy, ABC):
     compares: ClassVar[bool] = True
     """Whether clients that train may receive several models, and choose by their losses. With a
     privacy the choice then has a share of the budget; if False, they get what they chose before."""
+    judged_freely: ClassVar[bool] = True
+    """Whether the trial of a split costs no round and tells the server nothing that it must not
+    know. Then `fallback=auto` judges."""
 
     def __init__(
         self,
@@ -74,10 +77,11 @@ class CommunityStrategy(Strategy, ABC):
         participation: float,
         rule: Rule,
         weighting: Weighting = "samples",
-        fallback: Fallback = False,
+        fallback: Fallback = "auto",
     ) -> None:
         self.context = context
-        self.judges = fallback is True or (fallback == "auto" and not context.private)
+        free = self.judged_freely and not context.private
+        self.judges = fallback is True or (fallback == "auto" and free)
         self.weighting: Weighting = weighting
         self.state = MethodState(communities=Communities.of(context.initial))
         self.events: list[Event] = []

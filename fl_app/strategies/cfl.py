@@ -27,7 +27,6 @@ from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import (
     GIVEN_UP,
-    Fallback,
     JudgedState,
     begin,
     decide,
@@ -42,7 +41,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Participation, PositiveInt, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 

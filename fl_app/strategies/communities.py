@@ -21,7 +21,7 @@ from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback, learn
+from fl_app.strategies.fallback import learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
@@ -39,7 +39,16 @@ from fl_app.strategies.graph_use import (
 from fl_app.strategies.outcome import View
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Between, Labels, Participation, PositiveInt, Vector, Vectors, Weights
+from fl_app.types import (
+    Between,
+    Fallback,
+    Labels,
+    Participation,
+    PositiveInt,
+    Vector,
+    Vectors,
+    Weights,
+)
 from fl_app.used_with import UsedWith, When
 
 

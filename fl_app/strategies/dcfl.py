@@ -24,14 +24,14 @@ from fl_app.graph.validity import dunn_index
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback, learn
+from fl_app.strategies.fallback import learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, graph_of_sums, groups_of, labels_of_sums
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
 

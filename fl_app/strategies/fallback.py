@@ -8,7 +8,6 @@ the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.be
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Vector, Vectors
 
-Fallback = Literal["auto"] | bool
-"""Whether splits are judged; auto: unless a privacy hides what clients send."""
 LOOKS = (5, 10)
 """Rounds after a split in which it is judged, each time by the evidence since the last one."""
 AT_ONCE = LEVEL / LOOKS[-1]
@@ -142,8 +139,9 @@ def decide(
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
     end only the communities stay that gain, and without any the split is undone: the burden of
-    proof is on it, since what it divides learns from fewer clients. Without any evidence, as in a
-    run that ends at once, it stays. In each round before, it is kept if this round shows that it
+    proof is on it, since what it divides learns from fewer clients. In a run that ends before the
+    first look, it is undone only if it is shown to be worse than one model: its models had too few
+    rounds to be better by `worth`. In each other round, it is kept if this round shows that it
     serves all. With `whole` no part of it is undone, because the communities change in every round.
     `members` has the row of each client if the communities have no members, `worth` is the gain
     that is asked for.
@@ -153,8 +151,12 @@ def decide(
     age, before = server_round - state.split_at, state.communities
     if members is not None:
         before = Communities(before.models, dict(members))
-    told, last = bool(state.gains), age >= LOOKS[-1] or server_round >= rounds
-    if last or age in LOOKS:
+    over, told = server_round >= rounds, bool(state.gains)
+    last = over or age >= LOOKS[-1]
+    if over and age < LOOKS[0]:
+        verdict = _at_look(state, before.members, 0.0, whole=whole, last=False)
+        told = verdict.keeps is not None
+    elif last or age in LOOKS:
         verdict = _at_look(state, before.members, worth, whole=whole, last=last)
         if not verdict.keeps and server_round < EARLIEST * rounds and not last:
             verdict = Verdict(None)

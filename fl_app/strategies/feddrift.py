@@ -21,13 +21,12 @@ from fl_app.learner_reports import LARGEST, OFFERED, Report
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 
 
 @dataclass(kw_only=True)

@@ -18,13 +18,12 @@ from fl_app.params import Layout
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Between, Participation, Vector, Vectors, Weights
+from fl_app.types import Between, Fallback, Participation, Vector, Vectors, Weights
 
 ALL = 0.99
 """Mean weight of a component over the clients from which on all of them use it alone."""

@@ -24,14 +24,14 @@ from fl_app.rng import torch_seed
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback, SettledState, begin, beside, learn, settle
+from fl_app.strategies.fallback import SettledState, begin, beside, learn, settle
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Participation, PositiveInt, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
 
 ENOUGH = 0.5
 """A client is placed by a split if it has met this share of the other clients of its cluster."""

@@ -15,11 +15,10 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.aggregation import Weighting, sample_weights
 from fl_app.client.mixture import CLASS_WEIGHTS, PRIORS
 from fl_app.learner_reports import Report
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.fedem import FedEm, FedEmState, summing_to_one
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RuleName, ServerContext
-from fl_app.types import Between, Participation
+from fl_app.types import Between, Fallback, Participation
 
 RAREST = 1e-8
 """Smallest share of a class in a component, before the shares are scaled to sum to 1."""

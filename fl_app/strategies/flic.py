@@ -13,7 +13,6 @@ from pydantic import Field
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
@@ -21,7 +20,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, NonNegativeInt, Participation, PositiveInt
+from fl_app.types import Fallback, Labels, NonNegativeInt, Participation, PositiveInt
 from fl_app.used_with import UsedWith, When
 
 ClusterRound = PositiveInt | Literal["auto"]

@@ -25,7 +25,7 @@ from fl_app.records.serving import Descriptors
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback, JudgedState, begin, beside, decide, learn
+from fl_app.strategies.fallback import JudgedState, begin, beside, decide, learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
@@ -33,7 +33,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 from fl_app.used_with import UsedWith, When
 
 FIRST, LAST = 3, 0.8

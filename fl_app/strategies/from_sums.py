@@ -18,6 +18,7 @@ from fl_app.types import Vectors
 class FromSums(CommunityStrategy, ABC):
     """A method for which sums over the clients of each model suffice, as under `masking=secagg`."""
 
+    judged_freely = False
     needs_masks: ClassVar[bool] = False
     """Whether it learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]]

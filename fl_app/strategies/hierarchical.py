@@ -18,7 +18,6 @@ from fl_app.graph.communities import Linkage
 from fl_app.graph.detection import ByMerging, BySignificance
 from fl_app.graph.partitions import by_merging
 from fl_app.graph.similarity import UpdateDistance
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import DottedPath, graph_of_models, graph_of_sums, needed, view_of
 from fl_app.strategies.outcome import View
@@ -27,7 +26,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, Participation, PositiveInt
+from fl_app.types import Fallback, Labels, Participation, PositiveInt
 
 
 @dataclass(kw_only=True)

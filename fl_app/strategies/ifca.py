@@ -16,14 +16,14 @@ from fl_app.rng import generator
 from fl_app.strategies.alternating import Alternating, AlternatingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LEFT, Fallback
+from fl_app.strategies.fallback import LEFT
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.graph_settings import NO_SUSPECTS
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import NonNegativeInt, Participation, PositiveInt, Vectors
+from fl_app.types import Fallback, NonNegativeInt, Participation, PositiveInt, Vectors
 from fl_app.used_with import UsedWith, When
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.strategies.fallback import Fallback
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
@@ -27,7 +26,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Labels, Participation, PositiveInt, Vector
+from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector
 
 
 @dataclass(kw_only=True)

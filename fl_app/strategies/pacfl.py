@@ -24,7 +24,7 @@ from fl_app.learner_reports import Report
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import Fallback, SettledState, begin, beside, learn, settle
+from fl_app.strategies.fallback import SettledState, begin, beside, learn, settle
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
@@ -32,7 +32,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Participation, PositiveInt, Vectors
+from fl_app.types import Fallback, Participation, PositiveInt, Vectors
 
 Degrees = Annotated[float, Field(gt=0, le=90)]
 REACH: Mapping[Linkage, Callable[[np.ndarray], float]] = {

@@ -38,7 +38,9 @@ MIXTURE = Layout(("components.0.w", "components.1.w", "weights"), ((1, 2), (1, 2
 """Two components of two numbers, and their weights."""
 LAYOUTS = {"centroids": CENTROIDS, "mixture": MIXTURE}
 DETECTION = detection(load([]))
-USUAL = {"participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1}
+USUAL = {
+    "participation": 0.5, "cluster_round": 5, "threshold": 0.5, "malicious": 1, "fallback": False,
+}  # fmt: skip
 """Settings for a few rounds of the toy, of which a method gets those that it has."""
 Build = Callable[[ServerContext], CommunityStrategy]
 

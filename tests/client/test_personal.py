@@ -130,7 +130,7 @@ def test_an_own_model_changes_nothing_that_is_sent_and_is_scored_in_its_place() 
         (["personal=fedper", "personal.head=[4.*]"], r"match a trained parameter, got '4\.\*'"),
         (["personal=fedper", "personal.head=['*']"], "must leave a layer that clients share"),
         (["personal=fedrep", "records.central_test=true"], "must be false with personal=fedrep"),
-        (["personal=fedper", "strategy=ifca", "strategy.fallback=auto"],
+        (["personal=fedper", "strategy=ifca", "strategy.fallback=true"],
          "strategy.fallback must be false with personal=fedper and fl_app.strategies.ifca"),
         (["client.batch_norm=local", "network=mobilenet", "strategy=ifca",
           "strategy.fallback=true"],

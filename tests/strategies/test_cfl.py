@@ -167,7 +167,7 @@ def test_a_split_into_clusters_of_noise_is_undone_and_there_are_no_others() -> N
         noise = np.random.default_rng(client).normal(0, 1.0, SIZE)
         return reply((0.5 * start + noise).astype(np.float32))
 
-    split_soon = {"gap_above": None, "alpha_threshold": 0.9, "fallback": "auto"}
+    split_soon = {"gap_above": None, "alpha_threshold": 0.9, "fallback": True}
     strategy = builder("cfl_clusters", participation=1.0, **split_soon)(context(rounds=20))
     kinds = []
     for now in range(1, 20):
@@ -191,7 +191,7 @@ def wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
 def _wide(*, contrast: bool) -> Cfl:
     layout, initial = Layout(("w",), ((MANY,),), 1), np.zeros(MANY, np.float32)
     given = context(contrast=contrast, layout=layout, initial=initial)
-    return cfl(given, participation=1.0, mode="clusters", alpha_threshold=0.5)
+    return cfl(given, participation=1.0, mode="clusters", alpha_threshold=0.5, fallback=False)
 
 
 def _noisy(groups: int) -> Callable[[int, np.ndarray, int], FitRes]:

@@ -198,12 +198,29 @@ def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
     assert state.common is None
 
 
-@pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (3, 3)])
+@pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (LOOKS[0], LOOKS[0])])
 def test_at_its_end_an_unclear_split_is_undone(server_round: int, rounds: int) -> None:
     state = _on_trial([0.5, 0.4, -0.4, -0.5])
     (event,) = decide(state, server_round, rounds)
     assert event.kind == UNDONE
     assert len(state.communities.models) == 1
+
+
+@pytest.mark.parametrize(
+    ("gains", "kinds"),
+    [
+        ([0.5, 0.4, -0.4, -0.5], []),
+        ([0.010, 0.011, 0.009, 0.010], [KEPT]),  # less than WORTH
+        ([-0.010, -0.011, -0.009, -0.010], [UNDONE]),
+    ],
+)
+def test_a_run_that_ends_before_the_first_look_undoes_only_what_is_worse(
+    gains: list[float], kinds: list[str]
+) -> None:
+    state, now = _on_trial(gains), LOOKS[0] - 1
+    assert [event.kind for event in decide(state, now, now)] == kinds
+    assert state.common is None
+    assert len(state.communities.models) == (1 if kinds == [UNDONE] else 2)
 
 
 def test_only_a_community_that_gains_stays_and_earlier_choices_are_forgotten() -> None:

@@ -135,7 +135,7 @@ def test_on_digits_the_clients_with_noisy_images_are_found(tmp_path: Path) -> No
         "population=noise", "population.clients=15", "network=mlp", "client.epochs=1",
         "rounds=30", "records.figures=false", "records.report=false", "tracking=none",
     )  # fmt: skip
-    run(["strategy=fedgwc", *small], tmp_path / "run")
+    run(["strategy=fedgwc", "fallback=false", *small], tmp_path / "run")
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["communities"]["sizes"] == [12, 3]
     assert summary["communities"]["ari"] == 1.0

@@ -95,7 +95,7 @@ def _alike(strategy: Flux) -> Client:
 
 
 def test_communities_that_do_not_serve_their_clients_are_undone() -> None:
-    strategy, known = _method(fallback="auto"), roster(12)
+    strategy, known = _method(fallback=True), roster(12)
     found = dict[int, list[str]]()
     for now in range(1, 2 + LOOKS[0] + 1):
         play(strategy, known, range(now, now + 1), client=_alike(strategy))
@@ -112,7 +112,7 @@ def test_communities_that_do_not_serve_their_clients_are_undone() -> None:
 
 
 def test_a_newcomer_during_the_trial_neither_trains_nor_judges_the_common_model() -> None:
-    strategy, known = _method(fallback="auto"), roster(12)
+    strategy, known = _method(fallback=True), roster(12)
     play(strategy, known, range(1, 4), client=_alike(strategy))
     _newcomer(known, 12)
     play(strategy, known, range(4, 5), client=_alike(strategy))
@@ -122,7 +122,7 @@ def test_a_newcomer_during_the_trial_neither_trains_nor_judges_the_common_model(
 
 
 def test_groups_that_exist_are_kept_and_judged_again_after_a_refresh() -> None:
-    strategy, known = _method(fallback="auto", refresh=LOOKS[0] + 2), roster(12)
+    strategy, known = _method(fallback=True, refresh=LOOKS[0] + 2), roster(12)
     groups = {client: float(client % 3) for client in range(12)}
     found = list[str]()
     for now in range(1, 2 * LOOKS[0] + 6):

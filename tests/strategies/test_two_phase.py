@@ -42,7 +42,7 @@ def _strategy(participation: float = 1.0) -> EvenAndOdd:
         return models.mean(axis=0)
 
     given = context()
-    strategy = EvenAndOdd(given, participation=participation, rule=mean)
+    strategy = EvenAndOdd(given, participation=participation, rule=mean, fallback=False)
     strategy.state = TwoPhaseState(communities=Communities.of(given.initial))
     return strategy
 
