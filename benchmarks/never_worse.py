@@ -126,11 +126,12 @@ HEAD = """# Never worse than one model
 
 Written by `benchmarks/never_worse.py --data <data>`. Accuracy is the mean over the clients of the
 last evaluation, each with the model that it uses. `one model` is FedAvg with the same settings;
-`without` and `with` are `strategy.fallback=false` and `true`. FLIC and late cluster after round 10,
-CFL, communities and DCFL whenever their conditions hold. Cells are means over the seeds. A
-difference is the mean of the differences of each seed, ± its standard error: within two of these it
-can be luck. The communities are those at the end, the ARI is without the fallback, the verdicts are
-those of all trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
+`without` and `with` are `strategy.fallback=false` and `true`; by default IFCA, FedDrift, FedEM,
+FedRC and runs with an epsilon are `without`, and the others `with`. FLIC and late cluster after
+round 10, CFL, communities and DCFL whenever their conditions hold. Cells are means over the seeds.
+A difference is the mean of the differences of each seed, ± its standard error: within two of these
+it can be luck. The communities are those at the end, the ARI is without the fallback, the verdicts
+are those of all trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
 
 IFCA, FedDrift, FedEM and FedRC are judged in rounds that alternate. PACFL compares classes, with a
 threshold of 20 degrees, and FedDrift starts with a model for each client, except where labels

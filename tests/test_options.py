@@ -10,13 +10,14 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from fl_app.config import CONF, choices, compose, option
+from fl_app.config import CONF, choices, compose, load, option
 from fl_app.data.schedule import Dynamics
 from fl_app.option_schema import options_model, taken
-from fl_app.schema import FIXED, NESTED, TARGETS
+from fl_app.schema import FIXED, NESTED, TARGETS, ConfigError
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.fedavg import FedAvg
 from fl_app.strategies.server_context import ServerContext
+from fl_app.testing.toy import context
 from fl_app.wiring import made
 
 OPTIONS = [(group, name) for group in TARGETS for name in choices(group)]
@@ -90,6 +91,31 @@ def test_a_method_without_the_setting_fallback_does_what_conf_says_for_all_other
     default = inspect.signature(CommunityStrategy.__init__).parameters["fallback"].default
     methods = [option(f"strategy={name}").options for name in choices("strategy")]
     assert {method.get("fallback", default) for method in methods} == {default}
+
+
+@pytest.mark.parametrize(
+    ("words", "judges"),
+    [
+        (["strategy=flic"], True),
+        (["strategy=ifca"], False),  # its trials take rounds
+        (["strategy=ifca", "fallback=true"], True),
+        (["strategy=flic", "fallback=false"], False),
+        (["strategy=flic", "fallback=false", "strategy.fallback=true"], True),
+        (["experiment=mnist_label_swap"], False),
+    ],
+)
+def test_one_setting_says_for_all_methods_whether_clients_judge(
+    words: list[str], judges: bool
+) -> None:
+    strategy = load(words).strategy
+    assert strategy.resolve()(context(), **strategy.options).judges == judges
+
+
+def test_a_method_without_communities_cannot_judge_them() -> None:
+    with pytest.raises(ConfigError, match=r"fallback must be auto or false with .*FedAvg, got"):
+        load(["strategy=fedavg", "fallback=true"])
+    with pytest.raises(ConfigError, match="- fallback must be 'auto' or valid boolean, got 'may'"):
+        load(["fallback=may"])
 
 
 def test_every_target_of_conf_is_looked_at() -> None:

@@ -213,6 +213,7 @@ def interrupted(
     engine, number = request.param
     folder = tmp_path_factory.mktemp("interrupted") / "run"
     command = [sys.executable, "-m", "fl_app.main", f"engine={engine}", *JOINED]
+    command += ["fallback=false"]  # with a trial, clients without a community train too
     command += [f"hydra.run.dir={folder}"]
     process = subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL)
     rounds = folder / "rounds.jsonl"

@@ -323,7 +323,7 @@ def _broken_run(folder: Path, bad: str, *overrides: str) -> subprocess.Completed
 
 
 def test_clients_that_raise_or_reply_nonsense_are_named_and_left_out(tmp_path: Path) -> None:
-    done = _broken_run(tmp_path / "run", "(5,)", "strategy.participation=1")
+    done = _broken_run(tmp_path / "run", "(5,)", "strategy.participation=1", "fallback=false")
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     rounds = [json.loads(line) for line in lines]
