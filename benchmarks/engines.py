@@ -27,7 +27,7 @@ PAGE = REPO / "docs" / "results" / "engines.md"
 COMMON = (
     "population=label_swap", "population.clients=4", "population.groups=2",
     "population.train_samples=200", "population.test_samples=80", "client.epochs=2", "rounds=3",
-    "records.evaluate_every=3", "tracking=none",
+    "records.evaluate_every=3", "tracking=none", "fallback=false",
 )  # fmt: skip
 GIVEN = {"participation": 1.0, "cluster_round": 2, "malicious": 0, "fewest": 3}
 """Of a method, where it has such a setting."""
