@@ -132,7 +132,8 @@ def checked(
         found += cross_checks(values, usual_settings(values, CONF))
     found += also(values) if also else []
     if found:
-        raise ConfigError(found)
+        said = set(found)  # a setting that takes the value of a wrong one is not wrong itself
+        raise ConfigError([each for each in found if each.partition(".")[2] not in said])
     return Config(**values, resolved={str(k): v for k, v in tree.items()})
 
 

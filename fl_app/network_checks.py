@@ -1,5 +1,6 @@
 """Rules between a network and what it is trained with, found by building it."""
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from logging import getLogger
 from typing import Any
@@ -202,6 +203,8 @@ def _tried(data: Dataset) -> Iterator[tuple[Tensor, str]]:
 
 def _remedy(module: nn.Module, inputs: Tensor, data: Dataset) -> str:
     """Return what to do about inputs that a network does not take."""
+    if _inputs(module) > 1:
+        return "let forward take one tensor with all features, and separate them there"
     embeds = any(isinstance(each, nn.Embedding | nn.EmbeddingBag) for each in module.modules())
     if not data.tokens and embeds and data.train_images.dtype == np.uint8:
         return "bytes are pixels; save tokens as int64"
@@ -212,6 +215,18 @@ def _remedy(module: nn.Module, inputs: Tensor, data: Dataset) -> str:
     if inputs.min() < 0:
         return "number the tokens from 0"
     return f"an embedding needs {int(inputs.max()) + 1} rows (network.vocabulary)"
+
+
+def _inputs(module: nn.Module) -> int:
+    """Return how many arguments `forward` must be given."""
+    try:
+        given = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # a compiled function may not tell its own
+        return 1
+    return sum(
+        each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        for each in given
+    )
 
 
 def _check_finite(flat: FlatModule) -> None:

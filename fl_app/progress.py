@@ -163,7 +163,7 @@ def _communities(
         members = [c for c, r in found["assignment"].items() if r == row]
         scores = [accuracies[c] for c in members if c in accuracies]
         mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
-        shown = [f"{c} ({names[c]})" if c in names else c for c in members]
+        shown = [c if names.get(c, c) == c else f"{c} ({names[c]})" for c in members]
         table.add_row(str(row), str(len(members)), mean, _shortened(shown))
     return table
 

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from fl_app.data.checks import DataError
+from fl_app.data.endings import ending, stem
 from fl_app.data.frame import folded, shortened
 from fl_app.data.split import Owners, split_rows
 from fl_app.data.unread import tell_of_unread
@@ -49,7 +50,7 @@ def read_clients(
     Raises DataError for no client, and for two of one name.
     """
     shown = sorted(p for p in folder.glob("*") if not p.name.startswith(".") and p != skip)
-    paths = [p for p in shown if p.suffix.lower() in endings or (folders and p.is_dir())]
+    paths = [p for p in shown if ending(p) in endings or (folders and p.is_dir())]
     if endings:
         tell_of_unread(folder, [path for path in shown if path not in paths], endings)
     if not paths:
@@ -65,7 +66,7 @@ def read_clients(
 
 def _name(path: Path) -> str:
     # a folder `ward.2` is no file with an ending, but one of Parquet parts is
-    return path.name if path.is_dir() and path.suffix.lower() != ".parquet" else path.stem
+    return path.name if path.is_dir() and ending(path) != ".parquet" else stem(path)
 
 
 def _check_names(paths: Sequence[Path]) -> None:

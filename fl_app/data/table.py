@@ -10,6 +10,7 @@ from fl_app.data.checks import DataError
 from fl_app.data.client_folder import read_clients
 from fl_app.data.columns import Categories, Missing, features, fitted
 from fl_app.data.datasets import Dataset
+from fl_app.data.endings import stem
 from fl_app.data.frame import Frame, joined, plain, warn_of_twins
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
@@ -106,7 +107,7 @@ def table(
     """
     rows = read_rows(Path(root), file, test_file, test_share, client, seed)
     form = Form(label, target, classes, categories, exclude, missing, standardise)
-    return build(Path(file).stem, rows, form)
+    return build(stem(Path(file)), rows, form)
 
 
 def client_files(

@@ -1,6 +1,7 @@
 """Reads tables: CSV, NumPy arrays and Parquet."""
 
 import csv
+import gzip
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -10,9 +11,11 @@ from typing import Any, TextIO
 import numpy as np
 
 from fl_app.data.checks import DataError
+from fl_app.data.endings import COMPRESSED, ending
 from fl_app.data.frame import MISSING, Frame, Source, is_number, shortened
 
-ENDINGS = (".csv", ".tsv", ".txt", ".npy", ".parquet")
+TEXTS = (".csv", ".tsv", ".txt")
+ENDINGS = (*TEXTS, *(f"{text}{COMPRESSED}" for text in TEXTS), ".npy", ".parquet")
 DELIMITERS = ",;\t"
 EXACT = 2**53
 """Whole numbers beyond it are texts in a frame, because float64 would make some of them equal."""
@@ -38,9 +41,10 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
 
     A text is read part by part, so that it can be larger than the memory.
     """
-    if path.suffix.lower() not in ENDINGS:
+    kind = ending(path)
+    if kind not in ENDINGS:
         raise DataError(f"a table must end in {', '.join(ENDINGS)}, got {path}; convert it")
-    if path.is_dir() and path.suffix.lower() != ".parquet":  # which can be a folder of parts
+    if path.is_dir() and kind != ".parquet":  # which can be a folder of parts
         raise DataError(
             f"a table must be a file, got the folder {path}; point data.root and data.file at a "
             "file, or give data=client_files (client_texts) if each file has the rows of a client"
@@ -50,9 +54,9 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
             f"no table at {path}; put the file there, or point data.root and data.file at it"
         )
     try:
-        if path.suffix.lower() == ".npy":
+        if kind == ".npy":
             yield _array(path)
-        elif path.suffix.lower() == ".parquet":
+        elif kind == ".parquet":
             yield _parquet(path)
         else:
             yield from _text(path, rows)
@@ -63,13 +67,14 @@ def table_parts(path: Path, rows: int | None) -> Iterator[Frame]:
         raise DataError(f"{path} must be a text in UTF-8, got {found}; save it as UTF-8") from error
     except Exception as error:  # damaged files fail in different ways
         raise DataError(
-            f"{path} must be a {path.suffix} file that can be read, got "
+            f"{path} must be a {kind} file that can be read, got "
             f"{type(error).__name__}: {error}; write it again"
         ) from error
 
 
 def _text(path: Path, rows: int | None) -> Iterator[Frame]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    unpack = gzip.open if ending(path).endswith(COMPRESSED) else open
+    with unpack(path, "rt", encoding="utf-8-sig", newline="") as file:
         first = file.readline()
         file.seek(0)
         delimiter = max(DELIMITERS, key=QUOTED.sub("", first).count)
@@ -99,8 +104,8 @@ def _lines(path: Path, file: TextIO, delimiter: str) -> Iterator[tuple[int, list
                 yield last, [cell.strip() for cell in row]
     except csv.Error as error:
         raise DataError(
-            f"line {last + 1} of {path} must begin a row of a {path.suffix} file that can be read, "
-            f"got {error}; close its quotes, and double those within a cell"
+            f"line {last + 1} of {path} must begin a row of a {ending(path)} file that can be "
+            f"read, got {error}; close its quotes, and double those within a cell"
         ) from error
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fl_app.data.datasets import Dataset
+from fl_app.data.endings import stem
 from fl_app.data.rows import TextRows
 from fl_app.data.split import TestShare
 from fl_app.data.table import Column, Predicted, Rows, client_rows, read_rows
@@ -48,7 +49,7 @@ def text(
     given = None if vocabulary_file is None else Path(root) / vocabulary_file
     words = None if given is None else read_vocabulary(given, vocabulary)
     form = TextForm(label, target, classes, column, tokens, length, vocabulary, words)
-    return build(Path(file).stem, rows, form)
+    return build(stem(Path(file)), rows, form)
 
 
 def client_texts(

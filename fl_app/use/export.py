@@ -22,6 +22,11 @@ from fl_app.use.run import FinishedRun
 LARGEST = 1e-4
 """The largest difference between the answers of an exported model and PyTorch's, as a share of the
 largest answer if this is above 1; for answers of 16 bits, their rounding."""
+ANY_NUMBER = (
+    "give sizes in forward as x.shape[0], since len(x) is a constant in a file, or use another "
+    "format"
+)
+"""What to do about a network that a format can hold for one number of samples alone."""
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
 Answer = Callable[[Tensor], np.ndarray]
@@ -80,9 +85,10 @@ def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answe
         while isinstance(cause.__cause__, Exception):
             cause = cause.__cause__
         reason = (str(cause) or type(cause).__name__).strip().splitlines()[0]
+        fixed = reason.startswith("Constraints violated (batch)")
         raise ValueError(
             f"the network must be one that {form} can hold, got {type(cause).__name__}: "
-            f"{reason}; use another format"
+            f"{reason}; {ANY_NUMBER if fixed else 'use another format'}"
         ) from error
 
 
@@ -118,7 +124,7 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
         if wanted.shape != found.shape:
             raise ValueError(
                 f"the exported {name} must answer {count} samples in the form {wanted.shape}, got "
-                f"{found.shape}; use another format"
+                f"{found.shape}; {ANY_NUMBER}"
             )
         gaps.append(float(np.abs(wanted - found).max() / max(1.0, np.abs(wanted).max())))
     if not max(gaps) <= limit:
@@ -136,8 +142,7 @@ def _found(answer: Answer, inputs: Tensor, name: str) -> np.ndarray:
     except Exception as error:  # each format fails in its own way, torch over many lines
         raise ValueError(
             f"the exported {name} must take any number of samples, got an error with "
-            f"{len(inputs)}; give sizes in forward as x.shape[0], since len(x) is a constant in a "
-            "file, or use another format"
+            f"{len(inputs)}; {ANY_NUMBER}"
         ) from error
 
 

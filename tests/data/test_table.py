@@ -1,5 +1,6 @@
 """Tables as people have them: what is read, what is split, and what each error names."""
 
+import gzip
 import json
 from functools import partial
 from pathlib import Path
@@ -184,6 +185,20 @@ def test_names_of_files_may_be_in_capitals(tmp_path: Path) -> None:
     assert owners.names == ("A", "b")
 
 
+def test_a_compressed_text_is_read_as_the_text_is(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    whole = (tmp_path / "points.csv").read_bytes()
+    (tmp_path / "packed.CSV.gz").write_bytes(gzip.compress(whole))
+    plain, packed = (
+        table(root=str(tmp_path), file=file, label="sick", client="hospital")
+        for file in ("points.csv", "packed.CSV.gz")
+    )
+    assert packed.name == "packed"
+    assert packed.owners.names == plain.owners.names
+    np.testing.assert_array_equal(packed.train_images, plain.train_images)
+    np.testing.assert_array_equal(packed.test_labels, plain.test_labels)
+
+
 def test_numbers_can_be_categories_and_leading_zeros_count(tmp_path: Path) -> None:
     _write(tmp_path, "code,y\n01,0\n1,1\n01,0\n")
     for named in ({"code": None}, ["code"]):
@@ -318,6 +333,8 @@ def test_an_error_names_the_line_and_column(
     [
         ("points.npy", b"abc", r"points.npy must be a .npy file that can be read, got ValueErr"),
         ("points.parquet", b"abc", r"points.parquet (must be a .parquet file|needs the package)"),
+        ("points.csv.gz", b"x,y\n", r"must be a .csv.gz file that can be read, got BadGzipF"),
+        ("points.npy.gz", b"abc", r"a table must end in .csv, .*points.npy.gz; conv"),
         ("points.xls", b"abc", r"a table must end in .csv, .*points.xls; conv"),
     ],
 )  # fmt: skip
@@ -481,7 +498,7 @@ def test_names_that_differ_by_case_or_spacing_are_told(
     assert "'A' and 'a' differ by case or spacing alone" in caplog.messages[2]
 
 
-@pytest.mark.parametrize("other", ["berlin.tsv", "Berlin.csv", "berlin .csv"])
+@pytest.mark.parametrize("other", ["berlin.tsv", "Berlin.csv", "berlin .csv", "berlin.csv.gz"])
 def test_two_files_of_one_client_are_refused(tmp_path: Path, other: str) -> None:
     # otherwise rows of one file would be for training and for test
     for name in ("berlin.csv", other, "lyon.csv"):

@@ -14,7 +14,7 @@ from fl_app.config import ConfigError
 from fl_app.one_run import run
 from fl_app.use.card import write_card
 from fl_app.use.commands import export as command
-from fl_app.use.export import FORMATS, _difference
+from fl_app.use.export import FORMATS, _difference, _written
 from fl_app.use.run import load_run
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
@@ -127,6 +127,20 @@ def test_a_file_for_one_number_of_samples_is_told_with_the_way_out() -> None:
 
     with pytest.raises(ValueError, match=r"personal must take any number .* with 1; .*x[.]shape"):
         _difference(run, "personal", torch.nn.Linear(2, 1), answer)
+
+
+class _Counts(torch.nn.Module):
+    """Takes the number of its samples as a constant."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs.reshape(len(inputs), -1)
+
+
+@pytest.mark.parametrize("form", ["torchscript", "pt2"])
+def test_a_network_that_counts_its_samples_is_told_what_to_write(form: str, tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(input_shape=(2, 3), serving={"input_type": "float32"})
+    with pytest.raises(ValueError, match=r"x[.]shape\[0\], since len\(x\) is a constant"):
+        _difference(run, "one", _Counts(), _written(run, _Counts(), form, tmp_path / "one"))
 
 
 def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
