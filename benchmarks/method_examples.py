@@ -70,7 +70,7 @@ class Example:
 def summary(words: Sequence[str]) -> Summary:
     """Run a configuration and return its summary."""
     with tempfile.TemporaryDirectory() as folder:
-        run(words, Path(folder) / "run", app)
+        run([*AS_TYPED, *words], Path(folder) / "run", app)
         return json.loads((Path(folder) / "run" / "summary.json").read_text())
 
 
@@ -79,6 +79,8 @@ FEW = ("population.train_samples=100", "population.test_samples=25", "data=digit
 SWAPS = ("population=label_swap", "population.clients=12", *FEW)
 TURNED = ("population=rotation", "population.clients=12", *FEW)
 MIXED = "network=mixture"
+AS_TYPED = ("fallback=auto",)
+"""The default, which the commands on the pages have, unlike other benchmarks."""
 KINDS = ("none", "ditto", "fedper", "fedrep")
 CLASSES = ("strategy.signature=classes", "strategy.threshold=20")
 EXAMPLES = {
