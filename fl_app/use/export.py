@@ -1,8 +1,11 @@
 """`fl-app export`: the models of a finished run in the formats of other tools, checked."""
 
+import io
+import logging
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,12 @@ from fl_app.use.run import FinishedRun
 LARGEST = 1e-4
 """The largest difference between the answers of an exported model and PyTorch's, as a share of the
 largest answer if this is above 1; for answers of 16 bits, their rounding."""
-ANY_NUMBER = (
-    "give sizes in forward as x.shape[0], since len(x) is a constant in a file, or use another "
-    "format"
+log = logging.getLogger(__name__)
+REMEDY = (
+    "in forward give sizes as x.shape[0], not len(x), and choose by torch.where, not if, since "
+    "both are constants in a file; or use another format"
 )
-"""What to do about a network that a format can hold for one number of samples alone."""
+"""What to do about a network that a format can hold for some samples alone."""
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
 Answer = Callable[[Tensor], np.ndarray]
@@ -70,9 +74,10 @@ def export(
 def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answer:
     """Write a model; return what answers by the file. Raises ValueError, see `export`."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # exporters warn of their own future
-            return FORMATS[form][0](run, model, samples(run, 3), file)
+        with _quiet() as told:
+            answer = FORMATS[form][0](run, model, samples(run, 3), file)
+        _warn_of_choices(told, file)
+        return answer
     except ImportError as error:
         raise ValueError(
             f"format {form} needs a package that is missing ({error}); install the extra onnx "
@@ -88,8 +93,32 @@ def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answe
         fixed = reason.startswith("Constraints violated (batch)")
         raise ValueError(
             f"the network must be one that {form} can hold, got {type(cause).__name__}: "
-            f"{reason}; {ANY_NUMBER if fixed else 'use another format'}"
+            f"{reason}; {REMEDY if fixed else 'use another format'}"
         ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[list[warnings.WarningMessage]]:
+    """Collect the warnings of exporters, and drop the pages that they print of a network."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(record=True) as told, redirect_stderr(io.StringIO()):
+            warnings.simplefilter("always")
+            yield told
+    finally:
+        logging.disable(before)
+
+
+def _warn_of_choices(told: Iterable[warnings.WarningMessage], file: Path) -> None:
+    """Log where a network chooses by a value, which a traced file does only once."""
+    choices = (each for each in told if "Python boolean" in str(each.message))
+    for where in sorted({f"{Path(each.filename).name}:{each.lineno}" for each in choices}):
+        log.warning(
+            "%s does not choose as the network at %s does: it always goes the way of the samples "
+            "it was written with; if that depends on values, use torch.where or another format",
+            file, where,
+        )  # fmt: skip
 
 
 def default_names(run: FinishedRun) -> list[str]:
@@ -111,26 +140,44 @@ def samples(run: FinishedRun, count: int) -> Tensor:
     return torch.from_numpy(draw.standard_normal(shape).astype(np.float32))
 
 
+def _tried(run: FinishedRun, model: nn.Module, counts: Sequence[int]) -> Iterator[Tensor]:
+    """Yield inputs of these numbers of samples, the last one also with extreme values.
+
+    A network may choose by the values of its inputs, such as their maximum or a token.
+    """
+    for count in counts:
+        yield samples(run, count)
+    usual = samples(run, counts[-1])
+    if usual.is_floating_point():
+        far = 10 * usual.abs()
+        yield from (far, -far, torch.zeros_like(usual))
+        return
+    embeddings = (each for each in model.modules() if isinstance(each, nn.Embedding))
+    rows = min((each.num_embeddings for each in embeddings), default=1)
+    yield from (torch.zeros_like(usual), torch.full_like(usual, rows - 1))
+
+
 @torch.no_grad()
 def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -> float:
     """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
     gaps = []
     mixes = any(layer.running_mean is None for layer in batch_norms(model))
-    for count in CHECKED[mixes:]:  # it normalises over the samples, and so cannot take one alone
-        inputs = samples(run, count)
+    for inputs in _tried(run, model, CHECKED[mixes:]):  # which mixes samples takes none alone
         answered = model(inputs)
         wanted, found = _numbers(answered), _found(answer, inputs, name)
+        if not np.isfinite(wanted).all():
+            continue
         limit = LARGEST if answered.itemsize > 2 else torch.finfo(answered.dtype).eps
         if wanted.shape != found.shape:
             raise ValueError(
-                f"the exported {name} must answer {count} samples in the form {wanted.shape}, got "
-                f"{found.shape}; {ANY_NUMBER}"
+                f"the exported {name} must answer {len(inputs)} samples in the form "
+                f"{wanted.shape}, got {found.shape}; {REMEDY}"
             )
         gaps.append(float(np.abs(wanted - found).max() / max(1.0, np.abs(wanted).max())))
     if not max(gaps) <= limit:
         raise ValueError(
             f"the answers of the exported {name} must differ by at most {limit:.2g}, got "
-            f"{max(gaps):.2g}; use another format"
+            f"{max(gaps):.2g}; {REMEDY}"
         )
     return max(gaps)
 
@@ -142,7 +189,7 @@ def _found(answer: Answer, inputs: Tensor, name: str) -> np.ndarray:
     except Exception as error:  # each format fails in its own way, torch over many lines
         raise ValueError(
             f"the exported {name} must take any number of samples, got an error with "
-            f"{len(inputs)}; {ANY_NUMBER}"
+            f"{len(inputs)}; {REMEDY}"
         ) from error
 
 

@@ -115,7 +115,7 @@ def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> N
     step = torch.finfo(kind).eps / 2
     near = _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + step)
     assert near == pytest.approx(step, rel=0.1)
-    with pytest.raises(ValueError, match=r"must differ by at most 0.00.*; use another format"):
+    with pytest.raises(ValueError, match=r"must differ by at most 0.00.*; or use another format"):
         _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + 3 * step)
 
 
@@ -139,8 +139,51 @@ class _Counts(torch.nn.Module):
 @pytest.mark.parametrize("form", ["torchscript", "pt2"])
 def test_a_network_that_counts_its_samples_is_told_what_to_write(form: str, tmp_path: Path) -> None:
     run: Any = SimpleNamespace(input_shape=(2, 3), serving={"input_type": "float32"})
-    with pytest.raises(ValueError, match=r"x[.]shape\[0\], since len\(x\) is a constant"):
+    with pytest.raises(ValueError, match=r"give sizes as x[.]shape\[0\], not len\(x\)"):
         _difference(run, "one", _Counts(), _written(run, _Counts(), form, tmp_path / "one"))
+
+
+class _Chooses(torch.nn.Module):
+    """Takes large numbers for others, as a network for raw and for scaled rows does."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if inputs.max() > 8:
+            inputs = inputs / 100
+        return inputs
+
+
+def test_a_choice_by_values_that_a_file_does_not_make_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture
+) -> None:
+    run: Any = SimpleNamespace(input_shape=(3,), serving={"input_type": "float32"})
+    answer = _written(run, _Chooses(), "torchscript", tmp_path / "one.pt")
+    (told,) = caplog.messages
+    assert "one.pt does not choose as the network at test_export.py:" in told
+    with pytest.raises(ValueError, match=r"must differ by at most 0.0001, got .*torch[.]where"):
+        _difference(run, "one", _Chooses(), answer)
+    with pytest.raises(ValueError, match="one that pt2 can hold, got GuardOnDataDependent"):
+        _written(run, _Chooses(), "pt2", tmp_path / "one.pt2")
+    assert capsys.readouterr() == ("", ""), "an exporter's page about the network is dropped"
+
+
+class _Rare(torch.nn.Module):
+    """Answers samples without a rare token in another form of the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        found = self.embed(tokens).sum(1)
+        return found + 1 if tokens.max() > 40 else found
+
+
+def test_tokens_of_all_rows_of_an_embedding_are_tried(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(input_shape=(3,), serving={"input_type": "int64"})
+    network = _Rare().eval()
+    answer = _written(run, network, "torchscript", tmp_path / "one.pt")
+    with pytest.raises(ValueError, match=r"must differ by at most 0.0001"):
+        _difference(run, "one", network, answer)
 
 
 def test_the_card_tells_privacy_and_attacks(tmp_path: Path) -> None:
