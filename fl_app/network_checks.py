@@ -209,7 +209,7 @@ def _remedy(module: nn.Module, inputs: Tensor, data: Dataset) -> str:
     if not data.tokens and embeds and data.train_images.dtype == np.uint8:
         return "bytes are pixels; save tokens as int64"
     if not data.tokens:
-        return "use another network or other data"
+        return "let forward take one tensor of this shape, or use other data"
     if not embeds:
         return "integers are tokens; convert pixels to uint8, other numbers to float32"
     if inputs.min() < 0:

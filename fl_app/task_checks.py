@@ -1,5 +1,6 @@
 """Trials of a task before a run: the answers of a network, its loss and its metrics."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
@@ -17,6 +18,7 @@ from fl_app.reasons import reason_of
 from fl_app.rng import generator
 
 log = getLogger(__name__)
+UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
 TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
 ROUNDING = 1e-3
@@ -69,7 +71,8 @@ def _check_loss(task: Task, answers: Tensor, labels: Tensor, classes: int) -> No
     loss = task.loss
     build = partial(task.loss_of, labels, classes)
     versions = answers._version, labels._version
-    _try("task.loss", loss, answers, labels, lambda: build()(answers, labels).squeeze())
+    given = task.arranged(answers, labels)
+    _try("task.loss", loss, given, lambda: build()(answers, labels).squeeze())
     if versions != (answers._version, labels._version):
         raise ValueError(
             f"task.loss must leave answers and labels as they are, got {dict(loss)}, which writes "
@@ -90,7 +93,7 @@ def _check_metrics(task: Task, answers: Tensor, labels: Tensor, classes: int) ->
             metric.update(for_metric(metric, predicted, wanted), wanted)
             return metric.compute()
 
-        _try(f"task.metrics.{name}", given, answers, labels, measured)
+        _try(f"task.metrics.{name}", given, task.predictions(answers, labels), measured)
 
 
 def _check_gradients(
@@ -223,15 +226,17 @@ def _warn_of_unit(data: Dataset) -> None:
 def _try(
     name: str,
     given: Mapping[str, Any],
-    answers: Tensor,
-    labels: Tensor,
+    takes: tuple[Tensor, Tensor],
     run: Callable[[], Any],
 ) -> None:
-    """Raise ValueError for a loss or metric that fails on these answers, or gives no number."""
+    """Raise ValueError for a loss or metric that fails on what it takes, or gives no number."""
     try:
         found = run()
     except (Exception, SystemExit) as error:  # a user's class can raise anything
+        answers, labels = takes
         unneeded = f", or remove it (~{name})" if name.startswith("task.metrics") else ""
+        if unknown := UNKNOWN.search(str(error)):
+            unneeded += f", or remove this argument (~{name}.{unknown[1]})"
         raise ValueError(
             f"{name} must be a class that takes the network's answers and the labels, got "
             f"{dict(given)} with answers {tuple(answers.shape)} and labels {tuple(labels.shape)}: "

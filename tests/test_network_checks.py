@@ -49,7 +49,7 @@ def test_tokens_up_to_the_last_embedding_are_taken() -> None:
     [
         (mlp((4,), 2, hidden=[3]), np.int16, "integers are tokens; convert pixels to uint8"),
         (_texts(), np.uint8, "bytes are pixels; save tokens as int64"),
-        (_texts(), np.float32, "use another network or other data"),
+        (_texts(), np.float32, "let forward take one tensor of this shape, or use other data"),
         (nn.Bilinear(2, 2, 2), np.float32, "let forward take one tensor with all features"),
     ],
 )

@@ -220,6 +220,15 @@ class Rounds(nn.Module):
         return functional.cross_entropy(answers.mul_(2), labels)
 
 
+class OfAll(nn.Module):
+    """A loss that needs the tokens of each sample together."""
+
+    def forward(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean over the samples of scores (s, t, c) and labels (s, t)."""
+        samples, _ = labels.shape
+        return functional.cross_entropy(scores.flatten(0, 1), labels.flatten()) / samples
+
+
 class Summed(nn.Module):
     """A loss without an argument for it that sums over the samples."""
 
