@@ -30,13 +30,14 @@ class Verdict:
     """Whether a split is of use, and the `communities` and single `clients` that it harms.
 
     `keeps` is None if the evidence does not tell. `served` are communities that gain, each for
-    itself.
+    itself. A split whose use is not shown is `promising` if each of its communities seems to gain.
     """
 
     keeps: bool | None
     communities: frozenset[int] = frozenset()
     clients: frozenset[int] = frozenset()
     served: frozenset[int] = frozenset()
+    promising: bool = False
 
     @property
     def serves_all(self) -> bool:
@@ -85,22 +86,25 @@ def judge(
     if all communities have FEWEST clients and that over each of them is: gains that differ much
     between communities hide the former. It is of none if the mean over all clients is below. A
     community of at least FEWEST clients is served if the trimmed mean over its own clients is above
-    `worth`, by Holm's method for all such communities together.
+    `worth`, by Holm's method for all such communities together. If the evidence tells neither, the
+    split is promising if that mean is above `worth` in every community.
     """
     means = gains.mean(axis=1)
-    rows, counts = np.unique(communities, return_counts=True)
-    inside = {row: means[communities == row] for row in rows[counts >= FEWEST].tolist()}
+    every = {row: means[communities == row] for row in np.unique(communities).tolist()}
+    inside = {row: each for row, each in every.items() if len(each) >= FEWEST}
     harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
     p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
-    each_gains = len(p_values) == len(rows) and max(p_values.values(), default=1.0) < level
+    each_gains = len(p_values) == len(every) and max(p_values.values(), default=1.0) < level
     shown = p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < level
     keeps = True if shown or each_gains else None
     if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:
         keeps = False
-    served = rejected(p_values)
-    return Verdict(keeps, frozenset(harmed), frozenset(client_ids[alone].tolist()), served)
+    seem = [bool(_middle(each).mean() > worth) for each in every.values()]
+    promising = keeps is None and bool(seem) and all(seem)
+    fallen = frozenset(client_ids[alone].tolist())
+    return Verdict(keeps, frozenset(harmed), fallen, rejected(p_values), promising)
 
 
 def rejected(p_values: Mapping[int, float]) -> frozenset[int]:
@@ -127,11 +131,15 @@ def p_above(values: Weights, *, trimmed: float = 0.0) -> float:
     n = len(values)
     if n < 2:
         return 1.0
-    cut = int(trimmed * n)
-    ordered = np.sort(values)
-    middle = ordered[cut : n - cut]
-    error = float(np.clip(ordered, middle[0], middle[-1]).std(ddof=1)) / n**0.5
-    mean = (1 - 2 * cut / n) * float(middle.mean())
+    middle = _middle(values, trimmed)
+    error = float(np.clip(values, middle[0], middle[-1]).std(ddof=1)) / n**0.5
+    mean = len(middle) / n * float(middle.mean())
     if error == 0:
         return 0.0 if mean > 0 else 1.0
-    return float(stdtr(n - 2 * cut - 1, -mean / error))
+    return float(stdtr(len(middle) - 1, -mean / error))
+
+
+def _middle(values: Weights, trimmed: float = TRIMMED) -> Float[np.ndarray, "m"]:
+    """Return the values in ascending order without a share at each end."""
+    cut = int(trimmed * len(values))
+    return np.sort(values)[cut : len(values) - cut]

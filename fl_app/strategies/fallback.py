@@ -7,7 +7,7 @@ the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.be
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from fl_app.types import Vector, Vectors
 
 LOOKS = (5, 10)
 """Rounds after a split in which it is judged, each time by the evidence since the last one."""
+PROLONGED = 20
+"""The round after a split of one more look, if each community seems to gain, but that is not shown.
+
+In a large federation only a few clients of each community compare models in a round.
+"""
 AT_ONCE = LEVEL / LOOKS[-1]
 """Level of the test by which a split is kept between these rounds, which is made in each of them.
 
@@ -51,6 +56,8 @@ class JudgedState(MethodState):
     """In how many of these rounds each client compared two models that differ for it."""
     latest: dict[int, list[float]] = field(default_factory=dict)
     """The gains (p,) of the clients that compared such models in the last round of these."""
+    prolonged: bool = False
+    """Whether the trial goes on to PROLONGED."""
 
 
 @dataclass(kw_only=True)
@@ -73,7 +80,7 @@ def begin(state: JudgedState, server_round: int, common: Vector | None = None) -
         now = state.communities
         counts = np.bincount(list(now.members.values()), minlength=len(now.models))
         state.common = weighted_mean(now.models, counts.astype(float))
-    state.split_at = server_round
+    state.split_at, state.prolonged = server_round, False
     _forget(state)
 
 
@@ -137,37 +144,95 @@ def decide(
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
-    It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on. At its
-    end only the communities stay that gain, and without any the split is undone: the burden of
-    proof is on it, since what it divides learns from fewer clients. In a run that ends before the
-    first look, it is undone only if it is shown to be worse than one model: its models had too few
-    rounds to be better by `worth`. In each other round, it is kept if this round shows that it
-    serves all. With `whole` no part of it is undone, because the communities change in every round.
-    `members` has the row of each client if the communities have no members, `worth` is the gain
-    that is asked for.
+    It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on, up to
+    the last of LOOKS, or to PROLONGED if it is promising. At its end only the communities stay that
+    gain, and without any the split is undone: the burden of proof is on it, since what it divides
+    learns from fewer clients. In a run that ends before the first look, it is undone only if it is
+    shown to be worse than one model: its models had too few rounds to be better by `worth`. In each
+    other round up to the last of LOOKS, it is kept if this round shows that it serves all. With
+    `whole` no part of it is undone, because the communities change in every round. `members` has
+    the row of each client if the communities have no members, `worth` is the gain that is asked
+    for.
     """
     if state.common is None:
         return []
-    age, before = server_round - state.split_at, state.communities
+    before = state.communities
     if members is not None:
         before = Communities(before.models, dict(members))
-    over, told = server_round >= rounds, bool(state.gains)
-    last = over or age >= LOOKS[-1]
-    if over and age < LOOKS[0]:
-        verdict = _at_look(state, before.members, 0.0, whole=whole, last=False)
-        told = verdict.keeps is not None
-    elif last or age in LOOKS:
-        verdict = _at_look(state, before.members, worth, whole=whole, last=last)
-        if not verdict.keeps and server_round < EARLIEST * rounds and not last:
-            verdict = Verdict(None)
-        _forget(state)
-    else:
-        verdict = _at_once(state, before.members, worth)
-    if verdict.keeps is None and not last:
+    end = server_round >= rounds
+    early = not end and server_round < EARLIEST * rounds
+    trial = _Trial(state, before.members, worth=worth, whole=whole, end=end, early=early)
+    verdict = trial.verdict(server_round - state.split_at)
+    if verdict is None:
         return []
     common, state.common = state.common, None
     _forget(state)
-    return _judged(state, before, verdict, common) if told else []
+    return [] if verdict.keeps is None else _judged(state, before, verdict, common)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A round of the trial of communities with these members: see `decide`.
+
+    `end` says whether it is the last round, `early` whether a look undoes nothing yet.
+    """
+
+    state: JudgedState
+    members: Mapping[int, int]
+    _: KW_ONLY
+    worth: float
+    whole: bool
+    end: bool
+    early: bool
+
+    def verdict(self, age: int) -> Verdict | None:
+        """Return the verdict `age` rounds after the split, None if the trial goes on.
+
+        One that tells neither ends the trial of communities that stay as they are.
+        """
+        state, late = self.state, age >= LOOKS[-1]
+        if self.end and (age < LOOKS[0] or not state.gains):
+            return self._by_parts(self._since_last_look(0.0), last=False)
+        due = age >= PROLONGED if state.prolonged else age == LOOKS[0] or late
+        if due or self.end:
+            return self._at_look(late=late)
+        return None if late else self._at_once()
+
+    def _at_look(self, *, late: bool) -> Verdict | None:
+        state, found = self.state, self._since_last_look(self.worth)
+        goes_on = late and found.promising and not (self.end or state.prolonged)
+        last, told = self.end or (late and not goes_on), bool(state.gains)
+        verdict = self._by_parts(found, last=last)
+        if goes_on:  # its evidence counts at the last look too, which alone could show as little
+            state.prolonged = True
+        else:
+            _forget(state)
+        if verdict.keeps or (verdict.keeps is False and not self.early):
+            return verdict
+        return Verdict(False if told else None) if last else None
+
+    def _by_parts(self, found: Verdict, *, last: bool) -> Verdict:
+        if self.whole:
+            return Verdict(found.keeps)
+        return found.by_parts(self.members.values(), last=last)
+
+    def _since_last_look(self, worth: float) -> Verdict:
+        """Return the verdict from the mean gains since the last look."""
+        looks = self.state.looks
+        means = {c: np.array(each) / looks[c] for c, each in self.state.gains.items()}
+        return _verdict(means, self.members, worth, LEVEL)
+
+    def _at_once(self) -> Verdict | None:
+        """Return that a split is kept if the last round shows that it serves all, else None.
+
+        A round with fewer than FEWEST clients shows nothing: two that lie alike would decide.
+        """
+        latest = self.state.latest
+        if len(latest) < FEWEST:
+            return None
+        gains = {client: np.array(each) for client, each in latest.items()}
+        found = _verdict(gains, self.members, self.worth, AT_ONCE)
+        return found if found.serves_all else None
 
 
 def _judged(
@@ -190,27 +255,6 @@ def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
     found = decide(state, server_round, rounds)
     state.settled |= any(event.kind in GIVEN_UP for event in found)
     return found
-
-
-def _at_look(
-    state: JudgedState, members: Mapping[int, int], worth: float, *, whole: bool, last: bool
-) -> Verdict:
-    """Return the verdict from the mean gains since the last look."""
-    means = {c: np.array(each) / state.looks[c] for c, each in state.gains.items()}
-    found = _verdict(means, members, worth, LEVEL)
-    return Verdict(found.keeps) if whole else found.by_parts(members.values(), last=last)
-
-
-def _at_once(state: JudgedState, members: Mapping[int, int], worth: float) -> Verdict:
-    """Return that a split is kept if the last round shows that it serves all, else nothing.
-
-    A round with fewer than FEWEST clients shows nothing: two that lie alike would decide.
-    """
-    if len(state.latest) < FEWEST:
-        return Verdict(None)
-    gains = {client: np.array(each) for client, each in state.latest.items()}
-    found = _verdict(gains, members, worth, AT_ONCE)
-    return found if found.serves_all else Verdict(None)
 
 
 def _verdict(

@@ -92,7 +92,7 @@ class Hierarchical(TwoPhase):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample as usual; select all clients in the clustering round."""
-        if self.state.clustered_at is None and self.is_due(server_round):
+        if self.afresh and self.clusters_after(server_round):
             present = list(roster(client_manager).proxies())
             return self.instruct(server_round, present, client_manager)
         return super().configure_fit(server_round, parameters, client_manager)
@@ -102,7 +102,7 @@ class Hierarchical(TwoPhase):
         if self.context.contrast:
             self.cumulate(self.state.graph, server_round, replies)
             return
-        if not self.is_due(server_round):
+        if not self.clusters_after(server_round):
             return
         before = self.state.communities.models[0][self.part]
         for client, model in zip(replies.client_ids.tolist(), replies.models, strict=True):

@@ -14,6 +14,9 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import (
+    LEFT,
+    LOOKS,
+    UNDONE,
     JudgedState,
     begin,
     decide,
@@ -39,6 +42,10 @@ class TwoPhaseState(JudgedState):
     """How often communities were looked for."""
     grouped: bool = False
     """Whether there were several."""
+    undone_at: int | None = None
+    """The round in which the last clustering was undone; None: it was not."""
+    open: bool = False
+    """Whether clients without a community train the model of the last one: some fell back to it."""
 
 
 class TwoPhase(CommunityStrategy):
@@ -51,6 +58,8 @@ class TwoPhase(CommunityStrategy):
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
+    After it was undone, the server stores replies again, and clusters anew when as many rounds have
+    passed as before the last clustering, if the run has enough left to judge it.
     """
 
     state: TwoPhaseState
@@ -85,10 +94,11 @@ class TwoPhase(CommunityStrategy):
         if len(self.state.communities.models) == 1:
             cohort = self.sampler.draw(server_round, present, "all")
         else:
-            members = self.state.communities.members
+            members, count = self.state.communities.members, len(self.state.communities.models)
             cohort = []
-            for row in range(len(self.state.communities.models)):
-                inside = [client for client in present if members.get(client) == row]
+            for row in range(count):
+                others = row if self.state.open and row == count - 1 else None
+                inside = [client for client in present if members.get(client, others) == row]
                 cohort += self.sampler.draw(server_round, inside, f"community {row}")
             if self.state.common is not None:
                 new = [client for client in present if client not in members]
@@ -108,10 +118,10 @@ class TwoPhase(CommunityStrategy):
         learn(self.state, replies, self.aggregator.rule)
         mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
-        if self._seeks and self._searches_now(server_round):
+        if self.clusters_after(server_round):
             self._cluster(server_round)
         else:
-            self.events += decide(self.state, server_round, self.context.rounds)
+            self._judge(server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def outcome(self, server_round: int) -> Outcome:
@@ -122,19 +132,37 @@ class TwoPhase(CommunityStrategy):
     @property
     def _seeks(self) -> bool:
         """Whether communities are still to be found."""
-        state = self.state
-        return state.clustered_at is None or (self.context.contrast and not state.grouped)
+        return self.afresh or (self.context.contrast and not self.state.grouped)
 
-    def _searches_now(self, server_round: int) -> bool:
-        at = self.state.clustered_at
+    @property
+    def afresh(self) -> bool:
+        """Whether the clients are not clustered yet, or no longer."""
+        return self.state.clustered_at is None or self.state.undone_at is not None
+
+    def clusters_after(self, server_round: int) -> bool:
+        """Whether communities are looked for after this round."""
+        at, undone = self.state.clustered_at, self.state.undone_at
         if at is None:
             return self.is_due(server_round)
-        return server_round - at >= 1 << (self.state.searches - 1)
+        if undone is not None:
+            left = self.context.rounds - server_round
+            return server_round - undone >= at and left >= LOOKS[-1]
+        return self._seeks and server_round - at >= 1 << (self.state.searches - 1)
+
+    def _judge(self, server_round: int) -> None:
+        """Judge a clustering that is on trial."""
+        found = decide(self.state, server_round, self.context.rounds)
+        for event in found:
+            self.state.open = event.kind == LEFT
+            if event.kind == UNDONE:
+                self.state.undone_at = server_round
+        self.events += found
 
     def _cluster(self, server_round: int) -> None:
         """Split the clients into communities, whose models start from the global model."""
         ids, labels = self.find()
         again, self.state.grouped = self.state.searches > 0, bool(labels.any())
+        self.state.undone_at = None
         self.state.searches += 1
         if again and not self.state.grouped:
             return
@@ -150,11 +178,19 @@ class TwoPhase(CommunityStrategy):
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
         """Return each client's row; while the clustering is on trial, also the common model.
 
-        Then the clients without a community train it.
+        The clients without a community train it, also once a part of the others fell back to it.
         """
-        if self.state.common is None:
-            return super().offer(client_ids)
-        return offered(self.state, client_ids)
+        if self.state.common is not None:
+            return offered(self.state, client_ids)
+        models, rows, _ = super().offer(client_ids)
+        if self.state.open:
+            last: Rows = (len(models) - 1,)
+            members = self.state.communities.members
+            rows = [
+                each if client in members else last
+                for client, each in zip(client_ids, rows, strict=True)
+            ]
+        return models, rows, None
 
     def known(self) -> tuple[Labels, Labels]:
         """Return the sorted ids of the members (n,) and their communities (n,)."""

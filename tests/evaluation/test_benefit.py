@@ -88,6 +88,15 @@ def test_no_evidence_keeps_nothing() -> None:
     assert none == none.by_parts([0, 1], last=True) == Verdict(None)
 
 
+def test_a_split_is_promising_if_each_community_seems_to_gain_and_none_is_shown_to() -> None:
+    # the parts of a client differ, so that none is shown to be harmed
+    unclear = np.array([0.5, 0.4, -0.1, -0.1, 0.6, 0.5, -0.2, -0.1])[:, None] + [-0.5, 0.5] * 2
+    two, by_gain = np.array([0, 1] * 4), np.array([0, 0, 1, 1] * 2)
+    assert judge(np.arange(8), two, unclear) == Verdict(None, promising=True)
+    assert not judge(np.arange(8), by_gain, unclear).promising, "one of them loses"
+    assert not _judge([0.5] * 8, [0, 1] * 4).promising, "it is shown"
+
+
 def test_of_a_split_that_serves_some_only_their_communities_stay_at_the_end() -> None:
     # the trimmed mean over all is near WORTH; one client alone cannot show it for its community
     found = _judge([0.4] * 3 + [0.0] * 9 + [0.4], [0] * 3 + [1] * 9 + [2])

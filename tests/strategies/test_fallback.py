@@ -17,6 +17,7 @@ from fl_app.strategies.fallback import (
     KEPT,
     LEFT,
     LOOKS,
+    PROLONGED,
     UNDONE,
     JudgedState,
     begin,
@@ -33,9 +34,9 @@ CLEAR = AT + 2
 NOTHING: frozenset[int] = frozenset()
 
 
-def _flic(**options: object) -> Flic:
-    made = builder("flic", participation=1.0, cluster_round=AT, **{"fallback": "auto", **options})(
-        context()
+def _flic(rounds: int = 10) -> Flic:
+    made = builder("flic", participation=1.0, cluster_round=AT, fallback="auto")(
+        context(rounds=rounds)
     )
     assert isinstance(made, Flic)
     return made
@@ -70,6 +71,57 @@ def test_communities_of_noise_are_undone_and_everybody_trains_one_model() -> Non
     view = strategy.view(END)
     assert view is not None
     assert not view.labels.any()
+
+
+AGAIN = END + AT
+"""The round of the second clustering, as long after the first was undone as that took to come."""
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_after_an_undone_split_clients_are_clustered_again_if_it_can_be_judged(late: int) -> None:
+    strategy = _flic(AGAIN + LOOKS[-1] - late)
+    assert _kinds(strategy, range(1, END + 1), _alike) == {AT: ["clustered"], END: ["undone"]}
+    found = _kinds(strategy, range(END + 1, AGAIN + LOOKS[0]))
+    assert found == ({} if late else {AGAIN: ["clustered"], AGAIN + 2: ["kept"]})
+    assert len(strategy.state.communities.models) == (1 if late else 3)
+
+
+def test_a_third_clustering_waits_as_long_as_the_second_took_from_the_start() -> None:
+    strategy = _flic(60)
+    strategy.state.clustered_at, strategy.state.undone_at = 11, 16
+    assert [now for now in range(17, 60) if strategy.clusters_after(now)] == list(range(27, 51))
+
+
+def test_a_second_clustering_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    rounds = AGAIN + LOOKS[-1]
+    straight, known = _flic(rounds), roster(12)
+    play(straight, known, range(1, END + 2), client=_alike)
+    write(tmp_path, Checkpoint(END + 1, *save(straight.state)))
+    kept, after = read(tmp_path), _flic(rounds)
+    load(after.state, kept.arrays, kept.state)
+    for each in (straight, after):
+        play(each, known, range(END + 2, AGAIN + 3))
+    assert after.state.clustered_at == AGAIN
+    np.testing.assert_array_equal(after.state.communities.models, straight.state.communities.models)
+
+
+def test_who_has_no_community_trains_the_model_to_which_others_fell_back() -> None:
+    strategy, known = _flic(100), roster(13)
+    play(strategy, roster(12), range(1, AT + 1))
+    strategy.state.communities.members = {client: client % 2 for client in range(12)}
+    strategy.state.communities.models = strategy.state.communities.models[:2]
+    before = strategy.state.communities
+    _heard(strategy.state, [(0.9, 0.9, -0.1, 0.0)[client // 2 % 2 + 2 * (client % 2)]
+                            for client in range(12)])  # fmt: skip
+    strategy.state.split_at = AT + 1 - LOOKS[-1]
+    strategy._judge(AT + 1)
+    assert [event.kind for event in strategy.events] == ["clustered", LEFT]
+    assert strategy.state.communities is not before
+    asked_now = strategy.configure_fit(AT + 2, strategy.initialize_parameters(known), known)
+    sent = {known.client_id(p): from_bytes(ins.parameters.tensors[0]) for p, ins in asked_now}
+    np.testing.assert_array_equal(sent[12], strategy.state.communities.models[-1])
+    (rows,) = strategy.attribute([12])[1]
+    assert list(rows) == [0, 1], "in evaluations it chooses"
 
 
 def test_with_a_privacy_only_true_judges() -> None:
@@ -196,6 +248,30 @@ def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
     (event,) = decide(_heard(state, clear), LOOKS[1], 100)
     assert event.kind == KEPT
     assert state.common is None
+
+
+HOPEFUL = [0.5, 0.4, -0.1, -0.1, 0.6, 0.5, -0.2, -0.1]
+"""Gains of two communities that seem to be served, but are not shown to be."""
+
+
+def test_a_trial_in_which_each_community_seems_to_gain_goes_on_with_all_evidence() -> None:
+    state = _on_trial(HOPEFUL)
+    state.split_at = -1  # a round was lost, as one with too few replies is
+    assert decide(state, LOOKS[-1], 100) == []
+    assert state.prolonged
+    assert len(state.gains) == len(HOPEFUL)
+    clear = [0.5, 0.4, 0.6, 0.5]
+    assert decide(_heard(state, clear), LOOKS[-1] + 1, 100) == [], "no look between these"
+    (event,) = decide(state, PROLONGED - 1, 100)
+    assert event.kind == KEPT
+
+
+@pytest.mark.parametrize("at", [PROLONGED, LOOKS[-1] + 1])
+def test_a_prolonged_trial_is_not_prolonged_again(at: int) -> None:
+    state = _on_trial(HOPEFUL)
+    assert decide(state, LOOKS[-1], 100) == []
+    (event,) = decide(state, at, 100 if at == PROLONGED else at)
+    assert event.kind == UNDONE
 
 
 @pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (LOOKS[0], LOOKS[0])])
