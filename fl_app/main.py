@@ -24,6 +24,7 @@ if __name__ == "__main__":
 
 import logging
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,8 +78,9 @@ def _main() -> None:
         return
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
-        with _errors_printed():
-            resume(Path(resumed[-1]).resolve(), [a for a in arguments if "resume=" not in a])
+        folder = Path(resumed[-1]).resolve()
+        with _errors_printed(folder):
+            resume(folder, [a for a in arguments if "resume=" not in a])
         return
     if {*arguments} & {"-h", "--help"}:
         print(__doc__)  # Hydra's help, which follows, knows settings alone
@@ -136,8 +138,11 @@ def _refuse_words(arguments: list[str]) -> None:
 
 
 @contextmanager
-def _errors_printed() -> Iterator[None]:
-    """Print a user's errors as a sentence and set the exit status; bugs keep their traceback."""
+def _errors_printed(folder: Path | None = None) -> Iterator[None]:
+    """Print a user's errors as a sentence and set the exit status; bugs keep their traceback.
+
+    `folder` is that of the run, with which it can be continued.
+    """
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     try:
         yield
@@ -148,7 +153,8 @@ def _errors_printed() -> Iterator[None]:
         console.print(f"the run failed: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
-        console.print("interrupted; continue with fl-app resume=<output folder>")
+        told = f"; continue with fl-app resume={shlex.quote(str(folder))}" if folder else ""
+        console.print(f"interrupted{told}")
         sys.exit(signals.INTERRUPTED)
 
 
@@ -158,7 +164,7 @@ def _hydra_main(composed: DictConfig) -> None:
     folder = Path(runtime.runtime.output_dir)
     _begun.append(folder)
     try:
-        with _errors_printed():
+        with _errors_printed(folder):
             run(list(runtime.overrides.task), folder)
     except Exception as error:
         _bugs.append(error)

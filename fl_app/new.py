@@ -3,6 +3,7 @@
 import re
 import shutil
 import sys
+import sysconfig
 from importlib.machinery import PathFinder
 from keyword import iskeyword
 from pathlib import Path
@@ -39,9 +40,23 @@ def problem(folder: Path) -> str | None:
         return f"the name must not be that of a folder of the project, got {name}; choose another"
     if any((CONF / option).exists() for option in _options(name)):
         return f"the name must not be that of an experiment of the app, got {name}; choose another"
-    if name in sys.stdlib_module_names or PathFinder.find_spec(name) is not None:
+    if name in sys.stdlib_module_names or _is_installed(name):
         return f"the name must not be that of an installed module, got {name}; choose another"
     return None
+
+
+def _is_installed(name: str) -> bool:
+    """Return whether there is such a module.
+
+    A folder without `__init__.py`, such as a project in a checkout, is one only if it is installed,
+    as that of Google's packages.
+    """
+    spec = PathFinder.find_spec(name)
+    if spec is None or spec.origin is not None:
+        return spec is not None
+    installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
+    places = map(Path, spec.submodule_search_locations or ())
+    return any(place.parent in installed for place in places)
 
 
 def _options(name: str) -> list[Path]:

@@ -147,11 +147,36 @@ def show_result(folder: Path, console: Console) -> None:
             console.print(warning, soft_wrap=True)
     for name, spread in summary["metrics"].items():
         console.print(f"{name} {spread['mean']:.3f} +- {spread['std']:.3f}, over the clients")
-    if found["ari"] is not None:
-        console.print(f"agreement with the planted groups: ARI {found['ari']:.3f}")
+    for line in _right_and_wrong(summary, rounds[-1]["attack"] if rounds else None):
+        console.print(line)
     console.print(f"results in {folder}", soft_wrap=True)
     if (folder / REPORT).exists():
         console.print(f"report: {folder / REPORT}", soft_wrap=True)
+
+
+def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield what is known of the truth, and who was removed."""
+    found, clients = summary["communities"], summary["clients"]
+    if found["ari"] is not None and not _one_group(found):
+        yield f"agreement with the planted groups: ARI {found['ari']:.3f}"
+    if removed := clients["removed"]:
+        named = _shortened([str(client) for client in removed])
+        yield f"removed from training: {len(removed)} of {clients['total']} clients: {named}"
+    if attack and attack["recall"] is not None:
+        caught = round(attack["recall"] * attack["malicious"])
+        told = f"{caught} of {attack['malicious']} suspected"
+        yield f"malicious clients: {told}, and {attack['loyal_lost']} of the others"
+
+
+def _one_group(found: Mapping[str, Any]) -> bool:
+    """Return whether there is a single planted group, with which nothing is to agree.
+
+    Then each community is pure, and the ARI is 0, or 1 for one community. With several groups, a
+    pair of clients in a pure community makes it larger, and one community 0.
+    """
+    if found["count"] == 1:
+        return bool(found["ari"] == 1)
+    return bool(found["pure_share"] == 1 and found["ari"] == 0 and max(found["sizes"]) > 1)
 
 
 def _communities(

@@ -82,6 +82,7 @@ def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
         ("Byzantine-Paper", "must not be that of an experiment of the app"),
         ("json", "must not be that of an installed module"),
         ("torch", "must not be that of an installed module"),
+        ("google", "must not be that of an installed module"),
         ("fl-app", "must not be that of an installed module"),
         ("full", "must not exist or be empty"),
     ],
@@ -103,6 +104,14 @@ def test_a_project_that_is_there_is_told_as_such(
     COMMANDS["new"]([str(tmp_path / "twice")])
     with pytest.raises(ConfigError, match=r"must not exist or be empty, got .*twice"):
         COMMANDS["new"]([str(tmp_path / "twice")])
+
+
+def test_a_project_beside_the_app_takes_no_name_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkout" / "twice" / "conf").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "checkout")  # as an editable install does
+    assert new.write(tmp_path / "twice")
 
 
 def test_it_wants_one_folder() -> None:

@@ -5,11 +5,13 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from fl_app import terminal
-from fl_app.progress import Live, _communities, live
+from fl_app.evaluation.agreement import adjusted_rand, pure_share
+from fl_app.progress import Live, _communities, _one_group, _right_and_wrong, live
 from fl_app.records.history import FIELDS, History
 from fl_app.records.recorder import RESUMED
 
@@ -85,6 +87,39 @@ def test_a_resumed_run_says_once_from_which_checkpoint(
         view.tick()
     said = "resuming after round 2 from checkpoint.safetensors"
     assert output.getvalue().splitlines() == caplog.messages == [said]
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "one"),
+    [
+        ([0, 0, 0], [0, 0, 0], True),
+        ([0, 0, 1], [0, 0, 0], True),
+        ([0, 0, 0], [0, 1, 1], False),
+        ([0, 0, 1], [0, 0, 1], False),
+        ([0, 0, 1, 2], [0, 0, 1, 1], False),
+        ([0, 1, 1], [0, 0, 1], False),
+        ([0, 1, 2], [0, 0, 1], False),
+    ],
+)
+def test_a_single_planted_group_is_told_from_several(
+    labels: list[int], groups: list[int], one: bool
+) -> None:
+    found, planted = np.array(labels), np.array(groups)
+    measures = {"ari": adjusted_rand(found, planted), "pure_share": pure_share(found, planted)}
+    sizes = np.bincount(found).tolist()
+    assert _one_group({"count": len(sizes), "sizes": sizes} | measures) == one
+
+
+def test_who_was_removed_and_who_was_malicious_is_told() -> None:
+    found = {"ari": 0.0, "count": 2, "sizes": [13], "pure_share": 1.0}
+    summary = {"communities": found, "clients": {"total": 16, "removed": [3, 5, 9]}}
+    attack = {"recall": 1.0, "malicious": 2, "loyal_lost": 1}
+    assert list(_right_and_wrong(summary, attack)) == [
+        "removed from training: 3 of 16 clients: 3 5 9",
+        "malicious clients: 2 of 2 suspected, and 1 of the others",
+    ]
+    usual = {"communities": found | {"ari": 0.25}, "clients": {"total": 16, "removed": []}}
+    assert list(_right_and_wrong(usual, None)) == ["agreement with the planted groups: ARI 0.250"]
 
 
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(

@@ -18,10 +18,10 @@ from fl_app.report.compare.tables import Columns, markdown
 class WriteTable(Callback):
     """Hydra callback that writes tables, curves and the page when a sweep has ended.
 
-    It writes the files of `fl-app compare`, `table.md` and `table.png`. `page` is a further file
-    for the table, such as a page of the documentation. The page begins with `title` and `text`;
-    `columns` are further columns, such as the numbers of a paper. `measures` names the measures
-    to show; null: the usual ones that have values.
+    It writes the files of `fl-app compare`, `table.md`, and `table.png` if a number was varied.
+    `page` is a further file for the table, such as a page of the documentation. The page begins
+    with `title` and `text`; `columns` are further columns, such as the numbers of a paper.
+    `measures` names the measures to show; null: the usual ones that have values.
     """
 
     def __init__(
@@ -60,7 +60,10 @@ class WriteTable(Callback):
 
 
 def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Path]:
-    """Write the curves of a sweep to the files `curved`, and its page; return the page's files."""
+    """Write the curves of a sweep, if it has any, to the files `curved`, and its page.
+
+    Returns the files that were written.
+    """
     # matplotlib: Hydra builds the callback for single runs too, which need none of it
     import matplotlib as mpl
 
@@ -70,10 +73,11 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
 
     with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
         figure = curves(jobs)
-        if figure is not None:
-            for place in curved:
-                figure.savefig(place, dpi=160)
-    return write([folder], folder)
+        if figure is None:
+            return write([folder], folder)
+        for place in curved:
+            figure.savefig(place, dpi=160)
+    return [*curved, *write([folder], folder)]
 
 
 def _settings(folder: Path, common: Mapping[str, str]) -> str:
