@@ -17,9 +17,10 @@ from fl_app.client.privacy import Privacy
 from fl_app.client.recipe import Recipe
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.task import Classification, Task
-from fl_app.data.datasets import DataError, Dataset
-from fl_app.data.population import Population, own
+from fl_app.data.datasets import Dataset
+from fl_app.data.population import own
 from fl_app.data.schedule import Dynamics, Schedule
+from fl_app.data_checks import check_population, loaded
 from fl_app.loss_checks import check_losses
 from fl_app.masking.settings import Masking
 from fl_app.masking_checks import masking_problems
@@ -30,7 +31,7 @@ from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
 from fl_app.task_checks import check_task
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
-from fl_app.wiring import check_recipe, client_recipe, dataset, personal, privacy_of, task
+from fl_app.wiring import check_recipe, client_recipe, personal, privacy_of, task
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
@@ -52,13 +53,13 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         return recipe
     data, people, _ = groups
     try:
-        whole = _loaded(data, seed)
+        whole = loaded(data, seed)
     except ValueError as error:
         return [*recipe, str(error)]
     hostile = values["attack"]
     sound = hostile is not None and hostile.sound
     against = _complaint(_check_attack, values, whole) if sound else []
-    split = _complaint(_check_population, people, whole, seed)
+    split = _complaint(check_population, people, whole, seed)
     fitting = _complaint(_check_task, values, whole)
     fitting += [] if recipe else _complaint(_check_transform, values, whole)
     net = _complaint(check_network, values, whole)
@@ -84,21 +85,6 @@ def _unbuilt(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _loaded(data: Target, seed: int) -> Dataset:
-    """Return the data; raises ValueError, also for what a user's function raises."""
-    try:
-        return dataset(data, seed)
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
-        if isinstance(error, DataError) or (is_ours(data) and isinstance(error, ValueError)):
-            named = "" if "data" in str(error) else f"data={data.path}: "
-            raise ValueError(f"{named}{error}") from error
-        if is_ours(data):
-            raise
-        raise ValueError(
-            f"data._target_ must load the data, got {data.path} with {reason_of(error)}; correct it"
-        ) from error
-
-
 def _check_recipe(values: Mapping[str, Any]) -> None:
     """Raise ValueError for an optimiser that cannot be built, or that DP-SGD cannot honour."""
     client, given, wanted = values["client"], values["privacy"], values["task"]
@@ -112,29 +98,6 @@ def _check_recipe(values: Mapping[str, Any]) -> None:
             f"privacy=sample_dp trains by plain SGD, which has no {', '.join(unusual)}; remove "
             "them, or choose privacy=local_dp"
         )
-
-
-def _check_population(people: Target, data: Dataset, seed: int) -> None:
-    """Raise ValueError for a split that is impossible, or a user's that is no split."""
-    if not len(data.train_labels) and is_ours(people) and people.resolve() is not own:
-        raise DataError(
-            f"data must have samples for training, got none in {data.name}; fill the file, or give "
-            "population=own in a deployment, whose nodes have them"
-        )
-    try:
-        made: object = people.resolve()(data, seed=seed, **people.options)
-        if is_ours(people):
-            return
-        if not isinstance(made, Population):
-            raise TypeError(f"{type(made).__name__} in its place")
-        made.check(people.options["clients"])
-    except (Exception, SystemExit) as error:  # a user's function can raise anything
-        if is_ours(people):
-            raise
-        raise ValueError(
-            f"population._target_ must return a fl_app.data.population.Population, got "
-            f"{people.path} with {reason_of(error)}; correct it"
-        ) from error
 
 
 def _recipe(values: Mapping[str, Any]) -> Recipe:

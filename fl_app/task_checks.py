@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
-from math import isclose, prod
+from math import isclose, isfinite, prod
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,9 @@ def check_task(task: Task, module: nn.Module, data: Dataset) -> None:
     _warn_of_probabilities(task, module, images)
     _warn_of_logarithms(task)
     _warn_of_unit(data)
-    _check_metrics(task, answers, labels, data.classes)
+    for name, given in task.metrics.items():
+        takes = task.predictions(answers, labels)
+        _check_metric(f"task.metrics.{name}", given, takes, data.classes)
 
 
 def _check_loss(task: Task, answers: Tensor, labels: Tensor, classes: int) -> None:
@@ -83,17 +85,28 @@ def _check_loss(task: Task, answers: Tensor, labels: Tensor, classes: int) -> No
     _warn_of_sums(loss, build(), answers, labels)
 
 
-def _check_metrics(task: Task, answers: Tensor, labels: Tensor, classes: int) -> None:
-    """Raise ValueError for a metric that fails or gives no number."""
-    for name, given in task.metrics.items():
+def _check_metric(
+    name: str, given: Mapping[str, Any], takes: tuple[Tensor, Tensor], classes: int
+) -> None:
+    """Raise ValueError for a metric that fails, gives no number or writes into what it takes."""
 
-        def measured(given: Mapping[str, Any] = given) -> Any:
-            metric = build_metric(given, classes)
-            predicted, wanted = task.predictions(answers, labels)
-            metric.update(for_metric(metric, predicted, wanted), wanted)
-            return metric.compute()
+    def measured() -> Any:
+        metric = build_metric(given, classes)
+        metric.update(for_metric(metric, *takes), takes[1])
+        return metric.compute()
 
-        _try(f"task.metrics.{name}", given, task.predictions(answers, labels), measured)
+    before = [each.clone() for each in takes]
+    first = _try(name, given, takes, measured)
+    if not all(map(torch.equal, before, takes)):
+        raise ValueError(
+            f"{name} must leave predictions and labels as they are, got {dict(given)}, which "
+            "writes into them, so that other metrics would be wrong; let it change a copy"
+        )
+    if isfinite(first) and not isclose(first, float(measured()), rel_tol=ROUNDING):
+        log.warning(
+            "%s gives another value for the same samples when it is built anew, so that clients "
+            "and rounds mix, or it draws: let its constructor make what it adds up", name
+        )  # fmt: skip
 
 
 def _check_gradients(
@@ -228,8 +241,8 @@ def _try(
     given: Mapping[str, Any],
     takes: tuple[Tensor, Tensor],
     run: Callable[[], Any],
-) -> None:
-    """Raise ValueError for a loss or metric that fails on what it takes, or gives no number."""
+) -> float:
+    """Return the number of a loss or metric; raises ValueError if it fails, or gives none."""
     try:
         found = run()
     except (Exception, SystemExit) as error:  # a user's class can raise anything
@@ -250,6 +263,7 @@ def _try(
             f"{name} must give one number, got {dict(given)} with {kind}; average them by an "
             "argument such as reduction=mean or average=macro, or name a metric for each"
         )
+    return float(found)
 
 
 def _is_number(found: object) -> bool:

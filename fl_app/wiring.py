@@ -91,15 +91,28 @@ def training_plan(
 
 def dataset(data: Target, seed: int, data_root: str | None = None) -> Dataset:
     """Load the data set; `data_root` is a node's own folder in a deployment."""
+    return _kept(data.path, _options(data, data_root), seed)
+
+
+def fresh_dataset(data: Target, seed: int) -> Dataset:
+    """Load the data set, though it may have been loaded before."""
+    return _loaded(data.path, _options(data, None), seed)
+
+
+def _options(data: Target, data_root: str | None) -> str:
+    """Return the options as JSON, because lists and mappings are no key of a cache."""
     options = dict(data.options)
     if "root" in options:
         options["root"] = str(Path(data_root or options["root"]).expanduser().resolve())
-    return _loaded(data.path, json.dumps(options), seed)
+    return json.dumps(options)
 
 
 @lru_cache(maxsize=1)
+def _kept(path: str, options: str, seed: int) -> Dataset:
+    return _loaded(path, options, seed)
+
+
 def _loaded(path: str, options: str, seed: int) -> Dataset:
-    """Load a data set; the options are JSON, because lists and mappings are no key of a cache."""
     loaded: object = get_object(path)(seed=seed, **json.loads(options))
     if not isinstance(loaded, Dataset):
         raise DataError(

@@ -129,6 +129,20 @@ def test_a_data_set_that_fails_is_one_sentence() -> None:
     assert len(found.value.problems) == 1
 
 
+@pytest.mark.parametrize("fault", ["unseeded", "unseeded inputs"])
+def test_a_split_that_is_another_one_in_each_process_is_refused(fault: str) -> None:
+    said = "population must be the same in every .* call of user_parts.people; draw by numpy"
+    with pytest.raises(ConfigError, match=said):
+        load([*PEOPLE, f"+population.fault={fault}"], also=problems)
+
+
+def test_data_that_are_others_in_each_process_are_refused() -> None:
+    given = ["data._target_=user_parts.unseeded", "~data.test_share", "~data.standardise"]
+    said = "data must be the same in every process .* call of user_parts.unseeded; draw by numpy"
+    with pytest.raises(ConfigError, match=said):
+        load([*SMALL, *given], also=problems)
+
+
 @pytest.mark.parametrize("fault", ["lists", "no"])
 def test_a_split_of_a_user_is_accepted(fault: str) -> None:
     load([*PEOPLE, f"+population.fault={fault}"], also=problems)

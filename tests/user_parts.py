@@ -184,8 +184,18 @@ def people(dataset: Dataset, *, seed: int, clients: int, fault: str) -> Any:
         raise KeyError("ward")
     elif fault == "cut":
         transform = lambda inputs, labels, group: (inputs[:-1], labels)  # noqa: E731
+    elif fault == "unseeded":
+        train = [np.random.default_rng().permutation(1000)[:40] for _ in range(clients)]
+    elif fault == "unseeded inputs":
+        transform = lambda inputs, labels, group: (inputs + torch.rand(1), labels)  # noqa: E731
     made = Population(dataset, train, test, groups, transform)
     return made if fault != "pair" else (train, test)
+
+
+def unseeded(*, seed: int) -> Dataset:
+    """Return rows that are others at each call."""
+    rows, labels = np.random.rand(40, 3).astype(np.float32), np.arange(40) % 2
+    return Dataset("unseeded", 2, rows, labels, rows, labels)
 
 
 def absent(*, seed: int) -> Dataset:

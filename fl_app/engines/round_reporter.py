@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
+from logging import getLogger
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,8 @@ from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import ClientFailure
 from fl_app.strategies.roster import Roster
 from fl_app.types import Labels, Vectors
+
+log = getLogger(__name__)
 
 CountClasses = Callable[[], np.ndarray]
 """Returns the number of samples of each class (n, c) of all clients."""
@@ -219,6 +222,11 @@ def _accuracy(scores: Scores) -> dict[str, Any] | None:
 
 def _metrics(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | None:
     """Return the spread of each metric over the clients that have a value; None: no metric."""
+    for name in [name for name, values in measured.items() if not values]:
+        log.warning(
+            "task.metrics.%s has no value on any client: it is undefined, or not finite, on the "
+            "samples for test of each", name,
+        )  # fmt: skip
     found = {name: _spread(values) for name, values in measured.items() if values}
     return found or None
 

@@ -95,6 +95,21 @@ def test_metrics_are_in_the_table_the_csv_and_tensorboard(tmp_path: Path) -> Non
                for file in (tmp_path / "0" / "tensorboard").iterdir())  # fmt: skip
 
 
+def test_a_metric_that_remembers_other_clients_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    given = ["+task.metrics.own._target_=user_tasks.Kept"]
+    load(_given("rare", *given), also=problems)
+    (told,) = caplog.messages
+    assert told.startswith("task.metrics.own gives another value for the same samples")
+
+
+def test_a_metric_without_a_value_on_any_client_is_told(tmp_path: Path) -> None:
+    given = "+task.metrics.own._target_=user_tasks.Nowhere"
+    summary, _ = _run(tmp_path / "run", "rare", given, "rounds=1")
+    assert summary["metrics"] == {}
+    told = (tmp_path / "run" / "run.log").read_text()
+    assert "task.metrics.own has no value on any client" in told
+
+
 def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
     recall = "+task.metrics.recall._target_=torchmetrics.classification.BinaryRecall"
     found = {}
@@ -128,6 +143,8 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("rare", [F1.replace("macro", "none")], "task.metrics.f1 must give one number"),
         ("rare", ["+task.metrics.own._target_=user_tasks.Both"],
          "task.metrics.own must give one number, got .* with <class 'dict'>.* a metric for each"),
+        ("rare", ["+task.metrics.own._target_=user_tasks.Relabels"],
+         "task.metrics.own must leave predictions and labels as they are, got .*; let it change"),
         ("rare", ["+task.metrics.f-1._target_=torchmetrics.F1Score"], "got 'f-1'; rename"),
         ("rare", ["network._target_=user_tasks.one_score"], r"scores \(16, 2\), .*shape \(16, 1\)"),
         ("rare", ["network._target_=user_tasks.pair"], "tensor of 16 rows, got tuple"),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -312,6 +312,34 @@ class Found:
     def compute(self) -> Any:
         """Return the share."""
         return self.right / self.count
+
+
+class Relabels(Found):
+    """A metric that changes what the next one gets."""
+
+    def update(self, predicted: Tensor, labels: Tensor) -> None:
+        """Count a batch whose labels are all 1."""
+        labels.numpy()[:] = 1
+        super().update(predicted, labels)
+
+
+class Kept(Found):
+    """A metric that adds up over all clients."""
+
+    values: ClassVar[list[float]] = []
+
+    def compute(self) -> Any:
+        """Return the share in all batches so far of all clients."""
+        self.values.append(self.count + len(self.values))
+        return sum(self.values)
+
+
+class Nowhere(Found):
+    """A metric without a value."""
+
+    def compute(self) -> Any:
+        """Return no number."""
+        return float("nan")
 
 
 class Both(Found):
