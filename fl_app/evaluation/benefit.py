@@ -44,6 +44,14 @@ class Verdict:
         """Whether the split is of use, and harms nobody."""
         return self.keeps is True and not self.communities and not self.clients
 
+    def at_the_end(self) -> "Verdict":
+        """Return the verdict if there is no further look: a promising split is kept.
+
+        If it is of use, to undo it costs much, as with groups that contradict each other. If not,
+        to keep it costs little, since its models then hardly differ from one.
+        """
+        return replace(self, keeps=True) if self.promising else self
+
     def by_parts(self, communities: Collection[int], *, last: bool) -> "Verdict":
         """Return the verdict on a split into communities of which some may stay.
 
@@ -83,11 +91,11 @@ def judge(
     A client is harmed if its gains over the parts are below 0 by a paired t-test; a community of
     at least FEWEST clients, if their mean gains are, by a trimmed t-test. The split is of use if
     the trimmed mean over the clients that are left is above `worth`, by a test of this `level`, or
-    if all communities have FEWEST clients and that over each of them is: gains that differ much
-    between communities hide the former. It is of none if the mean over all clients is below. A
-    community of at least FEWEST clients is served if the trimmed mean over its own clients is above
-    `worth`, by Holm's method for all such communities together. If the evidence tells neither, the
-    split is promising if that mean is above `worth` in every community.
+    if every community is served: gains that differ much between communities hide the former. It is
+    of none if the mean over all clients is below. A community of at least FEWEST clients is served
+    if the trimmed mean over its own clients is above `worth`, a smaller one if the parts of each of
+    its clients are; by Holm's method for all communities together. If the evidence tells neither,
+    the split is promising if the trimmed mean is above `worth` in every community.
     """
     means = gains.mean(axis=1)
     every = {row: means[communities == row] for row in np.unique(communities).tolist()}
@@ -95,8 +103,13 @@ def judge(
     harmed = [row for row, each in inside.items() if p_above(-each, trimmed=TRIMMED) < LEVEL]
     left = ~np.isin(communities, harmed)
     alone = np.array([p_above(-each) < LEVEL for each in gains], bool) & left
-    p_values = {row: p_above(each - worth, trimmed=TRIMMED) for row, each in inside.items()}
-    each_gains = len(p_values) == len(every) and max(p_values.values(), default=1.0) < level
+    p_values = {
+        row: p_above(each - worth, trimmed=TRIMMED)
+        if row in inside
+        else max(p_above(parts - worth) for parts in gains[communities == row])
+        for row, each in every.items()
+    }
+    each_gains = max(p_values.values(), default=1.0) < level
     shown = p_above(means[left & ~alone] - worth, trimmed=TRIMMED) < level
     keeps = True if shown or each_gains else None
     if keeps is None and p_above(worth - means, trimmed=TRIMMED) < LEVEL:

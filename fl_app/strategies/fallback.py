@@ -145,14 +145,14 @@ def decide(
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on, up to
-    the last of LOOKS, or to PROLONGED if it is promising. At its end only the communities stay that
-    gain, and without any the split is undone: the burden of proof is on it, since what it divides
-    learns from fewer clients. In a run that ends before the first look, it is undone only if it is
-    shown to be worse than one model: its models had too few rounds to be better by `worth`. In each
-    other round up to the last of LOOKS, it is kept if this round shows that it serves all. With
-    `whole` no part of it is undone, because the communities change in every round. `members` has
-    the row of each client if the communities have no members, `worth` is the gain that is asked
-    for.
+    the last of LOOKS, or to PROLONGED if it is promising. At its end a promising split is kept. Of
+    another one only the communities stay that gain, and without any it is undone: the burden of
+    proof is on it, since what it divides learns from fewer clients. In a run that ends before the
+    first look, it is undone only if it is shown to be worse than one model: its models had too few
+    rounds to be better by `worth`. In each other round up to the last of LOOKS, it is kept if this
+    round shows that it serves all. With `whole` no part of it is undone, because the communities
+    change in every round. `members` has the row of each client if the communities have no members,
+    `worth` is the gain that is asked for.
     """
     if state.common is None:
         return []
@@ -202,7 +202,7 @@ class _Trial:
         state, found = self.state, self._since_last_look(self.worth)
         goes_on = late and found.promising and not (self.end or state.prolonged)
         last, told = self.end or (late and not goes_on), bool(state.gains)
-        verdict = self._by_parts(found, last=last)
+        verdict = self._by_parts(found.at_the_end() if last else found, last=last)
         if goes_on:  # its evidence counts at the last look too, which alone could show as little
             state.prolonged = True
         else:

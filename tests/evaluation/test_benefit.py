@@ -56,7 +56,10 @@ def test_gains_that_differ_by_community_keep_a_split_that_serves_each() -> None:
     means = [0.1, 0.12, 0.06, 0.2, 0.08, 0.15, 0.95, 0.97, 0.9, 0.93]
     assert p_above(np.array(means) - WORTH, trimmed=0.2) > 0.05
     assert _judge(means, [0] * 6 + [1] * 4).keeps is True
-    assert _judge(means, [0] * 6 + [1] * 2 + [2] * 2).keeps is None, "too few to be shown"
+    assert _judge(means, [0] * 6 + [1] * 2 + [2] * 2).keeps is True
+    unequal = _gains(means) + np.repeat([0.0, 1.0], [9, 1])[:, None] * [-1.0, 1.0, -1.0, 1.0]
+    rows = np.array([0] * 6 + [1] * 2 + [2] * 2)
+    assert judge(np.arange(10), rows, unequal).keeps is None, "one of two does not show it"
     assert _judge([-0.01] * 6 + means[6:], [0] * 6 + [1] * 4).keeps is None
 
 
@@ -95,15 +98,33 @@ def test_a_split_is_promising_if_each_community_seems_to_gain_and_none_is_shown_
     assert judge(np.arange(8), two, unclear) == Verdict(None, promising=True)
     assert not judge(np.arange(8), by_gain, unclear).promising, "one of them loses"
     assert not _judge([0.5] * 8, [0, 1] * 4).promising, "it is shown"
+    assert judge(np.arange(8), two, unclear).at_the_end().keeps is True
+    other = judge(np.arange(8), by_gain, unclear)
+    assert other.at_the_end() == other
+
+
+def test_two_groups_of_two_clients_that_contradict_each_other_are_not_undone() -> None:
+    # as seen: one model for all would have been right for the second group alone
+    parts = np.array([[0.90, 0.89, 0.96, 0.85], [0.87, 0.52, 0.92, 0.77],
+                      [0.35, 0.25, 0.02, 0.26], [-0.14, -0.34, 0.24, 0.43]])  # fmt: skip
+    rows = np.array([0, 0, 1, 1])
+    found = judge(np.arange(4), rows, parts)
+    assert (found.keeps, found.served) == (None, {0})
+    assert found.at_the_end() == Verdict(True, served=frozenset({0}), promising=True)
+    worse = judge(np.arange(4), rows, parts - [[0.0], [0.0], [0.3], [0.3]])
+    end = worse.at_the_end().by_parts(rows.tolist(), last=True)
+    assert (end.keeps, end.communities) == (True, {1}), "that group alone takes the common model"
 
 
 def test_of_a_split_that_serves_some_only_their_communities_stay_at_the_end() -> None:
-    # the trimmed mean over all is near WORTH; one client alone cannot show it for its community
-    found = _judge([0.4] * 3 + [0.0] * 9 + [0.4], [0] * 3 + [1] * 9 + [2])
-    assert (found.keeps, found.served) == (None, {0})
+    # the trimmed mean over all is near WORTH; one client alone shows it by its parts, or not
+    gains = _gains([0.4] * 3 + [0.0] * 9 + [0.4] * 2)
+    gains[13] += [-1.0, 1.0, -1.0, 1.0]
+    found = judge(np.arange(14), np.array([0] * 3 + [1] * 9 + [2, 3]), gains)
+    assert (found.keeps, found.served) == (None, {0, 2})
     assert found.by_parts(range(4), last=False).keeps is None
     end = found.by_parts(range(4), last=True)
-    assert (end.keeps, end.communities) == (True, {1, 2, 3})
+    assert (end.keeps, end.communities) == (True, {1, 3})
 
 
 def test_the_gain_of_a_community_is_tested_among_those_of_all() -> None:

@@ -267,15 +267,16 @@ def test_a_trial_in_which_each_community_seems_to_gain_goes_on_with_all_evidence
 
 
 @pytest.mark.parametrize("at", [PROLONGED, LOOKS[-1] + 1])
-def test_a_prolonged_trial_is_not_prolonged_again(at: int) -> None:
-    state = _on_trial(HOPEFUL)
-    assert decide(state, LOOKS[-1], 100) == []
-    (event,) = decide(state, at, 100 if at == PROLONGED else at)
-    assert event.kind == UNDONE
+def test_at_the_end_of_a_prolonged_trial_a_split_that_still_promises_is_kept(at: int) -> None:
+    for gains, kind in ((HOPEFUL, KEPT), ([0.5, 0.4, -0.4, -0.5], UNDONE)):
+        state = _on_trial(HOPEFUL)
+        assert decide(state, LOOKS[-1], 100) == []
+        (event,) = decide(_heard(state, gains), at, 100 if at == PROLONGED else at)
+        assert event.kind == kind
 
 
 @pytest.mark.parametrize(("server_round", "rounds"), [(LOOKS[-1], 100), (LOOKS[0], LOOKS[0])])
-def test_at_its_end_an_unclear_split_is_undone(server_round: int, rounds: int) -> None:
+def test_at_its_end_a_split_that_does_not_promise_is_undone(server_round: int, rounds: int) -> None:
     state = _on_trial([0.5, 0.4, -0.4, -0.5])
     (event,) = decide(state, server_round, rounds)
     assert event.kind == UNDONE
