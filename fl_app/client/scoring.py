@@ -102,7 +102,7 @@ def value(metric: Any, labels: Tensor) -> float | None:
     columns = labels.reshape(len(labels), -1).T
     differ = torch.tensor([len(column.unique()) for column in columns])
     wanted = _values_needed(metric)
-    several = type(metric).__name__.startswith("Multilabel")
+    several = _is_a(metric, "Multilabel")
     several &= _of_any(metric, OF_ALL_CLASSES + OF_BOTH_CLASSES)
     try:
         if several and getattr(metric, "average", None) == "macro":
@@ -120,15 +120,25 @@ def _values_needed(metric: Any) -> int:
     """Return how many values a label must have so that the metric is defined."""
     if _of_any(metric, OF_ALL_CLASSES):
         return getattr(metric, "num_classes", None) or 2
-    binary = type(metric).__name__.startswith("Binary")
+    binary = _is_a(metric, "Binary")
     return 2 if _of_any(metric, OF_DIFFERENT_LABELS + OF_BOTH_CLASSES * binary) else 1
 
 
+def _kinds(metric: Any) -> list[str]:
+    """Return the classes of torchmetrics that a metric is of; a user's may have any name."""
+    every = type(metric).__mro__
+    return [each.__name__ for each in every if each.__module__.startswith("torchmetrics.")]
+
+
+def _is_a(metric: Any, start: str) -> bool:
+    return any(kind.startswith(start) for kind in _kinds(metric))
+
+
 def _of_any(metric: Any, names: tuple[str, ...]) -> bool:
-    return any(name in type(metric).__name__ for name in names)
+    return any(name in kind for name in names for kind in _kinds(metric))
 
 
 def for_metric(metric: Any, predicted: Tensor, wanted: Tensor) -> Tensor:
     """Return predictions as a metric takes them: a binary one, those of class 1 of two."""
-    binary = type(metric).__name__.startswith("Binary")
+    binary = _is_a(metric, "Binary")
     return predicted[:, 1] if binary and predicted.dim() == 2 and wanted.dim() == 1 else predicted

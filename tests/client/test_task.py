@@ -13,7 +13,7 @@ from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
 from fl_app import client_wiring, wiring
-from fl_app.client.scoring import build_metric, evaluate_task, value
+from fl_app.client.scoring import build_metric, evaluate_task, for_metric, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
@@ -396,6 +396,36 @@ def test_balanced_weights_are_those_of_scikit_learn() -> None:
     tokens: Tokens = made("task=tokens", class_weights="balanced")
     padded = torch.tensor([[0, 0, -100], [0, 2, -100]])
     assert tokens._weights(padded, 3)["weight"].tolist() == pytest.approx(weights.tolist())
+
+
+class BinaryR2Score:
+    """A metric of a user's own, named as two of torchmetrics, that keeps what it gets."""
+
+    def update(self, predicted: torch.Tensor, labels: torch.Tensor) -> None:
+        """Keep a batch."""
+        self.predicted, self.labels = predicted, labels
+
+    def compute(self) -> float:
+        """Return how many predictions there are, and the sum of the labels as a fraction."""
+        return self.predicted.numel() + float(self.labels.sum()) / 100
+
+
+def test_the_name_of_a_metric_of_ones_own_means_nothing() -> None:
+    named = {"_target_": f"{__name__}.BinaryR2Score"}
+    task: Classification = made("task=classification", metrics={"own": named})
+    labels, answers = torch.tensor([1, 1, 1]), torch.zeros(3, 2)
+    score = evaluate_task(torch.nn.Identity(), answers, labels, task, classes=2, precision="fp32")
+    assert score.metrics["own"] == pytest.approx(6.03), "two per sample, and labels of one value"
+
+
+def test_a_metric_derived_from_one_of_torchmetrics_is_one() -> None:
+    from torchmetrics.classification import BinaryAccuracy
+
+    class Mine(BinaryAccuracy):
+        """Has a name of its own."""
+
+    scores, labels = torch.tensor([[0.9, 0.1], [0.2, 0.8]]), torch.tensor([0, 1])
+    assert for_metric(Mine(), scores, labels).tolist() == pytest.approx([0.1, 0.8])
 
 
 def test_an_undefined_metric_has_no_value() -> None:
