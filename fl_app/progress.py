@@ -166,6 +166,8 @@ def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | Non
         caught = round(attack["recall"] * attack["malicious"])
         told = f"{caught} of {attack['malicious']} suspected"
         yield f"malicious clients: {told}, and {attack['loyal_lost']} of the others"
+    if attack and attack["loyal_accuracy"] is not None:
+        yield f"accuracy of the loyal clients: {attack['loyal_accuracy']:.3f}"
 
 
 def _one_group(found: Mapping[str, Any]) -> bool:

@@ -113,10 +113,11 @@ def test_a_single_planted_group_is_told_from_several(
 def test_who_was_removed_and_who_was_malicious_is_told() -> None:
     found = {"ari": 0.0, "count": 2, "sizes": [13], "pure_share": 1.0}
     summary = {"communities": found, "clients": {"total": 16, "removed": [3, 5, 9]}}
-    attack = {"recall": 1.0, "malicious": 2, "loyal_lost": 1}
+    attack = {"recall": 1.0, "malicious": 2, "loyal_lost": 1, "loyal_accuracy": 0.9}
     assert list(_right_and_wrong(summary, attack)) == [
         "removed from training: 3 of 16 clients: 3 5 9",
         "malicious clients: 2 of 2 suspected, and 1 of the others",
+        "accuracy of the loyal clients: 0.900",
     ]
     usual = {"communities": found | {"ari": 0.25}, "clients": {"total": 16, "removed": []}}
     assert list(_right_and_wrong(usual, None)) == ["agreement with the planted groups: ARI 0.250"]

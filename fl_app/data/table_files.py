@@ -115,8 +115,11 @@ def _frame(
     for line, row in rows:
         if len(row) != len(names):
             remedy = f"quote cells that contain {delimiter!r}"
+            if len(row) < len(names):
+                remedy = "leave the cells of missing values empty"
             if names[0].startswith("#") or len(names) == 1:
                 remedy = f"remove lines before that of the names, such as {names[0]!r}"
+                remedy += ", and separate cells by commas, semicolons or tabs"
             raise DataError(
                 f"line {line} of {path} must have {len(names)} cells like the first line, got "
                 f"{len(row)}; {remedy}"

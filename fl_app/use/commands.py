@@ -103,7 +103,7 @@ def predict(arguments: Sequence[str]) -> None:
     parser = _arguments("predict", description="Write what a model answers to raw samples.")
     _add_model(parser)
     parser.add_argument("--data", type=Path, required=True, help="a table, .npy, .npz or images")
-    parser.add_argument("--out", type=Path, required=True, help="the CSV file to write")
+    parser.add_argument("--out", type=_file, required=True, help="the CSV file to write")
     parser.add_argument("--batch", type=_count, default=BATCH, help="samples at once")
     given = parser.parse_args(list(arguments))
     run = load_run(given.folder)
@@ -152,6 +152,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--client", help="the model of this client, by its id or its own name")
     parser.add_argument("--community", type=int, help="the model of this community")
     parser.add_argument("--model", help="a model by name, such as global")
+
+
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("must be a file, got -; write one, and print it")
+    return Path(text)
 
 
 def _count(text: str) -> int:

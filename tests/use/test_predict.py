@@ -169,6 +169,8 @@ def test_wrong_data_and_arguments_are_told(digits_run: Path, tmp_path: Path) -> 
         _predict(digits_run, tmp_path / "empty", tmp_path / "y.csv")
     with pytest.raises(ConfigError, match="argument --batch: must be a number of at least 1"):
         command([str(digits_run), "--client", "0", "--data", "x", "--out", "y", "--batch", "0"])
+    with pytest.raises(ConfigError, match="argument --out: must be a file, got -; write one"):
+        command([str(digits_run), "--client", "0", "--data", "x", "--out", "-"])
     for name, content in (("damaged", b"abc"), ("single", None)):
         path = tmp_path / f"{name}.npy"
         np.save(path, 3) if content is None else path.write_bytes(content)
