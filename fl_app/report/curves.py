@@ -85,11 +85,13 @@ def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[
 
 
 def communities(run: Run) -> Figure | None:
-    """Draw agreement with the planted groups and the number of communities."""
+    """Draw the number of communities, and with several planted groups the agreement with them."""
     rounds, count = series(run.rounds, "communities", "count")
     if not rounds:
         return None
     known = [item for item in AGREEMENT if series(run.rounds, "communities", item[0])[0]]
+    if planted_count(run) == 1:
+        known = []  # with one group there is nothing to agree with
     figure, panels = new_figure(rows=2 if known else 1, height=5.0 if known else 3.0)
     if known:
         top = panels[0]
@@ -110,7 +112,7 @@ def communities(run: Run) -> Figure | None:
 def _count_panel(run: Run, axes: Axes, rounds: list[int], count: list[float]) -> None:
     axes.step(rounds, count, where="mid", color=BLUE, label="communities found")
     planted = planted_count(run)
-    if planted is not None:
+    if planted is not None and planted > 1:
         axes.axhline(planted, color=RED, linestyle=":", label=f"planted groups: {planted}")
     axes.set_ylim(0, max([*count, planted or 0]) * 1.15 + 0.5)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -50,7 +50,7 @@ def splits(run: Run) -> Figure | None:
     if threshold is not None:
         axes.axhline(threshold, color=GREY, linestyle=":", label=f"threshold {threshold:g}")
     axes.set_ylabel("largest cross similarity")
-    axes.legend(loc="lower right")
+    axes.legend(loc="best", frameon=True)  # its markers must not be taken for points
     return figure
 
 

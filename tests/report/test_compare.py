@@ -236,6 +236,19 @@ def test_the_page_stands_alone(tmp_path: Path) -> None:
     assert len(text) < 500_000
 
 
+def test_a_metric_that_only_some_runs_have_leaves_the_others_cells_empty(tmp_path: Path) -> None:
+    for number, strategy in enumerate(("flic", "ifca")):
+        _run(tmp_path / str(number), {"strategy": strategy, "population.share": number}, 0.5)
+    file = tmp_path / "0" / "summary.json"
+    told = json.loads(file.read_text()) | {"metrics": {"f1": {"mean": 0.25, "std": 0.0}}}
+    file.write_text(json.dumps(told))
+    (page, *_) = write([tmp_path], tmp_path / "page")
+    assert page.read_text().count("0.25") >= 1
+    rows = list(csv.DictReader((tmp_path / "page" / "compare.csv").open()))
+    assert {row["strategy"]: row["metric.f1_mean"] for row in rows} == {"flic": "0.25", "ifca": ""}
+    assert curves(read_jobs([tmp_path])[0]) is not None
+
+
 def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nowhere"):
         compare([str(tmp_path / "nowhere")])

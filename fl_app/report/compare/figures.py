@@ -59,7 +59,7 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
     figure, panels = _panels(comparison, height=0.9 + 0.32 * most)
     for axes, rows in panels:
         for place, (row, (colour, marker, _)) in enumerate(_styled(comparison, rows)):
-            known = [v for job in row.jobs if (v := job.measured[measure]) is not None]
+            known = [v for job in row.jobs if (v := job.measured.get(measure)) is not None]
             axes.plot(
                 known, [place] * len(known), marker, color=colour, markersize=6, alpha=0.75,
             )  # fmt: skip

@@ -25,7 +25,7 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
     keys = varied(jobs)
     numbers = [key for key in keys if _is_number(jobs, key)]
     names = _telling(jobs, [key for key in keys if key not in numbers])
-    rows = [m for m in DRAWN if any(j.measured[m] for j in jobs)]
+    rows = [m for m in DRAWN if any(j.measured.get(m) for j in jobs)]
     if not numbers or not rows:
         return None
     size = (3.6 * len(numbers) + 1.6, 2.2 * len(rows) + 0.6)
@@ -72,7 +72,7 @@ def _telling(jobs: Sequence[Job], keys: Sequence[str]) -> list[str]:
 def _means(jobs: Iterable[Job], key: str, measure: str) -> tuple[list[float], list[float]]:
     at = defaultdict(list)
     for job in jobs:
-        value = job.measured[measure]
+        value = job.measured.get(measure)
         if value is not None and key in job.overrides:
             at[float(job.overrides[key])].append(value)
     return sorted(at), [float(np.mean(at[x])) for x in sorted(at)]
