@@ -157,8 +157,11 @@ class KMeans(CentroidStrategy):
             return ""
         if self.only_start:
             return "strategy.only_start=true ends a run after the first round"
-        least = f"their smallest movement was {self.state.descent.least:.3g}"
-        return f"the centroids converged: {least}" if self._still() else ""
+        descent = self.state.descent
+        told = f"their smallest movement was {descent.least:.3g}"
+        if descent.since:
+            told += f", {descent.since} rounds before"
+        return f"the centroids converged: {told}" if self._still() else ""
 
     def _asks(self, server_round: int) -> bool:
         """Whether the clients send local centroids in this round."""
