@@ -22,10 +22,10 @@ from fl_app.records.serving import FILE, GLOBAL_MODEL
 from fl_app.use.card import write_card
 from fl_app.use.run import FinishedRun
 
+log = logging.getLogger(__name__)
 LARGEST = 1e-4
 """The largest difference between the answers of an exported model and PyTorch's, as a share of the
 largest answer if this is above 1; for answers of 16 bits, their rounding."""
-log = logging.getLogger(__name__)
 REMEDY = (
     "in forward give sizes as x.shape[0], not len(x), and choose by torch.where, not if, since "
     "both are constants in a file; or use another format"
@@ -174,6 +174,11 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
                 f"{wanted.shape}, got {found.shape}; {REMEDY}"
             )
         gaps.append(float(np.abs(wanted - found).max() / max(1.0, np.abs(wanted).max())))
+    if not gaps:
+        raise ValueError(
+            f"the answers of {name} must be finite, got others for random samples; train it longer "
+            "or with a smaller learning rate"
+        )
     if not max(gaps) <= limit:
         raise ValueError(
             f"the answers of the exported {name} must differ by at most {limit:.2g}, got "

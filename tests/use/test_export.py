@@ -129,6 +129,14 @@ def test_a_file_for_one_number_of_samples_is_told_with_the_way_out() -> None:
         _difference(run, "personal", torch.nn.Linear(2, 1), answer)
 
 
+def test_answers_that_are_not_finite_are_told() -> None:
+    run: Any = SimpleNamespace(input_shape=(2,), serving={"input_type": "float32"})
+    broken = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(broken.bias, float("nan"))
+    with pytest.raises(ValueError, match="the answers of one must be finite, got others"):
+        _difference(run, "one", broken, lambda x: broken(x).numpy())
+
+
 class _Counts(torch.nn.Module):
     """Takes the number of its samples as a constant."""
 
