@@ -70,5 +70,7 @@ def structured(logger: logging.Logger) -> None:
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
         logger.propagate = False
+    lines = JsonLines()
     for handler in logger.handlers:
-        handler.setFormatter(JsonLines())
+        handler.setFormatter(lines)
+        handler.format = lines.format  # type: ignore[method-assign]  # Flower's has one of its own
