@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 from flwr.common.logger import ConsoleHandler
@@ -11,21 +10,9 @@ from flwr.common.logger import ConsoleHandler
 from fl_app.records.structured_logs import FIELDS, structured
 
 
-@pytest.fixture
-def logger() -> Iterator[logging.Logger]:
-    """Return a logger that nothing else has."""
-    found = logging.getLogger("structured of a test")
-    found.propagate = False
-    found.setLevel(logging.INFO)
-    yield found
-    found.handlers.clear()
-
-
 @pytest.mark.parametrize("kind", [logging.StreamHandler, ConsoleHandler])
-def test_each_line_of_a_handler_is_an_object(
-    logger: logging.Logger, kind: type[logging.StreamHandler]
-) -> None:
-    out = io.StringIO()
+def test_each_line_of_a_handler_is_an_object(kind: type[logging.StreamHandler]) -> None:
+    logger, out = logging.Logger("of a test"), io.StringIO()
     logger.addHandler(kind(stream=out))
     structured(logger)
     logger.info("round %d is done", 3, extra={FIELDS: {"accuracy": 0.5}})
@@ -33,7 +20,8 @@ def test_each_line_of_a_handler_is_an_object(
     assert (told["level"], told["message"], told["accuracy"]) == ("info", "round 3 is done", 0.5)
 
 
-def test_a_logger_without_a_handler_gets_one(logger: logging.Logger) -> None:
+def test_a_logger_without_a_handler_gets_one() -> None:
+    logger = logging.Logger("of a test")
     structured(logger)
     (handler,) = logger.handlers
     record = logger.makeRecord(logger.name, logging.WARNING, "here", 1, "a line", (), None)
