@@ -129,7 +129,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
 
 def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) -> int:
     deadline = time.monotonic() + _UP_TIMEOUT_S
-    while keeper(folder) is None:
+    while (state := keeper(folder)) is None:
         if child.poll() is not None:
             print(f"the federation did not start; see the end of {log}:\n{tail(log)}")
             return 1
@@ -139,7 +139,9 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
     where = "" if folder == _FOLDER else f" --folder {shlex.quote(str(folder))}"
-    print(f"use it: scripts/deploy run{where}; or FLWR_HOME={home} flwr run . {NAME}")
+    print(f"use it: scripts/deploy run{where}; or")
+    words = " ".join([*_DEMO, f"population.clients={len(_numbers(state))}"])
+    print(f"FLWR_HOME={home} flwr run . {NAME} --stream --run-config 'overrides=\"{words}\"'")
     return 0
 
 

@@ -11,6 +11,15 @@ from fl_app.engines.federation import MAX_NODES
 RUN = "run"
 _ACTIONS = ("up", RUN, "status", "down", "keys", "demo", "keep")
 _ON_THIS_MACHINE = ("up", "demo", "keep")
+_TAKEN = {
+    "nodes": (*_ON_THIS_MACHINE, "keys"),
+    "data_root": _ON_THIS_MACHINE,
+    "node": (membership.ADD, membership.REMOVE, membership.ROTATE),
+    "hosts": ("keys",),
+    "gpus": ("keys",),
+    "warm": (*_ON_THIS_MACHINE, "keys"),
+}
+"""The actions that take each option, beside --folder, which all take."""
 
 
 def read(
@@ -21,6 +30,13 @@ def read(
     options, overrides = found.parse_known_args(arguments)
     if overrides and options.action != RUN:
         found.error(f"{options.action} does not know {' '.join(overrides)}; see --help")
+    for name, actions in _TAKEN.items():
+        if getattr(options, name) != found.get_default(name) and options.action not in actions:
+            option, told = (
+                f"--{name.replace('_', '-')}",
+                ", ".join(a for a in actions if a != "keep"),
+            )
+            found.error(f"{options.action} takes no {option}, which is for {told}; remove it")
     if options.action in _ON_THIS_MACHINE and (options.nodes or 1) > MAX_NODES:
         found.error(f"--nodes must be in 1..{MAX_NODES} on one machine, got {options.nodes}")
     if options.action == membership.REMOVE and options.node is None:

@@ -4,24 +4,33 @@ python -m fl_app.engines.registrar --address HOST:PORT --root-certificates ca.cr
 """
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import register
 from fl_app.records.audit import AuditLog, actor, fingerprint
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Register the given public keys; a key that is already registered causes no error."""
-    options = parser().parse_args(arguments)
+    found = parser()
+    options = found.parse_args(arguments)
+    for file in (options.root_certificates, *options.keys):
+        if not file.is_file():
+            found.error(f"certificates and keys must be files that are there, got {file}")
     with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
         for key in options.keys:
-            node = register(connection, key)
+            try:
+                node = register(connection, key)
+            except FlowerError as error:
+                sys.exit(f"{key.name} could not be registered: {error}")
             print(f"{key.name} is registered", flush=True)
             if node is not None and options.audit is not None:
                 told = {"file": key.name, "node": node, "key": fingerprint(key), "by": actor()}

@@ -1,0 +1,32 @@
+"""The command that registers keys: what it says of wrong files, and of a SuperLink that refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from fl_app.engines import registrar
+from fl_app.engines.flower_commands import FlowerError
+
+
+def _words(folder: Path, key: str) -> list[str]:
+    for name in ("ca.crt", "one.pub"):
+        (folder / name).touch()
+    certificate = str(folder / "ca.crt")
+    return ["--address", "x:1", "--root-certificates", certificate, str(folder / key)]
+
+
+def test_a_key_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit):
+        registrar.main(_words(tmp_path, "two.pub"))
+    assert "must be files that are there, got " in capsys.readouterr().err
+
+
+def test_a_key_that_is_refused_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> str:
+        raise FlowerError("no elliptic curve")
+
+    monkeypatch.setattr(registrar, "register", refuses)
+    with pytest.raises(SystemExit, match=r"^one.pub could not be registered: no elliptic curve$"):
+        registrar.main(_words(tmp_path, "one.pub"))
