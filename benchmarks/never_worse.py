@@ -46,6 +46,13 @@ PRIVATE = (
     "privacy.epsilon=2",
 )  # fmt: skip
 """As in experiment=private_communities."""
+FOUR = (
+    "network=small_cnn", "data=digits", "population=label_swap", "population.groups=2",
+    "population.clients=4", "population.train_samples=100", "population.test_samples=28",
+    "rounds=24", "records.evaluate_every=4", "client.epochs=3", "client.batch_size=20",
+    "client.learning_rate=0.1", "strategy.participation=1.0",
+)  # fmt: skip
+"""Two groups of two clients, which are too few for a test over the clients of each."""
 MIXED = (
     "data=digits", "network=mlp", "population=label_swap", "population.groups=3",
     "population.clients=12", "population.train_samples=100", "population.test_samples=25",
@@ -78,6 +85,7 @@ CASES = {
     "12 clients of digits, no groups": (*DIGITS, *ALIKE, "strategy.participation=1.0"),
     "12 clients of digits, 3 label swaps": (
         *DIGITS, "population=label_swap", "population.groups=3", "strategy.participation=1.0"),
+    "4 clients of digits, 2 label swaps": FOUR,
     "12 clients of digits, 3 label swaps, 40 rounds": MIXED,
     "15 clients of digits, every fourth with noise": NOISY,
     "8 clients of digits, labels drift": DRIFTING,
@@ -110,6 +118,7 @@ ONLY = dict.fromkeys(LARGE, ("flic",)) | dict.fromkeys(MEDIUM, ("flic", "cfl_clu
 ONLY |= {HIDDEN[0]: ("late",), HIDDEN[1]: ("flic", "late")}
 ONLY |= dict.fromkeys(SMALL_DIGITS, (*METHODS, *CHOICES))
 ONLY |= {
+    "4 clients of digits, 2 label swaps": ("flic", "late", "communities"),
     FORTY: MIXTURES,
     NOISE: ("fedgwc", "ifca"),
     "8 clients of digits, labels drift": ("feddrift", "ifca"),
@@ -119,7 +128,7 @@ POOLED = (*SMALL_DIGITS, FORTY, NOISE, *MEDIUM)
 FEWEST_SEEDS = 3
 """The number of seeds from which a standard error is given."""
 SEEDS = dict.fromkeys((*SMALL_DIGITS, NOISE), 8) | dict.fromkeys(MEDIUM, 3)
-SEEDS |= {LARGE[0]: 4, FORTY: 4}
+SEEDS |= {LARGE[0]: 4, FORTY: 4, "4 clients of digits, 2 label swaps": 8}
 FEWER = 4
 """The number of seeds of a case, one for others, and of methods that rarely split or take long."""
 HEAD = """# Never worse than one model
