@@ -11,6 +11,7 @@ from fl_app.engines.federation import Federation
 from fl_app.engines.flower import Connection, RunResult
 from fl_app.engines.processes import Supervisor
 from fl_app.engines.restarts import Supervised
+from fl_app.records import output_folder
 
 RUNS = "runs"
 """Folder of a federation with a link to the folder of each run on it that has not ended."""
@@ -56,6 +57,8 @@ def run_deployment(
         link = linked(None if home is None else folder, order.folder)
         with Supervisor(target.environment()) as supervisor, link:
             return _supervised(target, order, supervisor, order.on_tick)
+    if fault := output_folder.problem(folder):
+        raise ValueError(fault.replace("the output folder", "engine.folder", 1))
     with Federation(folder, nodes=nodes, warm=warm, data_root=data_root) as federation:
 
         def tick() -> None:
