@@ -35,11 +35,14 @@ from fl_app.engines.nodes import nodes_online
 from fl_app.engines.processes import ProcessError, tail
 from fl_app.engines.restarts import LostRuns
 from fl_app.run_config import carried
+from fl_app.schema import USAGE_ERROR
 
 _REPO = Path(__file__).resolve().parent.parent
 _FOLDER = _REPO / "deployment"
 _LOG = "keeper.log"
 _DEMO = ["experiment=federation_demo"]
+_DECIDED = ("engine", "engine.connection", "engine.folder", "population.clients")
+"""Settings of a run that its federation decides."""
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
 _CHANGE_TIMEOUT_S = 300.0
@@ -209,6 +212,9 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     if not nodes:
         print("the federation has no nodes; add one with scripts/deploy add-node")
         return 1
+    if given := [each for each in overrides if each.partition("=")[0].lstrip("+") in _DECIDED]:
+        print(f"{', '.join(given)} must not be given: the federation decides it; remove it")
+        return USAGE_ERROR
     clients = max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
     words += ["engine=deployment", f"engine.connection={NAME}"]

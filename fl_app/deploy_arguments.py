@@ -67,7 +67,8 @@ def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
     found.add_argument("action", nargs="?", choices=actions, default="demo")
     told = f"SuperNodes (default {NODES_AT_FIRST}; keys: those that an earlier call wrote)"
     found.add_argument("--nodes", type=_count, help=told)
-    found.add_argument("--folder", type=Path, default=folder)
+    told = "of the federation: its keys, logs and state (default: deployment, in the checkout)"
+    found.add_argument("--folder", type=_folder, default=folder, help=told)
     found.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
     found.add_argument("--node", type=int, help="number of a node, which is its client id")
     hosts = "keys: further names and addresses of the SuperLink, with commas between"
@@ -77,6 +78,12 @@ def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
     told = "clients are forks of a process that has their libraries (default: yes; keys: as before)"
     found.add_argument("--warm", action=argparse.BooleanOptionalAction, help=told)
     return found
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("must be a folder, got ''; remove it for the default")
+    return Path(text)
 
 
 def _count(text: str) -> int:

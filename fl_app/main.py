@@ -130,7 +130,10 @@ def arranged(arguments: list[str]) -> list[str]:
 
 
 def _refuse_words(arguments: list[str]) -> None:
-    """Raise ConfigError for words that are neither settings nor commands."""
+    """Raise ConfigError for words that are neither settings nor commands, and for one setting."""
+    if any(each.startswith("records.folder=") for each in arguments):
+        told = "records.folder must be left to fl-app, which writes into hydra.run.dir; give that"
+        raise ConfigError([told])
     wrong = [word for word in arguments if "=" not in word and not word.startswith("~")]
     rule = "must be a setting, as rounds=5, or begin with a command; see fl-app --help"
     if wrong:

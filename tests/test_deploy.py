@@ -20,6 +20,7 @@ from fl_app.engines import credentials, ports
         ("keys --nodes -1", "at least 1, got '-1'"),
         ("up --nodes 99", "in 1..16 on one machine, got 99"),
         ("remove-node", "which node, as by --node 1"),
+        ("up --folder=", "must be a folder, got ''; remove it"),
         ("down --node 3", "down takes no --node, which is for add-node, remove-node, rotate-keys"),
         ("status --nodes 4", "status takes no --nodes, which is for up, demo, keys; remove it"),
         ("up --hosts fl.example.org", "up takes no --hosts, which is for keys; remove it"),
@@ -34,6 +35,13 @@ def test_wrong_arguments_are_refused_in_a_sentence(words, told, tmp_path, capsys
         deploy.main([*words.replace("{}", str(tmp_path)).split(), "--folder", str(tmp_path / "f")])
     assert told in capsys.readouterr().err
     assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("word", ["population.clients=9", "engine=inprocess", "+engine.folder=/x"])
+def test_a_run_does_not_decide_what_its_federation_does(word, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1]})
+    assert deploy.run(tmp_path, ["rounds=2", word]) == 2
+    assert f"{word} must not be given: the federation decides it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("action", ["up", "keys", "status", "down", "run", "add-node"])

@@ -90,6 +90,7 @@ WRONG_FOR_HYDRA = {
     "a file": (["--config-name", "nope"],
                ["'nope'. Check that it's in your config search path.; give options of your own"]),
     "one run": (["seed=range(0,2)"], ["got a sweep; give --multirun"]),
+    "the folder": (["records.folder=/tmp/x"], ["records.folder must be left to fl-app, which"]),
 }  # fmt: skip
 
 
