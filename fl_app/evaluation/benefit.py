@@ -47,8 +47,8 @@ class Verdict:
     def at_the_end(self) -> "Verdict":
         """Return the verdict if there is no further look: a promising split is kept.
 
-        If it is of use, to undo it costs much, as with groups that contradict each other. If not,
-        to keep it costs little, since its models then hardly differ from one.
+        If it is of use, to undo it can cost much, as with groups that contradict each other. One
+        of no use seldom seems to serve each of its communities, but with few samples it can.
         """
         return replace(self, keeps=True) if self.promising else self
 
