@@ -1,7 +1,8 @@
 """The `scripts/deploy` command: a federation of three nodes on this machine, for tests.
 
-deploy                      up, a short demo run, down
+deploy | deploy demo        up, a short demo run, down
 deploy up | status | down   start it in the background, show its status, stop it
+deploy keep                 start it in the foreground, until SIGTERM or Ctrl-C
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
 deploy add-node             start another node; --node N: as client N
 deploy remove-node --node N stop a node for good; its key is refused at once
@@ -31,7 +32,8 @@ from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
 from fl_app.engines.flower_commands import FlowerError
-from fl_app.engines.nodes import nodes_online
+from fl_app.engines.node_ids import offline
+from fl_app.engines.nodes import online
 from fl_app.engines.processes import ProcessError, tail
 from fl_app.engines.restarts import LostRuns
 from fl_app.run_config import carried
@@ -41,6 +43,7 @@ _REPO = Path(__file__).resolve().parent.parent
 _FOLDER = _REPO / "deployment"
 _LOG = "keeper.log"
 _DEMO = ["experiment=federation_demo"]
+_HELD = "a federation is already running in {}; stop it with scripts/deploy down"
 _DECIDED = ("engine", "engine.connection", "engine.folder", "population.clients")
 """Settings of a run that its federation decides."""
 _UP_TIMEOUT_S = 300.0
@@ -100,15 +103,12 @@ def demo(folder: Path, options: argparse.Namespace) -> int:
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation in the background; return when its nodes are online."""
     if holder(folder) is not None:
-        print(f"a federation is already running in {folder}; stop it with scripts/deploy down")
+        print(_HELD.format(folder))
         return 1
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
-    words += [
-        "--nodes",
-        str(options.nodes or NODES_AT_FIRST),
-        "--no-warm" if options.warm is False else "--warm",
-    ]
+    words += [] if options.nodes is None else ["--nodes", str(options.nodes)]
+    words += ["--no-warm"] if options.warm is False else []
     root: Path | None = options.data_root
     words += [] if root is None else ["--data-root", str(root.resolve())]
     log = folder / _LOG
@@ -149,12 +149,20 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
 
 
 def keep(folder: Path, options: argparse.Namespace) -> int:
-    """Run a federation until SIGTERM; this is the process in the background."""
+    """Run a federation until SIGTERM or Ctrl-C; `up` does it in a process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with deploy_state.file_of(folder).open("a") as held:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
+        except BlockingIOError:
+            print(_HELD.format(folder))
+            return 1
         federation = Federation(
-            folder, nodes=options.nodes, warm=options.warm, data_root=options.data_root
+            folder,
+            nodes=options.nodes or NODES_AT_FIRST,
+            warm=options.warm is not False,
+            data_root=options.data_root,
         )
         deploy_state.publish(federation, folder, up=False)
         try:
@@ -252,10 +260,14 @@ def show_status(folder: Path) -> int:
         print(_absent(folder))
         return 3
     connection = flower.Connection(NAME, folder / "home")
-    online = nodes_online(connection)
-    count = len(_numbers(state))
-    print(f"running, keeper {state['pid']}: {online} of {count} nodes online")
-    return 0 if online == count else 1
+    numbers = _numbers(state)
+    connected = online(connection)
+    absent = offline(folder, numbers, connected)
+    without = f", without nodes {absent}" if absent else ""
+    print(
+        f"running, keeper {state['pid']}: {len(connected)} of {len(numbers)} nodes online{without}"
+    )
+    return 0 if len(connected) == len(numbers) else 1
 
 
 def down(folder: Path) -> int:
@@ -287,10 +299,9 @@ def _signal(state: dict[str, object], number: signal.Signals) -> None:
 
 def keys(folder: Path, options: argparse.Namespace) -> int:
     """Create all that docker-compose.yml needs, and a connection `compose` to it."""
-    hosts = [host.strip() for host in options.hosts.split(",")]
     try:
         given = {"nodes": options.nodes, "gpus": options.gpus, "warm": options.warm}
-        print(compose.prepare(_REPO, folder, hosts=hosts, **given))
+        print(compose.prepare(_REPO, folder, hosts=options.hosts, **given))
     except (compose.ForeignFileError, credentials.CredentialsError) as error:
         print(error)
         return 1

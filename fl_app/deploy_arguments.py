@@ -72,7 +72,7 @@ def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
     found.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")
     found.add_argument("--node", type=int, help="number of a node, which is its client id")
     hosts = "keys: further names and addresses of the SuperLink, with commas between"
-    found.add_argument("--hosts", default="", help=hosts)
+    found.add_argument("--hosts", type=_hosts, default=[], help=hosts)
     told = "keys: each node reserves a GPU (default: as an earlier call wrote)"
     found.add_argument("--gpus", action=argparse.BooleanOptionalAction, help=told)
     told = "clients are forks of a process that has their libraries (default: yes; keys: as before)"
@@ -84,6 +84,15 @@ def _folder(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("must be a folder, got ''; remove it for the default")
     return Path(text)
+
+
+def _hosts(text: str) -> list[str]:
+    found = [host.strip() for host in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(
+            f"must be names or addresses with a comma between each two, got {text!r}"
+        )
+    return found
 
 
 def _count(text: str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import deploy, deploy_state
-from fl_app.engines import credentials, ports
+from fl_app.engines import credentials, flower, node_ids, ports
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ from fl_app.engines import credentials, ports
         ("down --node 3", "down takes no --node, which is for add-node, remove-node, rotate-keys"),
         ("status --nodes 4", "status takes no --nodes, which is for up, demo, keys; remove it"),
         ("up --hosts fl.example.org", "up takes no --hosts, which is for keys; remove it"),
+        ("keys --hosts=,", "with a comma between each two, got ','"),
         ("run --no-warm", "run takes no --warm"),
         ("up --data-root {}/absent", "a folder that is there, got"),
         ("up --data-root {}/it's", "quote"),
@@ -109,3 +110,23 @@ def test_a_machine_without_ports_is_told_before_anything_is_made(tmp_path, capsy
     assert deploy.main(["keep", "--nodes", "3", "--folder", str(tmp_path)]) == 1
     assert "5 ports of 127.0.0.1 in 20000..20003 must be free, got" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["federation.pid"]
+
+
+def test_a_federation_in_the_foreground_is_not_kept_twice(tmp_path, capsys):
+    with deploy_state.file_of(tmp_path).open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert deploy.main(["keep", "--folder", str(tmp_path)]) == 1
+    assert f"a federation is already running in {tmp_path}; stop it" in capsys.readouterr().out
+
+
+def test_the_status_names_the_nodes_that_are_not_online(tmp_path, capsys, monkeypatch):
+    for number, node in enumerate(["17", "18", "19"]):
+        node_ids.remember(tmp_path, number, node)
+    listed = [{"node-id": "17", "status": "online"}, {"node-id": "18", "status": "offline"}]
+    monkeypatch.setattr(flower, "command", lambda *_: {"nodes": listed})
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"pid": 5, "nodes": [0, 1, 2]})
+    assert deploy.show_status(tmp_path) == 1
+    told = "running, keeper 5: 1 of 3 nodes online, without nodes [1, 2]"
+    assert capsys.readouterr().out.strip() == told
+    node_ids.remember(tmp_path, 1, None)
+    assert node_ids.registered(tmp_path) == {0: "17", 2: "19"}

@@ -50,7 +50,7 @@ def prepare(
         there = [int(number) for number in _SERVICE.findall(former)]
         there = there or credentials.node_numbers(folder / "keys")
         nodes = max(there, default=NODES_AT_FIRST - 1) + 1
-    names, addresses = credentials.split_hosts([host for host in hosts if host])
+    names, addresses = credentials.split_hosts(hosts)
     made = credentials.ensure(
         folder / "keys",
         nodes=nodes,
@@ -66,8 +66,10 @@ def prepare(
     )
     connection = flower.Connection("compose", folder / "compose")
     connection.write(address="127.0.0.1:8000", root_certificates=made.authority)
+    beyond = [number for number in credentials.node_numbers(made.folder) if number >= nodes]
+    left = f"; those of {beyond} are still there, and no service uses them" if beyond else ""
     return (
-        f"keys of {nodes} nodes are in {made.folder}\n"
+        f"keys of {nodes} nodes are in {made.folder}{left}\n"
         f"the SuperLink's certificate {_described(made.certificate)}\n"
         f"{' and '.join(map(str, written))} are written\n"
         "start with: mkdir -p outputs data && docker compose up --build --detach\n"

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -104,13 +105,32 @@ def ensure(
 
 
 def must_have_private_keys(keys: Credentials, nodes: Iterable[int]) -> None:
-    """Raise CredentialsError if one of the nodes cannot run here, since its key is elsewhere."""
+    """Raise CredentialsError if one of the nodes cannot run here with its own pair of keys.
+
+    A private key that does not belong to the registered public key would be refused again and
+    again, and Flower names no reason.
+    """
     for node in nodes:
-        if not keys.node_key(node).exists():
+        private, public = keys.node_key(node), keys.node_public_key(node)
+        if not private.exists():
             raise CredentialsError(
-                f"{keys.node_key(node)} must be there to start node {node} on this machine, and is "
-                f"not; use another folder, or remove {keys.node_public_key(node)} for a new pair"
+                f"{private} must be there to start node {node} on this machine, and is "
+                f"not; use another folder, or remove {public} for a new pair"
             )
+        if not _is_pair(private, public):
+            raise CredentialsError(
+                f"{private} must be the private key to {public}, and is not; bring the former "
+                f"file back, or remove both for a new pair"
+            )
+
+
+def _is_pair(private: Path, public: Path) -> bool:
+    try:
+        key = serialization.load_ssh_private_key(private.read_bytes(), password=None)
+        told = serialization.load_ssh_public_key(public.read_bytes())
+    except (ValueError, TypeError, UnsupportedAlgorithm):  # damaged, with a password, unknown
+        return False
+    return key.public_key() == told
 
 
 def node_numbers(folder: Path) -> list[int]:

@@ -4,7 +4,6 @@ It uses TLS, node authentication and a database for the SuperLink; processes tha
 restarted with back-off. Here all run on loopback; docker-compose.yml runs them in containers.
 """
 
-import json
 import os
 import time
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from typing import Self
 from fl_app.engines import commands, credentials, flower, flower_commands, log_files, warm_clients
 from fl_app.engines.flower import Connection
 from fl_app.engines.flower_commands import FlowerError
-from fl_app.engines.nodes import REFUSED, nodes_online, register
+from fl_app.engines.node_ids import offline, registered, remember
+from fl_app.engines.nodes import REFUSED, online, register
 from fl_app.engines.ports import free_ports
-from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
+from fl_app.engines.processes import Process, Supervisor, tail, wait_for_line, wait_for_port
 from fl_app.engines.stale_reply import NodeLog
 from fl_app.engines.warm_clients import WarmClients
-from fl_app.records.atomic import replacing
 from fl_app.records.audit import AuditLog, actor, fingerprint
 
 log = getLogger(__name__)
@@ -34,7 +33,7 @@ _BACK_OFF_S = 1.0
 _BACK_OFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
 _SUPERLINK, _SUPEREXEC = "superlink", "superexec"
-_STATE, _REGISTERED = "state.db", "nodes.json"
+_STATE = "state.db"
 _FLEET_READY = "Starting Fleet API"
 
 
@@ -76,6 +75,12 @@ class Member:
             return "it has a reply that no run awaits"
         before, self._ended = self._ended, self.process.ended_children()
         return "its SuperExec has ended" if before & self._ended else None
+
+    def last_words(self) -> str:
+        """Return why the member may not be online, as far as that is known."""
+        if self.process.popen.poll() == 0:
+            return f"{self.name}: {REFUSED}"
+        return f"{self.name}: {' '.join(tail(self.process.log, lines=2).split())}"
 
 
 class Federation:
@@ -199,7 +204,7 @@ class Federation:
         key = self.keys.node_public_key(number)
         node_id = register(self.connection, key)
         if node_id is not None:
-            self._remember(number, node_id)
+            remember(self.folder, number, node_id)
             self._note("registered", number, node_id)
         words = commands.supernode(
             self.keys,
@@ -214,15 +219,15 @@ class Federation:
 
     def unregister_node(self, number: int) -> None:
         """Make the SuperLink refuse the key of a node; raises FlowerError."""
-        node_id = self._registered().get(str(number))
+        node_id = registered(self.folder).get(number)
         if node_id is None:
             raise FlowerError(
-                f"the id of node {number} must be in {self.folder / _REGISTERED}; find it with "
+                f"the id of node {number} must be noted in {self.folder}, and is not; find it with "
                 f"flwr supernode list and remove it with flwr supernode unregister"
             )
         flower.command(self.connection, "supernode", "unregister", node_id, self.connection.name)
         self._note("unregistered", number, node_id)
-        self._remember(number, None)
+        remember(self.folder, number, None)
 
     def stop_member(self, member: Member) -> None:
         """Stop a member for good."""
@@ -233,20 +238,6 @@ class Federation:
         """Stop the SuperLink, which `check` starts again; nodes and runs wait for it."""
         (member,) = (each for each in self.members if each.name == _SUPERLINK)
         self._supervisor.end(member.process)
-
-    def _registered(self) -> dict[str, str]:
-        """Return Flower's id of each registered node by its number."""
-        path = self.folder / _REGISTERED
-        found: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
-        return found
-
-    def _remember(self, number: int, node_id: str | None) -> None:
-        known = self._registered()
-        known.pop(str(number), None)
-        if node_id is not None:
-            known[str(number)] = node_id
-        with replacing(self.folder / _REGISTERED) as temporary:
-            temporary.write_text(json.dumps(known))
 
     def _note(self, event: str, number: int, node_id: str) -> None:
         if self.audit is not None:
@@ -273,12 +264,14 @@ class Federation:
 
     def _wait_until_online(self) -> None:
         deadline = time.monotonic() + _ONLINE_TIMEOUT_S
-        while (online := nodes_online(self.connection)) < self.nodes:
+        while len(up := online(self.connection)) < self.nodes:
             self.check()
             if time.monotonic() > deadline:
+                absent = offline(self.folder, self.numbers, up)
+                told = [member.last_words() for member in self.members if member.number in absent]
                 raise FlowerError(
                     f"{self.nodes} SuperNodes must be online within {_ONLINE_TIMEOUT_S:g} s, "
-                    f"got {online}; see {self.folder / 'logs'}"
+                    f"got {len(up)}; see {self.folder / 'logs'}\n" + "\n".join(told)
                 )
 
     def _add(self, name: str, words: list[str], number: int | None = None) -> Process:

@@ -1,4 +1,4 @@
-"""What a SuperLink knows of its nodes: registers their keys, and counts those that are online."""
+"""What a SuperLink knows of its nodes: registers their keys, and finds those that are online."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +25,14 @@ def register(connection: Connection, public_key: Path) -> str | None:
         return None
 
 
-def nodes_online(connection: Connection) -> int:
-    """Return the number of registered SuperNodes that are connected."""
+def online(connection: Connection) -> set[str]:
+    """Return Flower's ids of the registered SuperNodes that are connected."""
     nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
     assert isinstance(nodes, list)
-    return sum(isinstance(node, Mapping) and node["status"] == "online" for node in nodes)
+    found = (node for node in nodes if isinstance(node, Mapping) and node["status"] == "online")
+    return {str(node["node-id"]) for node in found}
+
+
+def nodes_online(connection: Connection) -> int:
+    """Return the number of registered SuperNodes that are connected."""
+    return len(online(connection))

@@ -9,6 +9,7 @@ no process can be forked, it becomes the SuperNode. It imports only the standard
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,9 @@ from fl_app.engines.warm_clients import WarmClients
 
 RESTART = 75
 """Exit status of a program that will succeed when it is started again (EX_TEMPFAIL)."""
+NOT_FOUND = 127
+"""Exit status of a shell for a command that is not there."""
+_STARTS = "Starting Flower SuperNode"
 LOOK_S = 1.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
 """Time before a warm process that has ended is started again; it doubles each time."""
@@ -72,6 +76,8 @@ class Node:
         )
         self._process = Process("supernode", self.popen, Path(os.devnull), 0)
         self._behind = False
+        self.started = False
+        """Whether it said that it starts, which it does not if it was asked for its options."""
         self._ended = set[int]()
         assert self.popen.stdout is not None
         self._reader = threading.Thread(
@@ -97,7 +103,9 @@ class Node:
         for line in output:
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
-            self._behind |= lines.show(line.decode(errors="replace"))
+            text = line.decode(errors="replace")
+            self.started |= _STARTS in text
+            self._behind |= lines.show(text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -106,6 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not command or command[0].startswith("-"):
         print(f"usage: {__doc__.splitlines()[2].strip()}", file=sys.stderr)
         return 2
+    if shutil.which(command[0]) is None:
+        _tell(f"the first word must be a command that is there, got {command[0]}; see PATH")
+        return NOT_FOUND
     if not warm_clients.available():
         _tell("no process can be forked here, so each client imports its libraries by itself")
         os.execvp(command[0], command)
@@ -131,7 +142,7 @@ def _run(command: Sequence[str], supervisor: Supervisor) -> int:
             time.sleep(LOOK_S)
     finally:
         code = node.end(supervisor)
-    if code == 0:
+    if code == 0 and node.started:
         _tell(f"the SuperNode has ended: {REFUSED}")
     return code if code >= 0 else 128 - code
 

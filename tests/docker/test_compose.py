@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fl_app import deploy, resumer
-from fl_app.engines import commands, compose, credentials, health, registrar
+from fl_app.engines import commands, compose, credentials, flower, health, registrar
 from fl_app.engines.credentials import Credentials, known_as
 from fl_app.records import audit
 
@@ -156,10 +156,21 @@ def test_a_health_check_is_of_the_part_itself(service):
     assert any(word.endswith(f":{options.port}") for word in part["command"])
 
 
-def test_the_resumer_tells_of_its_last_look(tmp_path):
+def test_the_resumer_tells_of_its_last_look(tmp_path, monkeypatch):
+    monkeypatch.setattr(flower, "under_way", lambda connection: [])
+    (tmp_path / "ca.crt").touch()
     words = ["--address", "here:1", "--root-certificates", str(tmp_path / "ca.crt")]
-    resumer.main([*words, "--once", "--looked", str(tmp_path / "looked"), str(tmp_path)])
+    looked = ["--once", "--looked", str(tmp_path / "looked"), str(tmp_path)]
+    assert resumer.main([*words, *looked]) == 0
     assert health.main(["--file", str(tmp_path / "looked")]) == 0
+
+
+def test_keys_of_fewer_nodes_tell_of_those_that_are_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(deploy, "_REPO", tmp_path)
+    assert deploy.keys(tmp_path / "deployment", options(nodes=4)) == 0
+    assert deploy.keys(tmp_path / "deployment", options(nodes=2)) == 0
+    told = capsys.readouterr().out
+    assert "keys; those of [2, 3] are still there, and no service uses them" in told
 
 
 def test_one_image_serves_all_is_built_once_and_has_the_tested_flower():
@@ -191,7 +202,7 @@ def test_a_node_reserves_a_gpu_if_it_is_told_to():
 
 
 def options(**given):
-    return argparse.Namespace(**{"nodes": 2, "hosts": "", "gpus": None, "warm": None} | given)
+    return argparse.Namespace(**{"nodes": 2, "hosts": [], "gpus": None, "warm": None} | given)
 
 
 def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkeypatch):
@@ -199,7 +210,7 @@ def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkey
     folder = tmp_path / "deployment"
     assert deploy.keys(folder, options()) == 0
     first = (folder / "keys" / "node0").read_bytes()
-    assert deploy.keys(folder, options(nodes=4, hosts="fl.example,10.0.0.7")) == 0
+    assert deploy.keys(folder, options(nodes=4, hosts=["fl.example", "10.0.0.7"])) == 0
     assert (folder / "keys" / "node0").read_bytes() == first
     assert {"fl.example", "10.0.0.7", "superlink"} <= set(known_as(folder / "keys" / "server.pem"))
     assert "supernode-3" in yaml.safe_load((folder / "nodes.yml").read_text())["services"]
@@ -210,7 +221,7 @@ def test_keys_writes_all_that_compose_reads_and_can_be_repeated(tmp_path, monkey
 
 def test_keys_tells_until_when_the_certificate_lasts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deploy, "_REPO", tmp_path)
-    assert deploy.keys(tmp_path / "deployment", options(hosts="fl.example")) == 0
+    assert deploy.keys(tmp_path / "deployment", options(hosts=["fl.example"])) == 0
     ends = credentials.valid_until(tmp_path / "deployment" / "keys" / "server.pem")
     told = f"certificate ends on {ends.date()} and is for localhost, superlink, fl.example, "
     assert told in capsys.readouterr().out
@@ -219,7 +230,7 @@ def test_keys_tells_until_when_the_certificate_lasts(tmp_path, monkeypatch, caps
 def test_a_renewal_keeps_nodes_hosts_and_gpus(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deploy, "_REPO", tmp_path)
     folder = tmp_path / "deployment"
-    assert deploy.keys(folder, options(nodes=4, hosts="fl.example", gpus=True)) == 0
+    assert deploy.keys(folder, options(nodes=4, hosts=["fl.example"], gpus=True)) == 0
     before = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (folder / "keys" / "node3").unlink()
     assert deploy.main(["keys", "--folder", str(folder)]) == 0

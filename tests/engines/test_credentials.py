@@ -153,3 +153,16 @@ def test_a_node_whose_private_key_is_on_its_own_machine_keeps_its_pair(keys, tmp
     credentials.must_have_private_keys(again, [0])
     with pytest.raises(credentials.CredentialsError, match="start node 1 on this machine"):
         credentials.must_have_private_keys(again, [0, 1])
+
+
+def test_a_private_key_of_another_pair_is_told_by_its_name(keys, tmp_path):
+    folder = tmp_path / "keys"
+    shutil.copytree(keys.folder, folder)
+    given = credentials.Credentials(folder)
+    credentials.must_have_private_keys(given, [0, 1])
+    shutil.copyfile(given.node_key(0), given.node_key(1))
+    with pytest.raises(credentials.CredentialsError, match=r"node1 must be the private key to "):
+        credentials.must_have_private_keys(given, [0, 1])
+    given.node_key(0).write_bytes(b"no key")
+    with pytest.raises(credentials.CredentialsError, match=r"node0 must be the private key to "):
+        credentials.must_have_private_keys(given, [0])

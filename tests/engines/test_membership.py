@@ -16,6 +16,7 @@ from fl_app.engines import commands, credentials, flower, flower_commands, log_f
 from fl_app.engines import federation as federations
 from fl_app.engines.federation import Federation
 from fl_app.engines.membership import OrderError
+from fl_app.engines.node_ids import registered
 from fl_app.engines.processes import wait_for_line
 from fl_app.records.audit import FILE, AuditLog, check, fingerprint
 
@@ -115,7 +116,7 @@ def test_a_key_that_was_registered_before_keeps_its_id(
     monkeypatch.setattr(federations, "register", lambda connection, key: None)
     federation.stop_member(federation.members[0])
     federation.start_node(0)
-    assert federation._registered()["0"] == "100"
+    assert registered(federation.folder)[0] == "100"
     (federation.folder / "nodes.json").unlink()
     with pytest.raises(flower_commands.FlowerError, match="flwr supernode list"):
         federation.unregister_node(0)

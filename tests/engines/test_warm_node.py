@@ -52,8 +52,18 @@ def test_output_and_status_are_those_of_the_supernode(supervisor, capfdbinary):
 
 
 def test_a_supernode_that_ends_unasked_without_a_reason_was_refused(supervisor, capfd):
-    assert run(supervisor, "exit 0") == 0
+    assert run(supervisor, "echo 'INFO : Starting Flower SuperNode'") == 0
     assert "its clock at most 5 s ahead of the SuperLink's" in capfd.readouterr().err
+
+
+def test_a_command_that_only_shows_its_options_was_not_refused(supervisor, capfd):
+    assert run(supervisor, "echo usage: flower-supernode") == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_command_that_is_not_there_is_told(capfd):
+    assert warm_node.main(["no-such-command"]) == warm_node.NOT_FOUND
+    assert "must be a command that is there, got no-such-command" in capfd.readouterr().err
 
 
 def test_a_killed_supernode_has_the_status_of_the_shell(supervisor):
