@@ -1,5 +1,6 @@
 """The folder of the run that is under way on a connection is found, or it is said what to type."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -33,14 +34,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_connections_are_those_of_flowers_configuration(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert under_way.connections() == ["a", "b"]
+    assert list(under_way.connections()) == ["a", "b"]
     (home / "config.toml").write_text("[")
     with pytest.raises(ValueError, match=r"config\.toml must be a TOML file"):
         under_way.connections()
     monkeypatch.delenv("FLWR_HOME")
     monkeypatch.setenv("HOME", str(home))
     assert under_way.configuration() == home / ".flwr" / "config.toml"
-    assert under_way.connections() == []
+    assert under_way.connections() == {}
 
 
 @pytest.mark.parametrize("place", ["outputs/demo/now", "deployment/runs/0123"])
@@ -64,3 +65,26 @@ def test_what_cannot_be_found_is_said(
     monkeypatch.setattr(flower, "command", lambda connection, *words: {"runs": []})
     with pytest.raises(ValueError, match="must be under way on the connection a, got none"):
         under_way.folder_of("a")
+
+
+def test_a_look_starts_no_superlink(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "config.toml").write_text('[superlink.local]\naddress = ":local:"\n')
+    monkeypatch.setattr(flower, "command", None)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # nobody listens
+        monkeypatch.setenv("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", str(free.getsockname()[1]))
+        with pytest.raises(ValueError, match="a run must be under way on the connection local"):
+            under_way.folder_of("local")
+
+
+def test_a_superlink_of_flower_that_runs_is_asked(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "config.toml").write_text('[superlink.local]\naddress = ":local:"\n')
+    monkeypatch.setattr(
+        flower, "command", lambda *_: {"runs": [{"run-id": "9", "status": "running"}]}
+    )
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        monkeypatch.setenv("FLWR_LOCAL_SUPERLINK_HTTP_API_PORT", str(there.getsockname()[1]))
+        with pytest.raises(ValueError, match="folder of run 9 of local"):
+            under_way.folder_of("local")
