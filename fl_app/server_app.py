@@ -15,14 +15,21 @@ from flwr.serverapp import Grid, ServerApp
 
 from fl_app import server_wiring
 from fl_app.config import Config
+from fl_app.data.checks import DataError
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import run_state
+from fl_app.records.checkpoint import CheckpointError
 from fl_app.records.run_state import RunState
 from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
+from fl_app.schema import ConfigError
+from fl_app.strategies.replies import TooFewRepliesError
+
+_TOLD = (ConfigError, DataError, CheckpointError, TimeoutError, TooFewRepliesError)
+"""Errors whose text is for a user; Flower's log would put dozens of lines of code before it."""
 
 
 class RunStoppedError(RuntimeError):
@@ -33,7 +40,18 @@ class StoppableApp(ServerApp):
     """A ServerApp whose rounds can be interrupted in a process of Flower."""
 
     def __call__(self, grid: Grid, context: Context) -> None:
-        """Run the app; only in the user's own process is an interrupt raised unchanged."""
+        """Run the app; only in the user's own process are errors raised unchanged."""
+        if isinstance(grid, InProcessGrid):
+            self._run(grid, context)
+            return
+        try:
+            self._run(grid, context)
+        except KeyboardInterrupt:
+            raise RunStoppedError("stopped on request") from None
+        except _TOLD as error:
+            raise error.with_traceback(None) from None
+
+    def _run(self, grid: Grid, context: Context) -> None:
         context.run_config["overrides"] = on_engine(grid, str(context.run_config["overrides"]))
         config = of_run(context.run_config)
         if isinstance(grid, InProcessGrid):
@@ -42,11 +60,8 @@ class StoppableApp(ServerApp):
         beside(getLogger("fl_app"), getLogger("flwr"))  # rounds and result, in Flower's log
         if config.logging.format == "json":
             structured(getLogger("flwr"))
-        try:
-            with _noted(config, grid, context):
-                super().__call__(with_all_clients(grid, context), context)
-        except KeyboardInterrupt as stop:
-            raise RunStoppedError("stopped on request") from stop
+        with _noted(config, grid, context):
+            super().__call__(with_all_clients(grid, context), context)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What the ServerApp notes of a run on real nodes, for those that continue it."""
 
+import traceback
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from fl_app import server_app
 from fl_app.config import load
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
+from fl_app.schema import ConfigError
 
 
 class RealGrid:
@@ -74,3 +76,31 @@ def test_on_real_nodes_the_engine_is_a_deployment_unless_the_run_names_one() -> 
 def test_a_simulation_is_not_continued(tmp_path: Path) -> None:
     noted(tmp_path, InMemoryGrid.__new__(InMemoryGrid))
     assert run_state.read(tmp_path) is None
+
+
+@pytest.mark.parametrize("told", [KeyboardInterrupt(), ConfigError(["rounds must be 1"])])
+def test_the_log_of_flower_shows_no_code_before_a_sentence(
+    told: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise told
+
+    monkeypatch.setattr(server_app, "of_run", fails)
+    context = Context(7, 0, {}, RecordDict(), {"overrides": ""})
+    with pytest.raises((server_app.RunStoppedError, ConfigError)) as raised:
+        server_app.StoppableApp()(cast(Grid, RealGrid()), context)
+    error = raised.value
+    assert error.__suppress_context__
+    assert error.__cause__ is None
+    assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][1:] == ["__call__"]
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("shapes do not fit")
+
+    monkeypatch.setattr(server_app, "of_run", fails)
+    context = Context(7, 0, {}, RecordDict(), {"overrides": ""})
+    with pytest.raises(ValueError, match="shapes") as raised:
+        server_app.StoppableApp()(cast(Grid, RealGrid()), context)
+    assert raised.traceback[-1].name == "fails"
