@@ -125,7 +125,9 @@ class StateTrial:
 
     def _repeats(self) -> bool:
         """Whether the last two models are equal in view of how far training has moved them."""
-        model, other = self._models[-2:]
+        model, other = (each.astype(np.float64) for each in self._models[-2:])
+        if np.array_equal(model, other, equal_nan=True):  # also where training diverges
+            return True
         moved = max(float(np.linalg.norm(each - self.start)) for each in (model, other))
         return float(np.linalg.norm(model - other)) <= TOLERANCE * moved
 

@@ -14,6 +14,8 @@ LARGEST = 1e36
 SAFE = 0.9 * LARGEST**0.5
 """A norm that is below the limit even if it was computed with rounding."""
 
+NOT_FINITE = "parameters are not finite"
+
 
 def read_model(parameters: Parameters, size: int) -> Vector:
     """Return the read-only model (d,) with d = `size`; `check_numbers` must follow.
@@ -46,5 +48,5 @@ def check_numbers(model: Vector, norm: float = inf) -> None:
 def _fault(model: Vector) -> str:
     bad = int(np.count_nonzero(~np.isfinite(model)))
     if bad:
-        return f"a model of which {bad} parameters are not finite"
+        return f"a model of which {bad} {NOT_FINITE}"
     return f"norm {np.linalg.norm(model.astype(np.float64)):.3g}"

@@ -211,7 +211,7 @@ class CommunityStrategy(Strategy, ABC):
             raise TooFewRepliesError(
                 f"round {server_round} must have at least engine.min_success="
                 f"{self.context.min_success} valid replies, got {len(answers)} of "
-                f"{len(self.cohort.asked)}; rejected: {self.rejections.by_client or 'none'}"
+                f"{len(self.cohort.asked)}; rejected: {self.rejections}"
             )
         samples = np.array([answer.samples for answer in answers], float)
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)

@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from logging import getLogger
 
+from fl_app.ingress.wire import NOT_FINITE
 from fl_app.strategies.replies import RejectedReply
 
 log = getLogger(__name__)
+_DIVERGED = "training diverges where parameters are not finite: a lower learning rate helps"
 
 
 class Rejections:
@@ -33,3 +35,13 @@ class Rejections:
         for failure in failures:
             if isinstance(failure, RejectedReply):
                 self.add(failure.client_id, f"{prefix}{failure.reason}")
+
+    def __str__(self) -> str:
+        """Return each reason once, with its clients, and what usually helps; none without any."""
+        clients: dict[str, list[str]] = {}
+        for client, why in self.by_client.items():
+            clients.setdefault(why, []).append(str(client))
+        told = [f"{why} (of {', '.join(who)})" for why, who in clients.items()]
+        if any(NOT_FINITE in why for why in clients):
+            told.append(_DIVERGED)
+        return "; ".join(told) or "none"

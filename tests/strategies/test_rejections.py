@@ -23,3 +23,16 @@ def test_of_the_failures_only_malformed_replies_are_rejections() -> None:
     failures = [RejectedReply(1, "no bytes"), LostClient(2, "gone"), ClientFailure(3, "raised")]
     rejections.add_failed(failures, "evaluation: ")
     assert rejections.by_client == {1: "evaluation: no bytes"}
+
+
+def test_a_reason_is_told_once_with_its_clients_and_what_helps() -> None:
+    rejections = Rejections()
+    rejections.begin(1)
+    assert str(rejections) == "none"
+    for client in (3, 5):
+        rejections.add(client, "loss must be finite, got nan")
+    assert str(rejections) == "loss must be finite, got nan (of 3, 5)"
+    rejections.add(4, "model must be finite, got a model of which 7 parameters are not finite")
+    assert str(rejections).endswith(
+        "(of 4); training diverges where parameters are not finite: a lower learning rate helps"
+    )
