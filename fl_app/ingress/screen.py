@@ -3,7 +3,8 @@
 import numpy as np
 
 from fl_app.aggregation import lower_median
-from fl_app.types import Vector, Weights
+from fl_app.params import square_norm
+from fl_app.types import Labels, Vector, Vectors, Weights
 
 FEWEST = 3
 """Smallest number of replies in which a majority exists that can judge the others."""
@@ -13,6 +14,9 @@ SAFE = 0.25
 """An update of at most this share of the received model's norm is never shortened."""
 ODD = 3.0
 """An update is odd if it is more than this many times longer or shorter than usual."""
+OUTSIDE = 2.0
+"""Communities of honest clients were at most 1.6 times as far apart as an update may be long."""
+SMALLEST = float(np.finfo(np.float32).tiny)
 COLUMNS = 131_072
 """Entries subtracted at a time, so few that the differences stay in the processor's cache."""
 
@@ -91,3 +95,25 @@ def shortened(model: Vector, start: Vector, *, norm: float) -> Vector:
     length = float(np.linalg.norm(update.astype(np.float64)))
     bounded: Vector = start + update * np.float32(norm / length)
     return bounded
+
+
+def outside(models: Vectors, sizes: Labels, *, multiple: float) -> np.ndarray:
+    """Return which community models (k, d) do not belong into a model of all clients.
+
+    `sizes` (k,) are the numbers of their members. A model is outside if its distance from the mean
+    over clients is more than OUTSIDE times the longest update that `limits` would leave, where
+    each client has the distance of its community. In that mean, norms are limited to `multiple`
+    times the lower median of the clients' norms. None is outside with fewer than three clients.
+    """
+    if sizes.sum() < FEWEST:
+        return np.zeros(len(models), bool)
+    norms = np.array([square_norm(model) ** 0.5 for model in models])
+    usual = multiple * lower_median(np.repeat(norms, sizes))
+    shares = np.minimum(1.0, usual / np.maximum(norms, SMALLEST))
+    middle: Vector = (sizes * shares / sizes.sum()).astype(np.float32) @ models
+    apart = np.array([update_norm(model, middle) for model in models])
+    clients = np.repeat(apart, sizes)
+    received = np.full(len(clients), square_norm(middle) ** 0.5)
+    bounds = limits(usual_norms(clients, received), received, multiple=multiple)
+    far: np.ndarray = apart > OUTSIDE * bounds.min()
+    return far

@@ -12,7 +12,7 @@ from fl_app.report.run import Run, series
 from fl_app.report.style import BLUE, GREEN, ORANGE, PINK, colours, new_figure, percent
 
 AGREEMENT = (
-    ("accuracy", "accuracy, majority class per cluster", BLUE, "-"),
+    ("accuracy", "accuracy of all points, majority class per cluster", BLUE, "-"),
     ("v_measure", "v-measure", GREEN, "--"),
     ("homogeneity", "homogeneity", ORANGE, "-."),
     ("completeness", "completeness", PINK, ":"),

@@ -91,7 +91,8 @@ class CommunityStrategy(Strategy, ABC):
             context.layout,
             self.rejections,
             largest_update=context.largest_update,
-            clip_update=context.clip_update if self.clips_updates else None,
+            clip_update=context.clip_update,
+            clips=self.clips_updates,
             screens_direction=self.screens_direction,
         )
         self.aggregator = CommunityAggregator(rule)

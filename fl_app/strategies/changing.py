@@ -1,12 +1,14 @@
 """Methods that find communities anew in every round: their fallback to one model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.common import Parameters, Scalar
 
+from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
+from fl_app.ingress import screen
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
@@ -33,10 +35,31 @@ class ChangingCommunities(CommunityStrategy):
     """With `fallback`, the communities are judged as a whole, after the first round with several.
 
     If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`.
+    Updates are not shortened (`engine.clip_update`), since far models form communities of their
+    own. In a model of all clients they are, and communities that are far from all others do not
+    count in the global model. The papers have no such defence.
     """
 
     state: ChangingState
     compares = False
+    clips_updates = False
+
+    def bounded(self, replies: Replies) -> Replies:
+        """Return the replies as they count in a model that all clients share.
+
+        Long updates are shortened. Clients that trained a far model have no weight.
+        """
+        inside = self.inside(self.cohort.sent, replies.starts)[replies.starts]
+        models = self.cohort.bounded(replies.models)
+        return replace(replies, models=models, weights=replies.weights * inside)
+
+    def inside(self, models: Vectors, labels: Labels) -> np.ndarray:
+        """Return which models (k, d) of communities (n,) count in the global model."""
+        multiple = self.context.clip_update
+        if multiple is None:
+            return np.ones(len(models), bool)
+        sizes = np.bincount(labels, minlength=len(models))
+        return ~screen.outside(models, sizes, multiple=multiple)
 
     def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
         """Return each client's row; while the communities are on trial, also the common model."""
@@ -74,7 +97,10 @@ class ChangingCommunities(CommunityStrategy):
         """Begin the trial of the first communities, or end it."""
         state = self.state
         if self.judges and not state.judged and len(state.communities.models) > 1:
-            begin(state, server_round)
+            now = state.communities
+            labels = np.array(list(now.members.values()), int)
+            weights = self.inside(now.models, labels) * np.bincount(labels)
+            begin(state, server_round, common=weighted_mean(now.models, weights.astype(float)))
             state.judged = True
         found = decide(state, server_round, self.context.rounds, whole=True)
         if any(event.kind == UNDONE for event in found):
@@ -83,7 +109,7 @@ class ChangingCommunities(CommunityStrategy):
 
     def train_one(self, replies: Replies) -> tuple[Parameters, dict[str, Scalar]]:
         """Train the one model after the communities were undone."""
-        self.aggregator.update(self.state.communities.models, replies)
+        self.aggregator.update(self.state.communities.models, self.bounded(replies))
         self.state.global_model = self.state.communities.models[0]
         return encode(self.state.global_model), {"train_loss": replies.loss}
 

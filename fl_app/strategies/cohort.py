@@ -29,7 +29,8 @@ class Cohort:
     """Stores the questions of a round, and the models of its valid answers in one array.
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
-    rejected, those longer than `clip_update` times are shortened to it; None: none. With
+    rejected, those longer than `clip_update` times are shortened to it; None: none. Without
+    `clips` they stay as they are, and `bounded` shortens copies of them. With
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
@@ -47,10 +48,11 @@ class Cohort:
         *,
         largest_update: float | None,
         clip_update: float | None,
+        clips: bool,
         screens_direction: bool,
     ) -> None:
         self.size, self.largest_update = layout.size, largest_update
-        self.clip_update = clip_update
+        self.clip_update, self.clips = clip_update, clips
         self.screens_direction = screens_direction
         self.check: Check = lambda model, samples: None
         self.tells_loss = True
@@ -64,6 +66,7 @@ class Cohort:
         # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
         self._norms = np.empty(0)
+        self._long: dict[int, tuple[Vector, float]] = {}  # starts and limits of long updates
 
     @property
     def sent(self) -> Vectors:
@@ -140,17 +143,31 @@ class Cohort:
         return long
 
     def _bound(self, answers: Sequence[FitAnswer], models: Vectors, norms: Weights) -> None:
-        """Shorten long updates of models (n, d) in place; record the odd updates."""
+        """Shorten long updates of models (n, d) in place, if at all; record the odd updates."""
         received = self._received_by(answers)
         usual = screen.usual_norms(norms, received)
         for row in np.flatnonzero(screen.odd(norms, usual)).tolist():
             self.odd_updates[answers[row].client_id] = float(norms[row] / usual[row])
+        self._long = {}
         if self.clip_update is None:
             return
         limits = screen.limits(usual, received, multiple=self.clip_update)
         for row in np.flatnonzero(norms > limits).tolist():
-            start = self.sent[answers[row].row]
-            models[row] = screen.shortened(models[row], start, norm=float(limits[row]))
+            self._long[row] = self.sent[answers[row].row], float(limits[row])
+        if self.clips:
+            self._shorten(models)
+
+    def bounded(self, models: Vectors) -> Vectors:
+        """Return the models (n, d) of this round with long updates shortened, in a copy."""
+        if not self._long:
+            return models
+        found = models.copy()
+        self._shorten(found)
+        return found
+
+    def _shorten(self, models: Vectors) -> None:
+        for row, (start, limit) in self._long.items():
+            models[row] = screen.shortened(models[row], start, norm=limit)
 
     def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
         """Return the norm of the screened part of the model that each client received (n,)."""

@@ -57,7 +57,7 @@ class DiscoveryState(ChangingState):
     """The state of community discovery in a checkpoint."""
 
     global_model: Vector
-    """The plain mean of the community models (d,)."""
+    """The plain mean of the community models (d,), without those far from all others."""
     graph: ClientGraph
     """The last model of each client, and their distances."""
     sums: ClientGraph
@@ -83,7 +83,6 @@ class CommunityDiscovery(ChangingCommunities):
     """
 
     name = "communities"
-    clips_updates = False
     state: DiscoveryState
     graph_use = GraphUse(
         modularity=True, contrast=True, replaced=("exponent", "scale"),
@@ -185,7 +184,7 @@ class CommunityDiscovery(ChangingCommunities):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the models, find the communities, and average within and over them."""
         replies = self.receive(server_round, results, failures)
-        learn(self.state, replies, self.aggregator.rule)
+        learn(self.state, self.bounded(replies), self.aggregator.rule)
         if self.state.one:
             return self.train_one(replies)
         everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
@@ -233,7 +232,7 @@ class CommunityDiscovery(ChangingCommunities):
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         self.state.communities = Communities(models, members)
         before = self.state.global_model
-        after = weighted_mean(models, np.ones(len(models)))
+        after = weighted_mean(models, self.inside(models, labels).astype(float))
         self.state.global_model = after
         length = float(np.linalg.norm(after))
         self.aggregator.step = float(np.linalg.norm(after - before)) / length if length else None

@@ -14,6 +14,7 @@ import numpy as np
 from flwr.common import Parameters, Scalar
 from pydantic import Field
 
+from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.communities import NotConvergedWarning
 from fl_app.graph.dcfl_distance import dcfl_between
@@ -41,7 +42,8 @@ class DcflState(ChangingState):
     """The state of DCFL in a checkpoint."""
 
     global_model: Vector
-    """The mean or median of the latest models of all clients with a recent update (d,)."""
+    """The mean or median of the latest models of all clients with a recent update (d,). A mean
+    is without communities that are far from all others."""
     before: Vectors
     """The mean of the models from which each community's members started (k, d)."""
     graph: ClientGraph
@@ -69,7 +71,6 @@ class Dcfl(ChangingCommunities):
     """
 
     state: DcflState
-    clips_updates = False
     graph_use = GraphUse(
         contrast=True, replaced=("distance",),
         vectors="whose models are means of the clients' last models",
@@ -120,7 +121,7 @@ class Dcfl(ChangingCommunities):
         """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results, failures)
-        learn(self.state, replies, self.aggregator.rule)
+        learn(self.state, self.bounded(replies), self.aggregator.rule)
         if self.state.one:
             return self.train_one(replies)
         self._remember(server_round, replies, sent)
@@ -154,8 +155,12 @@ class Dcfl(ChangingCommunities):
             slice(size, 2 * size),
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        self.state.communities = Communities(models[:-1], members)
-        self.state.global_model = models[-1]
+        found, whole = models[:-1], models[-1]
+        inside = self.inside(found, labels)
+        if not inside.all() and self.aggregator.rule is weighted_mean:
+            whole = weighted_mean(found, (inside * np.bincount(labels)).astype(float))
+        self.state.communities = Communities(found, members)
+        self.state.global_model = whole
 
     def _labels(self, among: Labels, ids: Labels) -> Labels:
         """Return the communities (m,) of this round: the old ones if they still fit."""

@@ -158,6 +158,7 @@ def lost(client: int) -> LostClient:
 
 def test_all_are_waited_for_and_nobody_is_lost(play: Callable[..., Played]) -> None:
     played = play(lambda look: set(range(min(look, CLIENTS))))
+    played.loop.connections.timeout_s = 9999
     rounds = played()
     assert [record["sampled"] for record in rounds] == [[0, 1, 2]] * 3
     assert [record["lost"] for record in rounds] == [[]] * 3

@@ -15,6 +15,7 @@ from fl_app.ingress.screen import (
     COLUMNS,
     limits,
     odd,
+    outside,
     shortened,
     too_long,
     update_norm,
@@ -145,3 +146,31 @@ def test_a_long_update_is_shortened(
 def test_what_is_odd(norms: list[float], received: float, found: list[int]) -> None:
     usual = usual_norms(np.array(norms), np.full(len(norms), received))
     assert np.flatnonzero(odd(np.array(norms), usual)).tolist() == found
+
+
+def test_a_community_is_outside_if_it_is_far_from_the_mean_over_clients() -> None:
+    far, near = np.array([0.0, 1000.0]), np.array([8.0, 6.0])
+    models = np.array([[10.0, 0.0], near, far], np.float32)
+    sizes = np.array([4, 4, 1])
+    # norms 10, 10, 1000, the last counts as 20: the mean over clients is (8, 44 / 9)
+    np.testing.assert_array_equal(outside(models, sizes, multiple=2.0), [False, False, True])
+    # apart 5.3, 1.1 and 995, usual 5.3, so that an update may be 10.6 long
+    models[2] = [8.0, 20.0]
+    assert not outside(models, sizes, multiple=2.0).any()
+    few = np.array([1, 1])
+    assert not outside(models[1:] * 1e9, few, multiple=2.0).any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    vectors=st.lists(st.lists(LENGTHS, min_size=3, max_size=3), min_size=1, max_size=6),
+    data=st.data(),
+)
+def test_at_most_half_of_the_clients_are_outside(
+    vectors: list[list[float]], data: st.DataObject
+) -> None:
+    models = np.array(vectors, np.float32)
+    counts = st.lists(st.integers(1, 5), min_size=len(models), max_size=len(models))
+    sizes = np.array(data.draw(counts))
+    found = outside(models, sizes, multiple=2.0)
+    assert 2 * sizes[found].sum() <= sizes.sum()

@@ -7,9 +7,9 @@ none does.
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 import pytest
@@ -19,8 +19,11 @@ from flwr.common import FitRes
 from methods import builder
 
 from fl_app.graph.measures import DcflKind
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.state import save
 from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 
@@ -165,3 +168,40 @@ def test_the_honest_reach_their_targets_beside_far_models(method: str, lie: str)
     for client in set(range(12)) - set(LIARS):
         models, (rows,) = strategy.attribute([client])
         assert min(np.abs(models[row] - TARGETS[client % 3]).max() for row in rows) < 0.1
+
+
+FAR = ("times a million", "constant", "far opposites")
+NEWCOMER = 99
+
+
+@pytest.mark.parametrize("lie", FAR)
+@pytest.mark.parametrize("method", ["communities", "communities wnn", "dcfl", "dcfl median"])
+def test_a_newcomer_gets_a_model_without_the_far_ones(method: str, lie: str) -> None:
+    models, ((row,),) = _played(method, lie, clip=2.0).attribute([NEWCOMER])
+    usual, ((other,),) = _played(method, None, clip=2.0).attribute([NEWCOMER])
+    among_targets = float(np.linalg.norm(TARGETS[0] - TARGETS[1]))
+    assert float(np.linalg.norm(models[row] - usual[other])) < 0.5 * among_targets
+
+
+@pytest.mark.parametrize("method", ["communities", "dcfl"])
+def test_one_model_after_an_undone_split_is_not_moved_by_long_updates(method: str) -> None:
+    reached = []
+    for far in (1.0, 1e6):
+        made = builder(method, participation=1.0, fallback=True)(context(clip_update=2.0))
+        play(made, roster(12), range(1, 9), client=partial(_harmed, far=far))
+        state = cast(ChangingCommunities, made).state
+        assert state.one
+        reached.append(state.global_model)
+    assert float(np.linalg.norm(reached[1] - reached[0])) < 2 * float(np.linalg.norm(reached[0]))
+
+
+def _harmed(client: int, start: np.ndarray, server_round: int, *, far: float) -> FitRes:
+    """Say that the community's model is worse than that of all, and train; liars go too far."""
+    model = _honest_model(client, start, server_round)
+    if client in LIARS:
+        model = np.clip(start + np.float32(far) * (model - start), -1e15, 1e15)
+    answer = reply(model)
+    if 1 < server_round <= 1 + LOOKS[0]:
+        losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+        answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+    return answer
