@@ -236,10 +236,9 @@ class RoundLoop(Server):
         now = trained.round
         self._sound = False
         failures, evaluation_s = failed(now, trained.failures), 0.0
+        refused = [*self.connections.refused, *self.newcomers.refused]
         try:
-            loss, skipped = self.aggregation.learn(
-                trained, failures, self.connections.refused, last=last
-            )
+            loss, skipped = self.aggregation.learn(trained, failures, refused, last=last)
         except TooFewRepliesError:
             self._sound = True  # the state of the method has not changed yet
             raise

@@ -27,12 +27,13 @@ from fl_app.records.serving import Served, community_name
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.outcome import Event
-from fl_app.strategies.replies import ClientFailure
+from fl_app.strategies.replies import ClientFailure, RejectedReply
 from fl_app.types import Vectors
 
 log = getLogger(__name__)
 ASKED = 3
 """How often a newcomer is asked if it does not answer, or answers nonsense."""
+_OF = "placement: "
 OF_ALL = -2
 """The `community` of a question about all of them."""
 Send = Callable[
@@ -49,7 +50,8 @@ class Newcomers:
     1: the choice of an IFCA client. The method decides by itself as soon as the client trains.
 
     `now` has the rows of the clients that were placed after the last round, and `events` what
-    became of those that were asked last. Without `places` nobody is asked.
+    became of those that were asked last; the malformed answers among them are `refused`. Without
+    `places` nobody is asked.
 
     With a privacy no evaluation compares models. With `unplaced` the clients with neither a
     community nor a choice are asked instead, also if they are not new. The answer is noisy and
@@ -70,6 +72,7 @@ class Newcomers:
         self.availability, self.roster = availability, availability.roster
         self.now: dict[int, int] = {}
         self.events: list[Event] = []
+        self.refused: list[RejectedReply] = []
         self._known: set[int] = set()
         self._asked: dict[int, int] = {}
 
@@ -121,7 +124,7 @@ class Newcomers:
 
     def place(self, server_round: int, send: Send, *, ended: bool = False) -> None:
         """Ask the newcomers, if there is a choice or the run has `ended` after this round."""
-        self.events = []
+        self.events, self.refused = [], []
         if not self._active:
             return
         self.availability.show_members(server_round)
@@ -160,6 +163,8 @@ class Newcomers:
         results, failures = send(server_round, questions) if questions else ([], [])
         for failure in failures:
             self._tell(Event("not placed", str(failure), [int(failure.client_id)]))
+            if isinstance(failure, RejectedReply):
+                self.refused.append(RejectedReply(failure.client_id, _OF + failure.reason))
         keyed = [(proxy.cid, reply) for proxy, reply in results]
         answers = admit(keyed, asked, read_placement, self._reject)
         return {each.client_id: self._settle(each, server_round) for each in answers}
@@ -177,8 +182,11 @@ class Newcomers:
         return found
 
     def _reject(self, node: str, question: PlacementQuestion | None, error: RejectionError) -> None:
-        clients = [] if question is None else [question.client_id]
-        self._tell(Event("not placed", f"node {node}: {error}", clients))
+        client: int | str = f"node {node}" if question is None else question.client_id
+        who = client if isinstance(client, str) else f"client {client}"
+        told = [] if question is None else [question.client_id]
+        self._tell(Event("not placed", f"{who}: {error}", told))
+        self.refused.append(RejectedReply(client, f"{_OF}{error}"))
 
     def _settle(self, answer: PlacementAnswer, server_round: int) -> Placed:
         client, row = answer.client_id, int(answer.losses.argmin())

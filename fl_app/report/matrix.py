@@ -29,17 +29,18 @@ def similarity(run: Run) -> Figure | None:
     size = (columns * PANEL_INCHES + 1.2, rows * (PANEL_INCHES + 0.3) + 0.4)
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    groups = max(int(s.groups.max()) for s in shown) + 1
+    groups = np.unique(np.concatenate([s.groups[s.groups >= 0] for s in shown]))
     limits = _limits(shown)
     for axes, snapshot in zip(panels, shown, strict=False):
         image = _panel(axes, snapshot, limits, groups)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, aspect=30)
-    if 0 < groups <= LONGEST_LEGEND:
-        names = [f"group {group}" for group in range(groups)]
-        dots = legend_dots(colours(groups), names, "s" * groups)
-        figure.legend(handles=dots, loc="outside lower center", ncols=min(groups, 5))
+    count = len(groups)
+    if 0 < count <= LONGEST_LEGEND:
+        names = [f"group {group}" for group in groups.tolist()]
+        dots = legend_dots(colours(count), names, "s" * count)
+        figure.legend(handles=dots, loc="outside lower center", ncols=min(count, 5))
     return figure
 
 
@@ -65,7 +66,9 @@ def _limits(snapshots: list[Snapshot]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _panel(axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: int) -> AxesImage:
+def _panel(
+    axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: np.ndarray
+) -> AxesImage:
     """Draw one matrix, its clients sorted by community, then by group."""
     order = np.lexsort((snapshot.ids, snapshot.groups, snapshot.labels))
     matrix = snapshot.similarity[np.ix_(order, order)].astype(float)
@@ -82,8 +85,11 @@ def _panel(axes: Axes, snapshot: Snapshot, limits: tuple[float, float], groups: 
     axes.spines[:].set_visible(False)
     communities = counted(len(np.unique(labels)), "community", "communities")
     axes.set_title(f"round {snapshot.round}: {communities}, {len(labels)} clients", size=9)
-    if groups > 0:
-        _strip(axes, snapshot.groups[order], groups)
+    if len(groups):
+        planted = snapshot.groups[order]
+        # clients name their groups, by any number
+        ranks = np.where(planted < 0, -1, np.searchsorted(groups, planted))
+        _strip(axes, ranks, len(groups))
     return image
 
 

@@ -56,13 +56,14 @@ class Replies:
     def loss(self) -> float:
         """Weighted mean of the training losses of the cohort, NaN if clients do not tell them.
 
-        Losses are limited to FAR times the usual loss, so that a wrong report has little effect.
+        Their sizes are limited to FAR times the usual one, so that a wrong report has little
+        effect. A loss may be negative, such as that of a density.
         """
         if np.isnan(self.losses).any():
             return np.nan
-        usual = self.usual_loss
+        usual = lower_median(np.abs(self.losses))
         most = FAR * usual if usual > 0 else np.inf
-        return float(np.average(np.minimum(self.losses, most), weights=self.weights))
+        return float(np.average(np.clip(self.losses, -most, most), weights=self.weights))
 
     @property
     def usual_loss(self) -> float:

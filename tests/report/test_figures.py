@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,20 @@ def test_one_community_singletons_and_unknown_groups(
     History(tmp_path, rounds(8, count=count, known=known))
     snapshot(tmp_path, CLUSTERED, count=count, known=known)
     assert names(write_figures(tmp_path)) == ALL
+
+
+def test_groups_are_drawn_whatever_their_numbers(tmp_path: Path) -> None:
+    snapshot(tmp_path, 1, n=6)
+    (found,) = read_run(tmp_path).snapshots
+    groups = np.where(found.groups == 0, 17, 2**31 - 1)
+    named = replace(found, groups=np.where(found.ids == 5, -1, groups))
+    figure = similarity(replace(read_run(tmp_path), snapshots=[named]))
+    assert figure is not None
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts == ["group 17", f"group {2**31 - 1}"]
+    strip = figure.axes[0].child_axes[0].images[0].get_array()
+    assert strip is not None
+    assert sorted(strip[:, 0].compressed().tolist()) == [0, 0, 0, 1, 1]
 
 
 def test_a_graph_of_one_client_is_not_drawn(tmp_path: Path) -> None:

@@ -160,8 +160,15 @@ def test_a_wrong_answer_is_named_and_places_nobody(told: Any, tmp_path: Path) ->
     (event,) = asked.newcomers.events
     assert event.kind == "not placed"
     assert event.clients == [2]
+    assert "client 2: " in event.detail
     assert "must be" in event.detail
+    (refused,) = asked.newcomers.refused  # which the round counts
+    assert refused.client_id == 2
+    assert refused.reason.startswith("placement: ")
     assert read_newcomers(tmp_path) == {}
+    asked.answers = {2: _losses(1.0, 2.0)}
+    asked.newcomers.place(6, asked.send)
+    assert asked.newcomers.refused == []
 
 
 def test_nobody_is_asked_while_all_models_are_equal(tmp_path: Path) -> None:
