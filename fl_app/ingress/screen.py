@@ -97,6 +97,23 @@ def shortened(model: Vector, start: Vector, *, norm: float) -> Vector:
     return bounded
 
 
+def within(models: Vectors, start: Vector, *, multiple: float) -> Vectors:
+    """Return models (n, d), the long ones of their updates from `start` (d,) shortened: `limits`.
+
+    The array is the same if none is long.
+    """
+    norms = np.array([update_norm(model, start) for model in models])
+    received = np.full(len(models), square_norm(start) ** 0.5)
+    bounds = limits(usual_norms(norms, received), received, multiple=multiple)
+    long = np.flatnonzero(norms > bounds).tolist()
+    if not long:
+        return models
+    found = models.copy()
+    for row in long:
+        found[row] = shortened(models[row], start, norm=float(bounds[row]))
+    return found
+
+
 def outside(models: Vectors, sizes: Labels, *, multiple: float) -> np.ndarray:
     """Return which community models (k, d) do not belong into a model of all clients.
 

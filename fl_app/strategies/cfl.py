@@ -156,7 +156,7 @@ class Cfl(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Bipartition every cluster, then average in each remaining cluster."""
         every = self.receive(server_round, results, failures)
-        learn(self.state, every, self.aggregator.rule)
+        learn(self.state, every, self.aggregator.rule, self.context.clip_update)
         replies = of_communities(self.state, every)
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)

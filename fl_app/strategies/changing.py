@@ -44,15 +44,6 @@ class ChangingCommunities(CommunityStrategy):
     compares = False
     clips_updates = False
 
-    def bounded(self, replies: Replies) -> Replies:
-        """Return the replies as they count in a model that all clients share.
-
-        Long updates are shortened. Clients that trained a far model have no weight.
-        """
-        inside = self.inside(self.cohort.sent, replies.starts)[replies.starts]
-        models = self.cohort.bounded(replies.models)
-        return replace(replies, models=models, weights=replies.weights * inside)
-
     def inside(self, models: Vectors, labels: Labels) -> np.ndarray:
         """Return which models (k, d) of communities (n,) count in the global model."""
         multiple = self.context.clip_update
@@ -109,7 +100,8 @@ class ChangingCommunities(CommunityStrategy):
 
     def train_one(self, replies: Replies) -> tuple[Parameters, dict[str, Scalar]]:
         """Train the one model after the communities were undone."""
-        self.aggregator.update(self.state.communities.models, self.bounded(replies))
+        short = replace(replies, models=self.cohort.bounded(replies.models))
+        self.aggregator.update(self.state.communities.models, short)
         self.state.global_model = self.state.communities.models[0]
         return encode(self.state.global_model), {"train_loss": replies.loss}
 

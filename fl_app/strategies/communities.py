@@ -184,7 +184,7 @@ class CommunityDiscovery(ChangingCommunities):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the models, find the communities, and average within and over them."""
         replies = self.receive(server_round, results, failures)
-        learn(self.state, self.bounded(replies), self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         if self.state.one:
             return self.train_one(replies)
         everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates

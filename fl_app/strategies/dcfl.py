@@ -121,7 +121,7 @@ class Dcfl(ChangingCommunities):
         """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results, failures)
-        learn(self.state, self.bounded(replies), self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         if self.state.one:
             return self.train_one(replies)
         self._remember(server_round, replies, sent)
@@ -167,12 +167,20 @@ class Dcfl(ChangingCommunities):
         members = self.state.communities.members
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
+        old[old] = self._near()[labels[old]]
         if old.any():
             dunn = self._dunn(labels[old], among[old], ids[old])
             self.state.dunn = dunn if np.isfinite(dunn) else None
             if len(np.unique(labels[old])) > 1 and dunn >= 1:
                 return self._joined(labels, among)
         return self._cluster(among)
+
+    def _near(self) -> np.ndarray:
+        """Return which communities (k,) are not far from all others, which would hide how far
+        those are from each other."""
+        counts = np.bincount([*self.state.communities.members.values()])
+        models = self.state.communities.models
+        return self.inside(models, np.repeat(np.arange(len(counts)), counts))
 
     def _dunn(self, labels: Labels, among: Labels, ids: Labels) -> float:
         """Return the Dunn index of communities (m,) in the distances in which they are found."""

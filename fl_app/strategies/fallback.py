@@ -13,6 +13,7 @@ import numpy as np
 
 from fl_app.aggregation import Rule, weighted_mean
 from fl_app.evaluation.benefit import FEWEST, LEVEL, WORTH, Verdict, judge, relative_gains
+from fl_app.ingress import screen
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.outcome import Event
@@ -106,11 +107,18 @@ def beside(
     return np.concatenate([models, state.common[None, :]]), rows, len(models)
 
 
-def learn(state: JudgedState, replies: Replies, rule: Rule) -> None:
-    """While a split is on trial, train the common model by all replies; note what they tell."""
+def learn(state: JudgedState, replies: Replies, rule: Rule, clip_update: float | None) -> None:
+    """While a split is on trial, train the common model by all replies; note what they tell.
+
+    Models farther from it than `clip_update` times the usual distance come nearer (None: none
+    does), since a client that went astray in its own community would take all others with it.
+    """
     if state.common is None:
         return
-    state.common = rule(replies.models, replies.weights)
+    models = replies.models
+    if clip_update is not None:
+        models = screen.within(models, state.common, multiple=clip_update)
+    state.common = rule(models, replies.weights)
     note(state, replies)
 
 

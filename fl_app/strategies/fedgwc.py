@@ -125,7 +125,7 @@ class FedGwc(CommunityStrategy):
         now = self.state.communities
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         now.members.update(heard)
-        learn(self.state, replies, self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         self.aggregator.update(now.models, replies)
         self.change, count = {}, len(now.models)
         for row in range(0 if self.state.settled else count):

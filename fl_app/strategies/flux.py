@@ -165,7 +165,7 @@ class Flux(CommunityStrategy):
         replies, due = self.receive(server_round, results, failures), self._is_due(server_round)
         learns = replies.where(replies.starts < len(self.state.communities.models))
         if not due and len(learns.client_ids):
-            learn(self.state, learns, self.aggregator.rule)
+            learn(self.state, learns, self.aggregator.rule, self.context.clip_update)
         if due:
             first = not self.clustered
             self._cluster(server_round, replies)

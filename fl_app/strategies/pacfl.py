@@ -140,7 +140,7 @@ class Pacfl(CommunityStrategy):
                 self._join(client)
         else:
             self._cluster(server_round)
-        learn(self.state, replies, self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         rows = np.array([self.state.communities.members[c] for c in replies.client_ids.tolist()])
         counted = (rows == replies.starts) | (rows >= before)
         self.aggregator.update(

@@ -115,7 +115,7 @@ class TwoPhase(CommunityStrategy):
         replies = self.receive(server_round, results, failures)
         if self._seeks:
             self.remember(server_round, replies)
-        learn(self.state, replies, self.aggregator.rule)
+        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
         if self.clusters_after(server_round):
