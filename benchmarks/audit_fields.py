@@ -75,6 +75,7 @@ FIELDS = (
     _masked("ids", "the clients that it has shares for", "exact, as the server told it"),
     _masked("boxes", "shares of its secrets for these clients", "encrypted"),
     _masked("vector", "all that is summed: count, weight, loss, update, or accuracy", "masked"),
+    _masked("refused", "the clients whose shares for it do not open", "exact"),
     _masked("seeds", "its shares of the seeds of clients in the sum", "of others' secrets"),
     _masked("keys", "its shares of the keys of clients that were lost", "of others' secrets"),
     _masked("sketch", "direction of its cumulated updates, once; `secure_flic`", NOISE),

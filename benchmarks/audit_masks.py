@@ -67,16 +67,19 @@ def _views(contents: list[Integers], settings: SecAgg) -> tuple[Integers, Intege
     needed = settings.needed(CLIENTS)
     boxes = [c.share({o: public[o] for o in others[c.client_id]}, needed) for c in clients]
     masked = [
-        client.mask(content, {o: boxes[o][client.client_id] for o in others[client.client_id]})
+        client.mask(content, {o: boxes[o][client.client_id] for o in others[client.client_id]})[0]
         for client, content in zip(clients, contents, strict=True)
     ]
     revealed = [client.reveal(range(CLIENTS), [])[0] for client in clients]
-    total = unmasked(
+    total, _ = unmasked(
         np.sum(masked, axis=0, dtype=np.uint32),
         graph=others,
         dropped=[],
         mask_keys={each: keys[0] for each, keys in public.items()},
-        seed_shares={each: [shares[each] for shares in revealed] for each in range(CLIENTS)},
+        seed_shares={
+            each: {teller: shares[each] for teller, shares in enumerate(revealed)}
+            for each in range(CLIENTS)
+        },
         key_shares={},
         threshold=dict.fromkeys(range(CLIENTS), needed),
     )

@@ -36,6 +36,7 @@ from fl_app.masking.stages import (
     OPEN,
     PART,
     RECORD,
+    REFUSED,
     SCORE,
     SEEDS,
     SETUP,
@@ -179,7 +180,8 @@ class MaskedClient:
         }
         vector = parts[given[PART]](given)
         boxes = dict(zip(given[IDS], given[BOXES], strict=True))
-        return {MASKED: self.protocol.mask(vector, boxes).astype("<u4").tobytes()}
+        masked, refused = self.protocol.mask(vector, boxes)
+        return {MASKED: masked.astype("<u4").tobytes(), REFUSED: refused}
 
     def _reveal(self, given: Fields) -> Fields:
         seeds, keys = self.protocol.reveal(given[SURVIVORS], given[DROPPED])

@@ -10,6 +10,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.ingress.masked import read_boxes, read_public, read_revealed, read_vector
+from fl_app.masking.disputes import left_out
 from fl_app.masking.neighbours import Graph, ring
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.stages import (
@@ -29,9 +30,11 @@ from fl_app.masking.stages import (
 )
 from fl_app.masking.unmasking import Shares, UnmaskError, unmasked
 from fl_app.rng import generator
-from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
+from fl_app.strategies.replies import ClientFailure, RejectedReply, TooFewRepliesError
 from fl_app.types import Integers
 
+_DISPUTE = "masking: the shares must open that it exchanges, those between it and"
+_WRONG_SHARES = "masking: the shares that it reveals must fit those that others reveal, and do not"
 Stage = Mapping[int, Mapping[str, Any]]
 """What each client is told in a stage, by client id."""
 
@@ -75,25 +78,48 @@ class SecureSum:
         self._check(graph, [*boxes])
         passed = {each: [other for other in graph[each] if other in boxes] for each in boxes}
         given = {each: self._vector_question(each, passed[each], boxes) for each in boxes}
-        vectors = self._stage(given, lambda found, each: read_vector(found, self.length))
+        told = self._stage(given, lambda found, each: read_vector(found, self.length, passed[each]))
+        refused = {each: others for each, (_, others) in told.items()}
+        vectors = self._undisputed({each: vector for each, (vector, _) in told.items()}, refused)
         self._check(graph, [*vectors])
         self.survivors = [*vectors]
         total = sum(vectors.values(), np.zeros(self.length, np.uint32))
-        seeds, secrets = self._revealed(passed)
+        held = {
+            each: [other for other in passed[each] if other not in refused.get(each, ())]
+            for each in passed
+        }
+        needed = {each: self._needed(graph, each) for each in passed}
+        return self._unmasked(total, held, {each: public[each][0] for each in passed}, needed)
+
+    def _unmasked(
+        self, total: Integers, held: Graph, keys: Mapping[int, bytes], needed: Mapping[int, int]
+    ) -> Integers:
+        """Return the sum without masks; `held` has those whose shares each client could open."""
+        seeds, secrets = self._revealed(held)
         try:
-            return unmasked(
+            found, wrong = unmasked(
                 total,
-                graph=passed,
+                graph={each: [o for o in held if each in held[o]] for each in held},
                 dropped=sorted(secrets),
-                mask_keys={each: pair[0] for each, pair in public.items()},
+                mask_keys=keys,
                 seed_shares=seeds,
                 key_shares=secrets,
-                threshold={each: self._needed(graph, each) for each in passed},
+                threshold=needed,
             )
         except UnmaskError as error:
             raise TooFewRepliesError(
                 f"round {self.server_round} has no sum, as its masks cannot be removed: {error}"
             ) from error
+        self.failures += [RejectedReply(each, _WRONG_SHARES) for each in sorted(wrong)]
+        return found
+
+    def _undisputed(self, vectors: Mapping[int, Integers], refused: Graph) -> dict[int, Integers]:
+        """Return the vectors of which no two clients disagree on their common mask."""
+        away = left_out(refused)
+        for client, others in away.items():
+            why = f"{_DISPUTE} {', '.join(map(str, others))} do not open"
+            self.failures.append(RejectedReply(client, why))
+        return {each: vector for each, vector in vectors.items() if each not in away}
 
     def _graph(self, client_ids: Sequence[int]) -> Graph:
         """Return who masks with whom, among those that sent keys."""
@@ -129,22 +155,22 @@ class SecureSum:
             **self.part,
         }
 
-    def _revealed(self, passed: Graph) -> tuple[Shares, Shares]:
+    def _revealed(self, held: Graph) -> tuple[Shares, Shares]:
         """Return shares of the survivors' seeds, and of the keys of those that sent no vector."""
         alive = {*self.survivors}
-        lost = {each: [o for o in passed[each] if o not in alive] for each in self.survivors}
-        near = {each: [o for o in (*passed[each], each) if o in alive] for each in self.survivors}
+        lost = {each: [o for o in held[each] if o not in alive] for each in self.survivors}
+        near = {each: [o for o in (*held[each], each) if o in alive] for each in self.survivors}
         asked = {each: {STAGE: UNMASK, SURVIVORS: near[each], DROPPED: lost[each]} for each in near}
         told = self._stage(
             asked, lambda found, each: read_revealed(found, len(near[each]), len(lost[each]))
         )
-        seeds: dict[int, list[bytes]] = {each: [] for each in self.survivors}
-        keys: dict[int, list[bytes]] = {each: [] for each in passed if each not in alive}
+        seeds: dict[int, dict[int, bytes]] = {each: {} for each in self.survivors}
+        keys: dict[int, dict[int, bytes]] = {each: {} for each in held if each not in alive}
         for each, (of_seeds, of_keys) in told.items():
             for other, share in zip(near[each], of_seeds, strict=True):
-                seeds[other].append(share)
+                seeds[other][each] = share
             for other, share in zip(lost[each], of_keys, strict=True):
-                keys[other].append(share)
+                keys[other][each] = share
         return seeds, keys
 
     def _stage(self, told: Stage, read: Callable[[RecordDict, int], Any]) -> dict[int, Any]:

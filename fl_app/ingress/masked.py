@@ -19,6 +19,7 @@ from fl_app.masking.stages import (
     MASK_KEYS,
     MASKED,
     RECORD,
+    REFUSED,
     SEEDS,
     SKETCH,
 )
@@ -55,9 +56,21 @@ def read_boxes(content: RecordDict, neighbours: Sequence[int]) -> dict[int, byte
     return dict(zip(sorted(neighbours), boxes, strict=True))
 
 
-def read_vector(content: RecordDict, length: int) -> Integers:
-    """Return a masked vector (length,); raises RejectionError for another length."""
-    return np.frombuffer(_exactly(_record(content), MASKED, 4 * length), "<u4")
+def read_vector(
+    content: RecordDict, length: int, neighbours: Sequence[int]
+) -> tuple[Integers, list[int]]:
+    """Return a masked vector (length,), and the neighbours whose shares were refused.
+
+    Raises RejectionError for a vector of another length and for others than neighbours.
+    """
+    record = _record(content)
+    vector = np.frombuffer(_exactly(record, MASKED, 4 * length), "<u4")
+    refused = record.get(REFUSED)
+    named = refused if isinstance(refused, list) else []
+    found = [each for each in named if type(each) is int and each in neighbours]
+    if not isinstance(refused, list) or not len(named) == len(found) == len({*found}):
+        raise RejectionError(REFUSED, "neighbours, each once", shown(refused))
+    return vector, found
 
 
 def read_revealed(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from os import urandom
 
+from cryptography.fernet import InvalidToken
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt
 from flwr.common.secure_aggregation.secaggplus_utils import (
@@ -28,6 +29,9 @@ from fl_app.masking.keys import (
 from fl_app.masking.keystream import SEED_BYTES, mask
 from fl_app.masking.stages import FEWEST, SETUP, SHARES, STAGES, UNMASK, VECTOR
 from fl_app.types import Integers
+
+SHARE_BYTES = (SEED_SHARE_BYTES, KEY_SHARE_BYTES)
+"""Lengths of the shares in a box; the server would refuse others."""
 
 
 class ProtocolError(ValueError):
@@ -95,39 +99,41 @@ class Participant:
             for other, for_seed, for_key in parts
         }
 
-    def mask(self, vector: Integers, boxes: Mapping[int, bytes]) -> Integers:
+    def mask(self, vector: Integers, boxes: Mapping[int, bytes]) -> tuple[Integers, list[int]]:
         """Return `vector` (l,) with this client's mask and one for each neighbour with a box.
 
         A neighbour's mask is added by the client with the smaller id, and subtracted by the other,
-        so that the sum of both is without it. A box has a neighbour's shares. Raises ProtocolError
-        for too few boxes, or one that is not for this client.
+        so that the sum of both is without it. A box has a neighbour's shares. Also return those
+        whose boxes do not open: there are no masks for them. Raises ProtocolError for too few
+        boxes that do.
         """
         self._enter(VECTOR)
-        if not boxes.keys() <= self.public.keys() or len(boxes) + 1 < self.threshold:
+        if not boxes.keys() <= self.public.keys():
+            raise ProtocolError(f"boxes must be from neighbours, got those of {sorted(boxes)}")
+        opened = [other for other, box in boxes.items() if self._opens(other, box)]
+        if len(opened) + 1 < self.threshold:
             raise ProtocolError(
                 f"shares of {self.threshold - 1} neighbours or more are needed, got those of "
-                f"{sorted(boxes)}"
+                f"{sorted(opened)}"
             )
         masked: Integers = vector + mask(self.seed, len(vector))
-        for other, box in boxes.items():
-            self._open(other, box)
+        for other in opened:
             common = mask(mask_seed(self.mask_private, self.public[other][0]), len(vector))
             masked = masked + common if self.client_id < other else masked - common
-        return masked
+        return masked, sorted(boxes.keys() - {*opened})
 
-    def _open(self, other: int, box: bytes) -> None:
+    def _opens(self, other: int, box: bytes) -> bool:
+        """Store the shares in a box; False if it has none for this client of the right length."""
         key = cipher_key(self.cipher_private, self.public[other][1])
-        source, target, seed, secret = share_keys_plaintext_separate(decrypt(key, box))
-        if (source, target) != (other, self.client_id):
-            raise ProtocolError(
-                f"a box must be from client {other} for this one, got from {source} for {target}"
-            )
-        if (len(seed), len(secret)) != (SEED_SHARE_BYTES, KEY_SHARE_BYTES):
-            raise ProtocolError(
-                f"a box must have shares of {SEED_SHARE_BYTES} and {KEY_SHARE_BYTES} bytes, got "
-                f"{len(seed)} and {len(secret)} of client {other}; the server would refuse them"
-            )
+        try:
+            source, target, seed, secret = share_keys_plaintext_separate(decrypt(key, box))
+        except (InvalidToken, ValueError):
+            return False
+        lengths = (len(seed), len(secret))
+        if (source, target) != (other, self.client_id) or lengths != SHARE_BYTES:
+            return False
         self.seed_shares[other], self.key_shares[other] = seed, secret
+        return True
 
     def reveal(
         self, survivors: Collection[int], dropped: Collection[int]

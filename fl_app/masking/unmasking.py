@@ -9,8 +9,8 @@ from fl_app.masking.keystream import SEED_BYTES, mask
 from fl_app.masking.neighbours import Graph
 from fl_app.types import Integers
 
-Shares = Mapping[int, Sequence[bytes]]
-"""Shares of one secret of each client."""
+Shares = Mapping[int, Mapping[int, bytes]]
+"""The shares of one secret of each client, by the client that told them."""
 
 
 class UnmaskError(ValueError):
@@ -26,41 +26,96 @@ def unmasked(
     seed_shares: Shares,
     key_shares: Shares,
     threshold: Mapping[int, int],
-) -> Integers:
+) -> tuple[Integers, set[int]]:
     """Return the sum (l,) of the survivors' vectors from the sum (l,) of their masked ones.
 
-    `seed_shares` are of all survivors, `key_shares` of all `dropped` clients, whose neighbours have
-    masks in the total that nothing cancels. `mask_keys` are the public keys for masks, `threshold`
-    the shares that each secret needs. Raises UnmaskError for shares that give no secret, or another
-    than that of the public key.
+    `seed_shares` are of all survivors, `key_shares` of all `dropped` clients; `graph` has those in
+    whose vectors each one has a common mask, which nothing cancels if it dropped out. `mask_keys`
+    are the public keys for masks, `threshold` the shares that each secret needs. Also return the
+    clients that told wrong shares, as far as more shares than needed show it. Raises UnmaskError
+    for shares that give no secret, or another than that of the public key.
     """
+    wrong = set[int]()
     for owner, shares in seed_shares.items():
-        total = total - mask(_secret(owner, shares, threshold[owner], SEED_BYTES), len(total))
+        seed, liars = _secret(owner, shares, threshold[owner], SEED_BYTES, None)
+        wrong |= liars
+        total = total - mask(seed, len(total))
     for owner in dropped:
-        private = _secret(owner, key_shares[owner], threshold[owner], PRIVATE_BYTES)
-        if _public(private) != mask_keys[owner]:
-            raise UnmaskError(f"the shares of the key of client {owner} must give its key")
-        for other in graph[owner]:
-            if other in seed_shares:
-                common = mask(mask_seed(private, mask_keys[other]), len(total))
-                total = total - common if other < owner else total + common
-    return total
+        holders = [other for other in graph[owner] if other in seed_shares]
+        if not holders:
+            continue
+        public = mask_keys[owner]
+        private, liars = _secret(owner, key_shares[owner], threshold[owner], PRIVATE_BYTES, public)
+        wrong |= liars
+        for other in holders:
+            common = mask(mask_seed(private, mask_keys[other]), len(total))
+            total = total - common if other < owner else total + common
+    return total, wrong
 
 
-def _secret(owner: int, shares: Sequence[bytes], threshold: int, size: int) -> bytes:
-    """Return a secret of `size` bytes; who shared it may have shared one of any other length."""
+def _secret(
+    owner: int, shares: Mapping[int, bytes], threshold: int, size: int, public: bytes | None
+) -> tuple[bytes, set[int]]:
+    """Return a secret of `size` bytes, that of a `public` key if there is one, and who lied.
+
+    Any `threshold` shares give the secret. If the first and the last ones give two, parts without
+    each client are tried: the secret is that which the most shares fit. Two polynomials of Shamir's
+    scheme have fewer than `threshold` points in common, so that no lie of one client wins if two
+    more shares are told than are needed.
+    """
     if len(shares) < threshold:
         raise UnmaskError(
             f"{threshold} shares of client {owner} are needed, got {len(shares)}; lower "
             "masking.threshold if many clients are lost"
         )
+
+    def combined(tellers: Sequence[int]) -> bytes | None:
+        return _combined([shares[each] for each in tellers], size, public)
+
+    tellers = [*shares]
+    secret = combined(tellers[:threshold])
+    if secret is not None and (public or combined(tellers[-threshold:]) == secret):
+        return secret, set()
+    fitting = dict[bytes, set[int]]()
+    for part in _parts(tellers, threshold):
+        found = combined(part)
+        if found is not None:
+            fits = {each for each in tellers if combined([*part[:-1], each]) == found}
+            fitting[found] = max(fitting.get(found, set()), fits | {*part}, key=len)
+    best = max(map(len, fitting.values()), default=0)
+    secrets = [each for each, fits in fitting.items() if len(fits) == best]
+    if len(secrets) != 1:
+        raise UnmaskError(_why(owner, size, public))
+    return secrets[0], {*tellers} - fitting[secrets[0]]
+
+
+def _parts(tellers: Sequence[int], size: int) -> set[tuple[int, ...]]:
+    """Return parts of this size, of which some are without any one of the tellers."""
+    found = set[tuple[int, ...]]()
+    for away in tellers:
+        rest = tuple(each for each in tellers if each != away)
+        found |= {rest[:size], rest[-size:]}
+    return {part for part in found if len(part) == size}
+
+
+def _combined(shares: Sequence[bytes], size: int, public: bytes | None) -> bytes | None:
+    """Return the secret; None: another length, which its owner may choose, or another key."""
     try:
-        secret: bytes = combine_shares(list(shares[:threshold]))
-    except ValueError as error:
-        raise UnmaskError(f"the shares of client {owner} give no secret") from error
-    if len(secret) != size:
-        raise UnmaskError(f"the shares of client {owner} must give {size} bytes, got {len(secret)}")
+        secret: bytes = combine_shares([*shares])
+    except ValueError:
+        return None
+    if len(secret) != size or (public is not None and _public(secret) != public):
+        return None
     return secret
+
+
+def _why(owner: int, size: int, public: bytes | None) -> str:
+    what = f"{size} bytes" if public is None else "the secret of its public key"
+    return (
+        f"the shares of client {owner} must give {what}, and do not: it shared other ones, or one "
+        "of those that told them told others; raise masking.neighbours or lower "
+        "masking.threshold, so that more shares than needed show who"
+    )
 
 
 def _public(private: bytes) -> bytes | None:

@@ -21,6 +21,7 @@ from fl_app.masking.stages import (
     MASK_KEYS,
     MASKED,
     RECORD,
+    REFUSED,
     SEEDS,
     SETUP,
     SHARES,
@@ -40,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from masked_runs import CLIENTS, WORDS, Watched, run
 
 TRAIN = MessageType.TRAIN
-OF_STAGE = {SETUP: {MASK_KEYS, CIPHER_KEYS}, SHARES: {IDS, BOXES}, VECTOR: {MASKED},
+OF_STAGE = {SETUP: {MASK_KEYS, CIPHER_KEYS}, SHARES: {IDS, BOXES}, VECTOR: {MASKED, REFUSED},
             UNMASK: {SEEDS, KEYS}, SKETCH: {SKETCH}}  # fmt: skip
 AT, ROUNDS, DIMENSION = 3, 5, 4
 GIVEN = ("experiment=secure_flic", *WORDS[1:], f"rounds={ROUNDS}", f"strategy.cluster_round={AT}",
@@ -92,7 +93,9 @@ def test_the_server_receives_keys_masked_vectors_and_one_sketch_of_each_client(
         if stage == SHARES:  # of the others of its community
             assert client not in record[IDS]
             others.add(len(record[IDS]))
-        values = [value for name, value in record.items() if name != IDS]
+        if stage == VECTOR:
+            assert record[REFUSED] == []
+        values = [value for name, value in record.items() if name not in (IDS, REFUSED)]
         parts = [each for v in values for each in (v if isinstance(v, list) else [v])]
         assert {type(each) for each in parts} == {bytes}
         if stage == SKETCH:

@@ -32,6 +32,7 @@ from fl_app.masking.stages import (
     OPEN,
     PART,
     RECORD,
+    REFUSED,
     SEEDS,
     SETUP,
     SHARES,
@@ -54,7 +55,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from masked_runs import CLIENTS, WORDS, Watched, run
 
 TRAIN, EVALUATE = MessageType.TRAIN, MessageType.EVALUATE
-OF_STAGE = {SETUP: {MASK_KEYS, CIPHER_KEYS}, SHARES: {IDS, BOXES}, VECTOR: {MASKED},
+OF_STAGE = {SETUP: {MASK_KEYS, CIPHER_KEYS}, SHARES: {IDS, BOXES}, VECTOR: {MASKED, REFUSED},
             UNMASK: {SEEDS, KEYS}}  # fmt: skip
 
 
@@ -102,7 +103,9 @@ def test_what_the_server_receives_has_no_field_for_anything_of_one_client(tmp_pa
         assert {*record} == OF_STAGE[stage]
         if stage == SHARES:
             assert record[IDS] == [each for each in range(CLIENTS) if each != client]
-        values = [value for name, value in record.items() if name != IDS]
+        if stage == VECTOR:
+            assert record[REFUSED] == []
+        values = [value for name, value in record.items() if name not in (IDS, REFUSED)]
         parts = [each for v in values for each in (v if isinstance(v, list) else [v])]
         assert {type(each) for each in parts} == {bytes}
         if stage == VECTOR:
@@ -161,11 +164,15 @@ def test_below_the_threshold_the_round_is_skipped_and_the_models_stay(
 
 
 def _lengthen(content: RecordDict) -> None:
-    content[RECORD] = ConfigRecord({MASKED: content[RECORD][MASKED] + b"1234"})
+    content[RECORD][MASKED] += b"1234"
 
 
 def _spoil(content: RecordDict) -> None:
-    content[RECORD] = ConfigRecord({MASKED: b"\1\2\3\4" * (len(content[RECORD][MASKED]) // 4)})
+    content[RECORD][MASKED] = b"\1\2\3\4" * (len(content[RECORD][MASKED]) // 4)
+
+
+def _refuse_strangers(content: RecordDict) -> None:
+    content[RECORD][REFUSED] = [77]
 
 
 def _no_point(content: RecordDict) -> None:
@@ -186,6 +193,7 @@ def _tell_more(content: RecordDict) -> None:
         (SETUP, _no_point, "a public key must be a point of the curve"),
         (SETUP, _twice, "a public key must be one that nobody sent before"),
         (VECTOR, _lengthen, "vector must be"),
+        (VECTOR, _refuse_strangers, "refused must be neighbours, each once"),
         (VECTOR, _tell_more, "the reply must be one record masking"),
     ],
 )
@@ -197,6 +205,47 @@ def test_a_malformed_reply_is_rejected_and_its_client_is_like_a_lost_one(
     assert [*only["rejected"]] == ["3"]
     assert rule in only["rejected"]["3"]
     assert sum(only["notes"]["clients_by_model"]) == CLIENTS - 1
+
+
+def _garble(which: slice) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        boxes = content[RECORD][BOXES]
+        boxes[which] = [bytes(len(each)) for each in boxes[which]]
+        content[RECORD][BOXES] = boxes
+
+    return change
+
+
+def _refuse_all(content: RecordDict) -> None:
+    content[RECORD][REFUSED] = [each for each in range(CLIENTS) if each != 3]
+
+
+def _reveal_others(content: RecordDict) -> None:
+    content[RECORD][SEEDS] = [bytes(len(each)) for each in content[RECORD][SEEDS]]
+
+
+@pytest.mark.parametrize(
+    ("stage", "lie", "named", "counted"),
+    [
+        (SHARES, _garble(slice(None)), ["3"], CLIENTS - 1),
+        (SHARES, _garble(slice(1)), ["0", "3"], CLIENTS - 2),  # one victim, which is client 0
+        (VECTOR, _refuse_all, ["3"], CLIENTS - 1),
+        (UNMASK, _reveal_others, ["3"], CLIENTS),
+    ],
+)
+def test_a_client_that_sends_what_others_cannot_use_is_named_and_the_round_goes_on(
+    tmp_path: Path,
+    stage: str,
+    lie: Callable[[RecordDict], None],
+    named: list[str],
+    counted: int,
+) -> None:
+    watched = Watched(changes={(3, stage, TRAIN, "1"): lie})
+    (only,) = run(tmp_path, watched, "rounds=1", "masking.smallest=1")
+    assert [*only["rejected"]] == named
+    assert only["failed"] == {}
+    assert only["events"] == []
+    assert sum(only["notes"]["clients_by_model"]) == counted
 
 
 def test_a_lie_under_the_mask_spoils_the_sum_which_is_then_not_used(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fl_app.masking.stages import (
     MASK_KEYS,
     MASKED,
     RECORD,
+    REFUSED,
     SEEDS,
     SKETCH,
 )
@@ -49,11 +50,14 @@ def test_what_a_client_sends_has_the_form_that_is_read() -> None:
     told = _reply(**{IDS: [*boxes[0]], BOXES: [*boxes[0].values()]})
     assert read_boxes(told, [2, 1]) == boxes[0]
     vector = np.arange(4, dtype=np.uint32)
-    masked = [
-        each.mask(vector, {other: boxes[other][each.client_id] for other in boxes[each.client_id]})
-        for each in clients
-    ]
-    assert read_vector(_reply(**{MASKED: masked[0].tobytes()}), 4).tolist() == masked[0].tolist()
+    masked = []
+    for each in clients:
+        given = {other: boxes[other][each.client_id] for other in boxes[each.client_id]}
+        masked.append(each.mask(vector, given)[0])
+    fields = {MASKED: masked[0].tobytes(), REFUSED: [2]}
+    found, refused = read_vector(_reply(**fields), 4, [1, 2])
+    assert found.tolist() == masked[0].tolist()
+    assert refused == [2]
     seeds, _ = clients[0].reveal([0, 1, 2], [])
     keys = [clients[0].key_shares[1]]
     assert read_revealed(_reply(**{SEEDS: seeds, KEYS: keys}), 3, 1) == (seeds, keys)
@@ -65,17 +69,21 @@ def test_what_a_client_sends_has_the_form_that_is_read() -> None:
         ({}, "vector must be 8 bytes, got None"),
         ({MASKED: b"1234567"}, "vector must be 8 bytes, got 7 bytes"),
         ({MASKED: "12345678"}, "vector must be 8 bytes"),
+        ({MASKED: b"12345678"}, "refused must be neighbours, each once, got None"),
+        ({MASKED: b"12345678", REFUSED: [3]}, "refused must be neighbours"),
+        ({MASKED: b"12345678", REFUSED: [1, 1]}, "refused must be neighbours"),
+        ({MASKED: b"12345678", REFUSED: [True]}, "refused must be neighbours"),
     ],
 )
-def test_a_vector_of_another_length_is_rejected(fields: dict[str, object], rule: str) -> None:
+def test_another_vector_is_rejected(fields: dict[str, object], rule: str) -> None:
     with pytest.raises(RejectionError, match=rule):
-        read_vector(_reply(**fields), 2)
+        read_vector(_reply(**fields), 2, [1, 2])
 
 
 @pytest.mark.parametrize("content", [RecordDict(), RecordDict({"x": ConfigRecord({})})])
 def test_another_record_is_rejected(content: RecordDict) -> None:
     with pytest.raises(RejectionError, match="the reply must be one record masking"):
-        read_vector(content, 2)
+        read_vector(content, 2, [])
 
 
 @pytest.mark.parametrize(

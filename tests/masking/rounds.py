@@ -27,7 +27,7 @@ def settings(threshold: float = 0.66, neighbours: int | None = None) -> SecAgg:
 class Round:
     """The clients `count` of a sum, those lost before their vector and after it.
 
-    `view` has all that the server receives, in order.
+    `view` has all that the server receives, in order, and `wrong` who told wrong shares.
     """
 
     count: int
@@ -37,6 +37,7 @@ class Round:
     public: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
     graph: Graph = field(default_factory=dict)
     view: list[object] = field(default_factory=list)
+    wrong: set[int] = field(default_factory=set)
 
     def begin(self) -> "Round":
         """Play the stages before the vectors."""
@@ -57,7 +58,7 @@ class Round:
     ) -> dict[int, Integers]:
         """Return the masked vectors of those that do not drop out."""
         return {
-            each: client.mask(of[each], {o: self.boxes[o][each] for o in self.graph[each]})
+            each: client.mask(of[each], {o: self.boxes[o][each] for o in self.graph[each]})[0]
             for each, client in self.clients.items()
             if each not in dropped
         }
@@ -65,19 +66,19 @@ class Round:
     def total(self, masked: Mapping[int, Integers], silent: Collection[int] = ()) -> Integers:
         """Return the sum without masks, when the `silent` reveal nothing."""
         dropped = sorted(self.clients.keys() - masked.keys())
-        seeds: dict[int, list[bytes]] = {each: [] for each in masked}
-        keys: dict[int, list[bytes]] = {each: [] for each in dropped}
+        seeds: dict[int, dict[int, bytes]] = {each: {} for each in masked}
+        keys: dict[int, dict[int, bytes]] = {each: {} for each in dropped}
         for each in sorted(masked.keys() - {*silent}):
             near = [o for o in (*self.graph[each], each) if o in masked]
             lost = [o for o in self.graph[each] if o in dropped]
             found = self.clients[each].reveal(near, lost)
             self.view.append(found)
             for other, share in zip(near, found[0], strict=True):
-                seeds[other].append(share)
+                seeds[other][each] = share
             for other, share in zip(lost, found[1], strict=True):
-                keys[other].append(share)
+                keys[other][each] = share
         length = len(next(iter(masked.values())))
-        return unmasked(
+        found, self.wrong = unmasked(
             sum(masked.values(), np.zeros(length, np.uint32)),
             graph=self.graph,
             dropped=dropped,
@@ -86,3 +87,4 @@ class Round:
             key_shares=keys,
             threshold={each: self.needed(each) for each in self.graph},
         )
+        return found

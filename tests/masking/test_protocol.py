@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography.fernet import InvalidToken
 from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import encrypt
 from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext_concat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_app.masking.disputes import left_out
 from fl_app.masking.keys import cipher_key
 from fl_app.masking.participant import Participant, ProtocolError
 from fl_app.masking.unmasking import UnmaskError
@@ -121,8 +121,12 @@ def test_a_key_that_comes_twice_and_a_point_off_the_curve_are_refused() -> None:
 def test_shares_for_another_client_are_refused() -> None:
     played = Round(4).begin()
     boxes = {1: played.boxes[1][0], 2: played.boxes[2][0], 3: played.boxes[3][1]}
-    with pytest.raises(InvalidToken):
-        played.clients[0].mask(np.zeros(2, np.uint32), boxes)
+    before = played.clients[0].to_bytes()
+    _, refused = played.clients[0].mask(np.zeros(2, np.uint32), boxes)
+    assert refused == [3]
+    assert 3 not in played.clients[0].key_shares
+    with pytest.raises(ProtocolError, match=r"2 neighbours or more are needed, got those of \[1\]"):
+        Participant.of_bytes(before).mask(np.zeros(2, np.uint32), {**boxes, 2: b"none"})
     again = Round(4).begin()
     with pytest.raises(ProtocolError, match="shares of 2 neighbours or more are needed"):
         again.clients[0].mask(np.zeros(2, np.uint32), {1: again.boxes[1][0]})
@@ -140,10 +144,10 @@ def test_a_wrong_share_of_a_key_is_found() -> None:
 @pytest.mark.parametrize(
     ("secret", "dropped", "why"),
     [
-        (bytes(40), set(), "of client 3 must give 32 bytes, got 40"),
-        (bytes(32), {3}, "of client 3 must give 48 bytes, got 32"),
-        (bytes(48), {3}, "of the key of client 3 must give its key"),
-        (b"\xff" * 48, {3}, "of the key of client 3 must give its key"),
+        (bytes(40), set(), "of client 3 must give 32 bytes, and do not"),
+        (bytes(32), {3}, "of client 3 must give the secret of its public key"),
+        (bytes(48), {3}, "of client 3 must give the secret of its public key"),
+        (b"\xff" * 48, {3}, "of client 3 must give the secret of its public key"),
     ],
 )
 def test_a_secret_that_is_none_spoils_a_sum_and_ends_no_run(
@@ -167,8 +171,58 @@ def test_a_client_refuses_a_share_that_the_server_would_refuse_of_it(secret: byt
     of_key = create_shares(liar.mask_private, 3, 4)[0]
     share = create_shares(secret, 3, 4)[0]
     played.boxes[3][0] = encrypt(key, share_keys_plaintext_concat(3, 0, share, of_key))
-    with pytest.raises(ProtocolError, match="a box must have shares of 52 and 68 bytes"):
-        played.vectors(_vectors(4))
+    boxes = {other: played.boxes[other][0] for other in played.graph[0]}
+    _, refused = played.clients[0].mask(_vectors(4)[0], boxes)
+    assert refused == [3]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "dropped"), [(slice(4, 20), set()), (slice(0, 52), {6}), (slice(4, 52), {6})]
+)
+@pytest.mark.parametrize("liar", [0, 3, 5, 7])
+def test_who_tells_wrong_shares_is_found_and_the_sum_is_right(
+    liar: int, spoilt: slice, dropped: set[int]
+) -> None:
+    """Six shares are needed. A lie that leaves the padding shows only if there are two more."""
+    played = Round(8).begin()
+    vectors = _vectors(8)
+    masked = played.vectors(vectors, dropped)
+    for owner, share in played.clients[liar].seed_shares.items():
+        told = bytearray(share)
+        told[spoilt] = bytes(each ^ 0x55 for each in told[spoilt])
+        played.clients[liar].seed_shares[owner] = bytes(told)
+    plain = sum((vectors[each] for each in masked), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {liar}
+
+
+def test_a_wrong_share_of_a_key_is_found_if_there_are_more_than_needed() -> None:
+    played = Round(8).begin()
+    vectors = _vectors(8)
+    masked = played.vectors(vectors, {3})
+    shares = played.clients[1].key_shares
+    shares[3] = shares[3][:4] + bytes(64)
+    plain = sum((vectors[each] for each in masked), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {1}
+
+
+@pytest.mark.parametrize(
+    ("refused", "away"),
+    [
+        ({0: [], 1: [], 2: []}, {}),
+        ({0: [2], 1: [2], 2: [], 3: [2]}, {2: [0, 1, 3]}),  # it garbles, or is slandered by all
+        ({0: [], 1: [], 2: [0, 1, 3], 3: []}, {2: [0, 1, 3]}),  # it slanders all
+        ({0: [2], 1: [], 2: [], 3: []}, {0: [2], 2: [0]}),
+        ({0: [2], 1: [3], 2: [], 3: []}, {0: [2], 1: [3], 2: [0], 3: [1]}),
+        ({0: [2], 1: [2], 2: [3], 3: [4], 4: []}, {2: [0, 1, 3], 3: [4], 4: [3]}),
+        ({0: [9]}, {}),  # who sent no vector is not in the sum anyway
+    ],
+)
+def test_of_two_that_disagree_one_at_least_is_left_out(
+    refused: dict[int, list[int]], away: dict[int, list[int]]
+) -> None:
+    assert left_out(refused) == away
 
 
 def test_a_state_survives_as_bytes() -> None:
