@@ -104,6 +104,15 @@ def check(
     return checked(tree, problems, also=also, on_client=on_client)
 
 
+def _measured(tree: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return a tree without metrics that are null: a file of options cannot remove one."""
+    task = tree.get("task")
+    if not isinstance(task, dict) or not isinstance(given := task.get("metrics"), dict):
+        return tree
+    metrics = {name: each for name, each in given.items() if each is not None}
+    return {**tree, "task": {**task, "metrics": metrics}}
+
+
 def checked(
     tree: Mapping[Any, Any],
     problems: Sequence[str],
@@ -112,6 +121,7 @@ def checked(
     on_client: bool = False,
 ) -> Config:
     """Return the typed configuration of a resolved tree; raises ConfigError."""
+    tree = _measured(tree)
     found = list(problems)
     values: dict[str, Any] = {}
     for key in (*TOP, *FIXED):

@@ -63,7 +63,8 @@ class Live:
         for record in self._fresh():
             if record["accuracy"]:
                 self.accuracy = record["accuracy"]["mean"]
-            state = _state(record, self.accuracy)
+            now = record["accuracy"]["mean"] if record["accuracy"] else None
+            state = _state(record, self.accuracy if self.console.is_terminal else now)
             if not self.console.is_terminal:
                 head = {"round": record["round"], "rounds": self.total}
                 words = [f"{name}={value}" for name, value in (head | state).items()]
@@ -107,7 +108,7 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
 
 
 def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
-    """Return the values to show for a round by name; `accuracy` is the last measured one."""
+    """Return the values to show for a round by name, with this `accuracy`."""
     state = {"phase": record["phase"]}
     if record["train_loss"] is not None:
         state["loss"] = f"{record['train_loss']:.3f}"
@@ -130,9 +131,9 @@ def show_result(folder: Path, console: Console) -> None:
     rounds = [json.loads(line) for line in (folder / ROUNDS).read_text().splitlines()]
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     accuracy, found = summary["accuracy"], summary["communities"]
-    if found["assignment"] and last:
+    if found["assignment"]:
         names = summary["clients"]["names"] or {}
-        console.print(_communities(found, last["clients"], names))
+        console.print(_communities(found, last["clients"] if last else {}, names))
     console.print(
         f"{summary['status']}: {summary['strategy']} on {summary['engine']}, "
         f"{summary['rounds']} rounds, {summary['time']['total_s']:.1f} s"
@@ -184,14 +185,16 @@ def _one_group(found: Mapping[str, Any]) -> bool:
 def _communities(
     found: Mapping[str, Any], accuracies: Mapping[str, float], names: Mapping[str, str]
 ) -> Table:
-    """Return a table of the communities with their mean accuracy and their clients."""
-    table = Table("community", "clients", "accuracy", "members", title="Communities")
+    """Return a table of the communities with their mean accuracy, if known, and their clients."""
+    scored = ["accuracy"] if accuracies else []
+    table = Table("community", "clients", *scored, "members", title="Communities")
     for row in range(len(found["sizes"])):
         members = [c for c, r in found["assignment"].items() if r == row]
         scores = [accuracies[c] for c in members if c in accuracies]
         mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
         shown = [c if names.get(c, c) == c else f"{c} ({names[c]})" for c in members]
-        table.add_row(str(row), str(len(members)), mean, _shortened(shown))
+        cells = [str(row), str(len(members)), *([mean] if scored else []), _shortened(shown)]
+        table.add_row(*cells)
     return table
 
 

@@ -297,3 +297,14 @@ def test_what_hydra_cannot_read_is_told_as_it_is_typed(override: str, told: str)
     if '"' in told:
         typed = told[told.index('"') + 1 : told.rindex('"')]
         assert configuration.compose(["data=table", typed])
+
+
+def test_a_metric_that_is_null_is_not_measured() -> None:
+    words = ["task.metrics={mae: null}", "task=regression", "data=table", "data.root=x"]
+    assert "mae" not in _metrics([*words, "data.label=y"])
+    assert "mae" in _metrics(["task=regression", "data=table", "data.root=x", "data.label=y"])
+
+
+def _metrics(words: list[str]) -> dict[str, object]:
+    found: dict[str, object] = load(words).task.options["metrics"]
+    return found

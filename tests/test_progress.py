@@ -41,7 +41,7 @@ def test_outside_a_terminal_a_round_is_one_line_of_names_and_values(tmp_path: Pa
     assert output.getvalue().splitlines() == [
         "round=1 rounds=3 phase=federated loss=0.500",
         "round=2 rounds=3 phase=federated loss=0.500 accuracy=0.750 communities=3 missing=1",
-        "round=3 rounds=3 phase=clustered loss=0.500 accuracy=0.750",
+        "round=3 rounds=3 phase=clustered loss=0.500",  # which evaluated nothing
     ]
 
 
@@ -130,3 +130,13 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(
     terminal.console().print(_communities(found, {}, {"0": "[/b] ward", "1": "[red]"}))
     shown = capsys.readouterr().out
     assert "0 ([/b] ward) 1 ([red])" in shown
+
+
+def test_without_an_accuracy_the_communities_are_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {"sizes": [2], "assignment": {"0": 0, "1": 0}}
+    terminal.console().print(_communities(found, {}, {}))
+    shown = capsys.readouterr().out
+    assert "members" in shown
+    assert "accuracy" not in shown

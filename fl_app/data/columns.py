@@ -23,6 +23,8 @@ MOST_CATEGORIES = 1000
 FEW_CATEGORIES = 10
 UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
 """A number with a decimal comma, with groups of thousands, or in percent."""
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
+"""A day, with or without a time."""
 ROUNDING = 16
 """Numbers that differ by at most so many steps of float64 are those of a constant column."""
 FEWEST_STEPS = 16
@@ -268,7 +270,13 @@ def _categories(
             f"column {name!r} of {frame.name} must have at most {MOST_CATEGORIES:,} categories, "
             f"got {len(known):,}; leave it out with {list_of('data.exclude', name)}"
         )
-    if not listed and len(known) > max(FEW_CATEGORIES, len(train) // 2):
+    if not listed and len(known) > FEW_CATEGORIES and all(map(DATE.fullmatch, known)):
+        log.warning(
+            "column %r of %s has dates, such as %r, each of which becomes a feature of its own, "
+            "%d in all; %s leaves it out, a number such as the day of the year is one feature",
+            name, frame.name, known[0], len(known), list_of("data.exclude", name),
+        )  # fmt: skip
+    elif not listed and len(known) > max(FEW_CATEGORIES, len(train) // 2):
         log.warning(
             "column %r of %s has %d categories, such as %r, in %d rows for training, so that most "
             "rows have one of their own; %s leaves it out, a number such as the day "

@@ -97,9 +97,15 @@ class Frame:
         names = list(self.columns)
         if isinstance(name, str) and name in names:
             return name
-        if isinstance(name, int) and -len(names) <= name < len(names):
+        if (
+            isinstance(name, int)
+            and not isinstance(name, bool)
+            and -len(names) <= name < len(names)
+        ):
             return names[name]
         remedy = "use one of these"
+        if isinstance(name, bool):
+            remedy = f"a name such as {str(name).lower()} needs quotes"
         if len(names) == 1:
             remedy = "separate the columns of a text by commas, semicolons or tabs"
         raise DataError(
@@ -181,11 +187,10 @@ def joined(frames: Sequence[Frame]) -> Frame:
     """Return the rows of all frames; raises DataError unless all have the same columns."""
     first = frames[0]
     for other in frames[1:]:
-        if list(other.columns) != list(first.columns):
+        if other.columns.keys() != first.columns.keys():
             raise DataError(
-                f"{other.name} must have the {len(first.columns)} columns of {first.name} in their "
-                f"order, got {_difference(list(first.columns), list(other.columns))}; use tables "
-                "of one form"
+                f"{other.name} must have the {len(first.columns)} columns of {first.name}, got "
+                f"{_difference(list(first.columns), list(other.columns))}; use tables of one form"
             )
     columns = {name: _together([frame.columns[name] for frame in frames]) for name in first.columns}
     return Frame(columns, tuple(source for frame in frames for source in frame.sources))
@@ -195,9 +200,6 @@ def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
     """Return how the columns of a table differ from those of another."""
     absent = [name for name in wanted if name not in given]
     more = [name for name in given if name not in wanted]
-    if not absent + more:
-        place = next(i for i, name in enumerate(given) if name != wanted[i])
-        return f"{given[place]!r} in the place of {wanted[place]!r}"
     told = [f"no {shortened([repr(name) for name in absent])}"] if absent else []
     told += [f"{shortened([repr(name) for name in more])} in addition"] if more else []
     return ", and ".join(told)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from logging import getLogger
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from fl_app.data.checks import DataError, checked_inputs
 
+log = getLogger(__name__)
 Moments = tuple[np.ndarray, np.ndarray]
 
 
@@ -147,6 +149,11 @@ class Numbers(Preparation):
                 f"got {array.shape}; give one entry per sample"
             )
         array = checked_inputs(array, "the given samples")
+        if not self.whole and array.dtype == np.uint8 and array.max(initial=0) > 1:
+            log.warning(
+                "the given samples are bytes 0..%d, and the run was trained on decimal numbers, "
+                "which it takes as they are: prepare the samples as its data were", array.max(),
+            )  # fmt: skip
         if self.whole and (array.dtype.kind not in "ui" or array.dtype == np.uint8):
             whole = array.astype(np.int64)
             if not np.array_equal(whole, array):

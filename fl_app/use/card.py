@@ -14,19 +14,30 @@ from fl_app.use.run import FinishedRun
 CARD = "model_card.md"
 
 
-def write_card(run: FinishedRun, to: Path, files: Sequence[tuple[str, str, float]]) -> Path:
-    """Write the card of exported models: name, file and largest difference of each."""
+Files = Sequence[tuple[str, str, float]]
+
+
+def write_card(run: FinishedRun, to: Path, files: Files, *, owner: int | None = None) -> Path:
+    """Write the card of exported models: name, file and largest difference of each.
+
+    `owner` is the client of whom a part of them is; None: they are those of communities.
+    """
     path = to / CARD
-    path.write_text("\n".join(_lines(run, files)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(_lines(run, files, owner)) + "\n", encoding="utf-8")
     return path
 
 
-def _lines(run: FinishedRun, files: Sequence[tuple[str, str, float]]) -> Iterable[str]:
+def _lines(run: FinishedRun, files: Files, owner: int | None) -> Iterable[str]:
     summary = run.summary
     config = read_config(run.folder)
     rounds = read_rounds(run.folder) if (run.folder / ROUNDS).exists() else []
     yield f"# Models of {summary.get('strategy', 'a run')}, round {run.round}"
     yield ""
+    if owner is not None:
+        yield f"**Model of client {_called(run, owner)} alone**, since a part of it stays with each"
+        yield f"client: use it for this one. Its accuracy was {_accuracy_of(owner, rounds)} at the"
+        yield "end. What follows is of the whole run."
+        yield ""
     yield from _facts(run, summary, config, rounds)
     yield "\n## Files\n"
     yield "| model | file | largest difference from PyTorch |"
@@ -141,6 +152,12 @@ def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Itera
             f"{_called(run, worst)}: "
             f"{known[worst]:.4f} |"
         )
+
+
+def _accuracy_of(client: int, rounds: Sequence[Mapping[str, Any]]) -> str:
+    scores = [each["accuracy"]["clients"] for each in rounds if each["accuracy"]]
+    found = scores[-1].get(str(client)) if scores else None
+    return "not measured" if found is None else f"{found:.4f}"
 
 
 def _called(run: FinishedRun, client: int) -> str:

@@ -33,6 +33,7 @@ REMEDY = (
 """What to do about a network that a format can hold for some samples alone."""
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
+_TORCH = Path(torch.__file__).parent
 Answer = Callable[[Tensor], np.ndarray]
 """Maps inputs (s, ...) to the answers of an exported model."""
 
@@ -52,22 +53,26 @@ def export(
     """Write models by name into the folder `to`, with a model card and serving.json.
 
     Each has a dynamic number of samples. `client` is the one whose model it is, if a part of it
-    stays with each client. Raises ValueError for a format that the network does not have, for a
-    missing package, for answers that differ by more than `LARGEST`, and for the run's own folder.
+    stays with each client; file and card then name it. Raises ValueError for a format that the
+    network does not have, for a missing package, for answers that differ by more than `LARGEST`,
+    and for the run's own folder.
     """
     if to.resolve() == run.folder:
         raise ValueError(f"the folder must be another than that of the run, got {to}; choose one")
     require(to)
     to.mkdir(parents=True, exist_ok=True)
+    owner = client if run.own(client) else None
     done = []
     for name in names:
+        called = name if owner is None else f"{name}_client_{owner}"
         model = run.load(name, run.network(), client=client)
-        file = to / f"{name}.{FORMATS[form][1]}"
+        file = to / f"{called}.{FORMATS[form][1]}"
         answer = _written(run, model, form, file)
         fresh = run.load(name, run.network(), client=client)
-        done.append(Exported(name, file, _difference(run, name, fresh, answer)))
+        done.append(Exported(called, file, _difference(run, called, fresh, answer)))
     shutil.copy(run.folder / FILE, to)
-    write_card(run, to, [(each.name, each.file.name, each.difference) for each in done])
+    files = [(each.name, each.file.name, each.difference) for each in done]
+    write_card(run, to, files, owner=owner)
     return done
 
 
@@ -111,9 +116,13 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _warn_of_choices(told: Iterable[warnings.WarningMessage], file: Path) -> None:
-    """Log where a network chooses by a value, which a traced file does only once."""
+    """Log where a network chooses by a value, which a traced file does only once.
+
+    The layers of torch choose by shapes and modes.
+    """
     choices = (each for each in told if "Python boolean" in str(each.message))
-    for where in sorted({f"{Path(each.filename).name}:{each.lineno}" for each in choices}):
+    own = (each for each in choices if _TORCH not in Path(each.filename).parents)
+    for where in sorted({f"{Path(each.filename).name}:{each.lineno}" for each in own}):
         log.warning(
             "%s does not choose as the network at %s does: it always goes the way of the samples "
             "it was written with; if that depends on values, use torch.where or another format",
@@ -203,12 +212,21 @@ def _numbers(answers: Tensor) -> np.ndarray:
     return np.asarray(answers.float().numpy())
 
 
+def _bare(model: nn.Module) -> nn.Module:
+    """Return the network inside of `torch.compile` and data parallelism, which no format holds."""
+    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module) or (
+        isinstance(model, nn.DataParallel) and isinstance(inner := model.module, nn.Module)
+    ):
+        model = inner
+    return model
+
+
 def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
     import onnxruntime
 
     batch = {0: torch.export.Dim("batch", min=1)}
     torch.onnx.export(
-        model, (inputs,), file, dynamo=True, input_names=["input"], output_names=["output"],
+        _bare(model), (inputs,), file, dynamo=True, input_names=["input"], output_names=["output"],
         dynamic_shapes=(batch,), external_data=False, verbose=False,
     )  # fmt: skip
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
@@ -217,7 +235,7 @@ def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Ans
 
 
 def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    traced: Any = torch.jit.trace(model, inputs, check_trace=False)  # type: ignore[no-untyped-call]
+    traced: Any = torch.jit.trace(_bare(model), inputs, check_trace=False)  # type: ignore[no-untyped-call]
     torch.jit.save(traced, str(file))
     loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
     return lambda given: _numbers(loaded(given))
@@ -225,7 +243,8 @@ def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path)
 
 def _pt2(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
     batch = {0: torch.export.Dim("batch", min=1)}
-    torch.export.save(torch.export.export(model, (inputs,), dynamic_shapes=(batch,)), file)
+    held = torch.export.export(_bare(model), (inputs,), dynamic_shapes=(batch,))
+    torch.export.save(held, file)
     loaded = torch.export.load(file).module()
     return lambda given: _numbers(loaded(given))
 

@@ -97,9 +97,12 @@ def _signature(run: FinishedRun) -> Any:
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
 
     of_client = "string" if run.client_names else "long"
-    columns = [ColSpec(kind, name) for name, kind in features(run).items()]
+    # MLflow refuses whole numbers where decimal ones are declared; the run checks each cell itself
+    kinds = {"double": AnyType(), "string": "string"}
+    columns = [ColSpec(kinds[kind], name) for name, kind in features(run).items()]
     if columns and CLIENT not in features(run):
         columns.append(ColSpec(of_client, CLIENT, required=False))
     kind = "uint8" if run.preprocess.reads == "images" else run.serving["input_type"]

@@ -326,3 +326,21 @@ def lazy(shape: Shape, classes: int) -> nn.Module:
 def without_dense(shape: Shape, classes: int) -> nn.Module:
     """Return a network of convolutions alone."""
     return nn.Sequential(nn.Conv2d(shape[0], classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def in_parallel(shape: Shape, classes: int) -> nn.Module:
+    """Return a network for several devices."""
+    return nn.DataParallel(nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes)))
+
+
+class Gated(nn.Module):
+    """Rows of an image in a recurrent layer, whose own code chooses by shapes."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.rows = nn.GRU(shape[2], HIDDEN, batch_first=True)
+        self.head = nn.Linear(HIDDEN, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        told, _ = self.rows(images.mean(1))
+        return self.head(told[:, -1])

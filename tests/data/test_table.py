@@ -220,7 +220,15 @@ def test_cells_of_a_data_frame_mean_what_those_of_the_csv_file_mean(tmp_path: Pa
     np.testing.assert_array_equal(data.prepares(rows).numpy(), prepared)
 
 
-def test_words_without_an_indicator_and_columns_of_names_are_told(
+def test_a_column_of_names_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _write(tmp_path, "name,y\n" + "".join(f"p{row},{row % 2}\n" for row in range(20)))
+    table(root=str(tmp_path), label="y", test_share=0)
+    (told,) = caplog.messages
+    assert "column 'name' of" in told
+    assert "20 categories, such as 'p0', in 20 rows" in told
+
+
+def test_words_without_an_indicator_and_columns_of_dates_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     days = "".join(f"2024-01-{day},{day % 2}\n" for day in range(10, 30))
@@ -229,7 +237,8 @@ def test_words_without_an_indicator_and_columns_of_names_are_told(
     table(root=str(tmp_path), label="y", test_file="test.csv")
     names, unknown = caplog.messages
     assert "'day' of" in names
-    assert "20 categories, such as '2024-01-10', in 20 rows" in names
+    assert "has dates, such as '2024-01-10', each of which becomes a feature" in names
+    assert "20 in all; data.exclude=[day] leaves it out" in names
     assert "1 of 22 rows have a word that no row for training has, such as '2024-02-11'" in unknown
 
 
@@ -291,6 +300,7 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         (",a\n0,1\n", {}, r"must name every column, got no name for column 1; .*index=False"),
         ("a,a\n1,2\n", {}, r"names in line 1 of .* must differ, got 'a' 2 times"),
         ("a,b\n1,2\n", {"label": "c"}, r"data.label must name a column .*one of a, b, got 'c'"),
+        ("a,b\n1,2\n", {"label": True}, r"data.label must .*got True; a name such as true needs q"),
         ("a,b\n1,2\n", {"exclude": ["c"]}, r"data.exclude must name a column .*got 'c'"),
         ("a,b\n1,2\n", {"categories": ["c"]}, r"data.categories must name .*got 'c'"),
         ("a,b\n1,2\n", {"categories": {"c": None}}, r"data.categories must name .*got 'c'"),
@@ -528,9 +538,8 @@ def test_files_that_give_no_client_are_told(
     [
         ({}, r"no clients at .*expected a file ending in .csv, .* for each client; put them"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
-         r"b.csv must have the 2 columns of .*a.csv in .* got no 'y', and 'z' in addition; use"),
+         r"b.csv must have the 2 columns of .*a.csv, got no 'y', and 'z' in addition; use"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y,z\n1,0,0\n"}, r"got 'z' in addition; use tables"),
-        ({"a.csv": "x,y\n1,0\n", "b.csv": "y,x\n1,0\n"}, r"got 'y' in the place of 'x'; use"),
         ({"a.csv": "x,y\n1,0\n", "b.csv": "x,y\n1,0\none,1\n"},
          r"line 3, column 'x' of .*b.csv must be a number"),
     ],
@@ -542,6 +551,14 @@ def test_files_of_clients_of_several_forms_are_refused(
         _write(tmp_path, text, name)
     with pytest.raises(DataError, match=message):
         client_files(root=str(tmp_path), label="y" if texts else None)
+
+
+def test_files_of_clients_may_have_their_columns_in_another_order(tmp_path: Path) -> None:
+    _write(tmp_path, "x,z,y\n1,5,0\n2,6,1\n", "a.csv")
+    _write(tmp_path, "y,x,z\n0,3,7\n1,4,8\n", "b.csv")
+    data = client_files(root=str(tmp_path), label="y", test_share=0)
+    assert data.train_images.tolist() == [[1, 5], [2, 6], [3, 7], [4, 8]]
+    assert data.train_labels.tolist() == [0, 1, 0, 1]
 
 
 def test_nodes_of_their_own_state_the_form_of_their_tables(tmp_path: Path) -> None:

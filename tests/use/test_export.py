@@ -75,14 +75,19 @@ def test_networks_become_onnx(
 
 
 @pytest.mark.parametrize("form", ["safetensors", "torchscript", "pt2"])
-@pytest.mark.parametrize("network", ["attention", "untracked_norm"])
+@pytest.mark.parametrize("network", ["attention", "untracked_norm", "in_parallel", "Gated"])
 def test_networks_of_users_are_exported(
-    network: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture
+    network: str,
+    form: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     given = ["network=mcmahan_cnn", f"network._target_=user_networks.{network}"]
     run([*SMALL, *given, *QUICK], tmp_path / "run")
     command([str(tmp_path / "run"), "--format", form, "--to", str(tmp_path / "out")])
     assert "differs from PyTorch by at most" in capsys.readouterr().out
+    assert "does not choose as the network" not in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,8 @@ BAD: list[tuple[Any, str]] = [
     ({"dataframe_records": ROWS, "params": {"client": 3}}, "Can not safely convert .*int"),
     ({"dataframe_records": [{"age": 3.0}], "params": {"client": "n"}}, r"missing.*'colour'"),
     ({"dataframe_records": [{"age": "old", "colour": "red"}], "params": {"client": "n"}},
-     "convert string to float: 'old'"),
+     "column 'age' of the given rows must be a number like the others"),
+    ({"dataframe_records": [{"colour": "red"}], "params": {"client": "n"}}, r"missing.*'age'"),
     ({"dataframe_records": [], "params": {"client": "n"}}, "missing inputs"),
     ("{", "valid JSON"),
 ]  # fmt: skip
@@ -160,6 +161,20 @@ def _imports(code: Path, modules: set[str]) -> set[str]:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             found |= {name.partition(".")[0] for name in names}
     return found - sys.stdlib_module_names
+
+
+@torch.no_grad()
+def test_whole_numbers_are_taken_as_numbers(hospitals: FinishedRun, tmp_path: Path) -> None:
+    import mlflow.pyfunc
+    import pandas as pd
+
+    command([str(hospitals.folder), "--format", "mlflow", "--to", str(tmp_path / "model")])
+    rows = pd.DataFrame({"age": [3, 40], "colour": ["red", "blue"]})
+    assert rows["age"].dtype.kind == "i"
+    found = mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(rows, params={"client": "n"})
+    inputs = hospitals.preprocess(rows.astype({"age": float}).to_dict("records"))
+    wanted = hospitals.model(client="n")(inputs).softmax(1)[:, 1].tolist()
+    assert found["probability of yes"].tolist() == pytest.approx(wanted, abs=1e-5)
 
 
 @torch.no_grad()

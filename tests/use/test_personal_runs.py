@@ -90,3 +90,17 @@ def test_a_resumed_run_goes_on_with_what_the_clients_had(
         for name in ("resumed", "at_once")
     ]
     assert scores[0] == scores[1]
+
+
+def test_a_client_s_own_model_is_exported_under_its_name(
+    personal_run: Path, tmp_path: Path
+) -> None:
+    first, second = sorted(int(each.name) for each in (personal_run / "clients").iterdir())[:2]
+    for client in (first, second):
+        COMMANDS["export"]([str(personal_run), "--client", str(client), "--format", "safetensors",
+                            "--to", str(tmp_path)])  # fmt: skip
+        card = (tmp_path / "model_card.md").read_text()
+        assert f"**Model of client {client} alone**" in card
+        assert f"| community_0_client_{client} |" in card
+    files = {each.name for each in tmp_path.glob("*.safetensors")}
+    assert files == {f"community_0_client_{each}.safetensors" for each in (first, second)}

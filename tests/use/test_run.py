@@ -231,3 +231,25 @@ def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
         ValueError, match=r"among community_0, community_1, and the server .* fl-app assign"
     ):
         load_run(tmp_path).model(client=other)
+
+
+def test_a_constructor_that_reads_a_file_names_it_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "import torch\nfrom torch import nn\n\ndef build(shape, classes):\n"
+        "    net = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+        "    net.load_state_dict(torch.load('base.pt'))\n    return net\n"
+    )
+    (tmp_path / "reads_a_file.py").write_text(code)
+    start = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    torch.save(start.state_dict(), tmp_path / "base.pt")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["network=mlp", "~network.hidden", "network._target_=reads_a_file.build"]
+    few = ["population.clients=2", "population.train_samples=20", "population.test_samples=10"]
+    run([*words, *few, "population=iid", "strategy=fedavg", "rounds=1", *QUICK], tmp_path / "run")
+    assert load_run(tmp_path / "run").model(client=0) is not None
+    monkeypatch.chdir("/")
+    with pytest.raises(ValueError, match=r"reads base.pt when it is made, which is not there"):
+        load_run(tmp_path / "run").model(client=0)

@@ -39,12 +39,23 @@ def _community(records: RunRecords, rank: int, clients: Sequence[int]) -> dict[s
         "before": _mean(before) if records.compared else None,
         "after": _mean(after),
         "worst": min(after, default=None),
-        "members": ranges(clients),
+        "members": named(clients, records.names) or ranges(clients),
     }
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def named(clients: Sequence[int], names: Mapping[int, str]) -> str:
+    """Return ids with the clients' own names, cut off after MOST_RANGES; empty without names."""
+    if not names:
+        return ""
+    parts = [
+        f"{client} ({names[client]})" if client in names else str(client) for client in clients
+    ]
+    left = len(parts) - MOST_RANGES
+    return ", ".join(parts[:MOST_RANGES]) + (f" and {left} more" if left > 0 else "")
 
 
 def ranges(clients: Iterable[int]) -> str:

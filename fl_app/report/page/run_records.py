@@ -31,8 +31,9 @@ class RunRecords:
     run: Run
     summary: Mapping[str, Any] | None
     overrides: list[str] | None
-    project: bool = False
-    """Whether the folder has a copy of the user's modules or options."""
+    project: Path | None = None
+    """The copy of the user's modules or options, if the folder has one: seen from the folder in
+    which the page is written, if it is inside of it."""
     warning: str | None = None
     """A sentence on models that have not learnt."""
 
@@ -51,16 +52,15 @@ class RunRecords:
     def command(self) -> str | None:
         """The command line that repeats the run, None if fl-app did not start it.
 
-        It is for the folder that contains the output folder, where the run had modules or options
-        of the user.
+        It is for the folder in which the run was started, to which relative paths of data refer.
         """
         if self.overrides is None:
             return None
-        if not self.project:
+        if self.project is None:
             return shlex.join(["fl-app", *self.overrides])
-        copy = f"{self.folder}/{PROJECT}"
-        words = shlex.join(["fl-app", "--config-dir", f"{copy}/{OPTIONS}", *self.overrides])
-        return f"PYTHONPATH={shlex.quote(copy)} {words}"
+        options = str(self.project / OPTIONS)
+        words = shlex.join(["fl-app", "--config-dir", options, *self.overrides])
+        return f"PYTHONPATH={shlex.quote(str(self.project))} {words}"
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
@@ -225,7 +225,9 @@ def read_records(folder: Path) -> RunRecords:
         raise ValueError(f"{folder} contains no run: it has neither rounds.jsonl nor config.yaml; "
                          "give the output folder of a run")  # fmt: skip
     overrides = read_overrides(folder)
-    project = (folder / PROJECT).is_dir()
+    copy, here = folder.resolve() / PROJECT, Path.cwd()
+    project = copy.relative_to(here) if copy.is_relative_to(here) else copy
     means = [each["accuracy"]["mean"] for each in run.rounds if each["accuracy"]]
     warning = no_better_than_chance(folder, means[-1]) if means else None
-    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, project, warning)
+    found = project if copy.is_dir() else None
+    return RunRecords(folder.resolve().name, run, read_summary(folder), overrides, found, warning)
