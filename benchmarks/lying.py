@@ -32,6 +32,12 @@ class Asked:
     trainable: int
     content: RecordDict
 
+    def trained(self) -> Vector:
+        """Return the trainable entries of the model that it trained honestly."""
+        data = self.content["fitres.parameters"]["0"].data
+        found: Vector = from_bytes(data)[: self.trainable].copy()
+        return found
+
     def send(self, change: Callable[[Vector], Vector]) -> None:
         """Send `change` of the received model, the further entries as they are."""
         if self.kind != TRAIN:

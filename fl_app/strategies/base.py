@@ -50,6 +50,8 @@ class CommunityStrategy(Strategy, ABC):
     """Whether only the layout's direction is screened; see `Cohort`."""
     clusters_points = False
     """Whether the method clusters data points instead of clients; figures then show points."""
+    needs_masks: ClassVar[bool] = False
+    """Whether the method learns from secure sums alone, and not from replies."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
     """Settings of every method by name, set as attributes unless the constructor has them."""
     graph_use: ClassVar[GraphUse | None] = None

@@ -19,8 +19,6 @@ class FromSums(CommunityStrategy, ABC):
     """A method for which sums over the clients of each model suffice, as under `masking=secagg`."""
 
     judged_freely = False
-    needs_masks: ClassVar[bool] = False
-    """Whether it learns from secure sums alone, and not from replies."""
     sums_suffice: ClassVar[Mapping[str, Sequence[Any]]]
     """The values of settings with which they suffice, by name; the first is the usual one."""
 

@@ -1,0 +1,151 @@
+"""One liar whose updates are too long, where not all clients train; writes a page of results.
+
+    .venv/bin/python benchmarks/long_replies.py
+
+docs/results/long_replies.jsonl has one line per result; what is there is not measured again.
+`--minutes` is the time after which no run is started, `--measured` writes the page alone.
+"""
+
+import shutil
+import warnings
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lying import TRAIN, Asked, LyingApp, Tell
+from results import Found, write_page
+from runs import run
+from table import REPO, header, row
+
+from fl_app.client_app import app
+from fl_app.config import choices, load, option
+from fl_app.wiring import initial_model
+
+PAGE = REPO / "docs" / "results" / "long_replies.md"
+CLIENTS, LIAR, SEEDS, MOST = 12, 4, 2, 0.05
+SETTINGS = (
+    "data=digits", "population=label_swap", f"population.clients={CLIENTS}",
+    "population.groups=2", "population.train_samples=100", "population.test_samples=28",
+    "client.epochs=3", "client.batch_size=20", "client.learning_rate=0.1", "client.momentum=0.8",
+    "rounds=16", "records.evaluate_every=16", "records.checkpoint_every=1000",
+    "graph.look_ahead_every=0", "fallback=auto",
+)  # fmt: skip
+NETWORK = ("network=small_cnn", "network.width=0.5")
+MIXTURE = (
+    "network=mixture", "network.of=fl_app.client.networks.small_cnn",
+    "~network.settings.hidden", "+network.settings.width=0.5",
+)  # fmt: skip
+GIVEN = {"participation": 0.4, "cluster_round": 6, "malicious": 1}
+"""Of a method, where it has such a setting."""
+
+
+def _long(factor: float, rounds: range) -> Tell:
+    """Return the lie of an update that is `factor` times too long in these rounds."""
+
+    def tell(asked: Asked) -> None:
+        if asked.kind == TRAIN and asked.server_round in rounds:
+            model = asked.trained()
+            asked.send(lambda start: start + np.float32(factor) * (model - start))
+
+    return tell
+
+
+def _silent(asked: Asked) -> None:
+    if asked.kind == TRAIN:
+        raise RuntimeError("silent")
+
+
+EVERY = range(1, 1000)
+SILENT = "silent"
+CASES: dict[str, Tell | None] = {
+    "no lie": None,
+    SILENT: _silent,
+    "x 30, first three rounds": _long(30.0, range(1, 4)),
+    "x 900, first three rounds": _long(900.0, range(1, 4)),
+    "x 3, every round": _long(3.0, EVERY),
+    "x -1, every round": _long(-1.0, EVERY),
+    "x 900, from round 12": _long(900.0, range(12, 1000)),
+}
+ABOUT = f"""# One liar with long updates, where not all clients train
+
+Written by `benchmarks/long_replies.py`: the embedded digits, {CLIENTS} clients with 100 samples
+each in two groups that swap two labels each, 16 rounds in which two fifths of the clients train,
+the fallback as by default. Methods that cluster late do it after round {GIVEN["cluster_round"]}; Krum,
+multi-Krum and Bulyan assume one liar. One client multiplies its update by a factor in some rounds;
+with -1 it goes the opposite way.
+
+The first numbers are the mean accuracy of the eleven loyal clients at the end; the others are what
+they lost compared with the run in which the liar never answers, means over {SEEDS} seeds. A loss of
+more than {MOST:g} is bold; so is the number of loyal clients that were rejected in any round, which
+stands in brackets.
+"""
+
+
+def _words(method: str) -> list[str]:
+    target = option(f"strategy={method}")
+    mixture = MIXTURE if method in ("fedem", "fedrc") else NETWORK
+    given = {name: value for name, value in GIVEN.items() if name in target.options}
+    return [*SETTINGS, f"strategy={method}", *mixture,
+            *(f"strategy.{name}={value}" for name, value in given.items())]  # fmt: skip
+
+
+def measure(method: str, lie: str, seed: int, *, out: Path) -> Found:
+    """Run a method with the liar; return the accuracy of the others, and who was rejected."""
+    words = [*_words(method), f"seed={seed}"]
+    trainable = int(initial_model(load(words))[0].direction.stop)
+    tell = CASES[lie]
+    told = LyingApp(app, () if tell is None else (LIAR,), tell or _silent, trainable)
+    shutil.rmtree(out / "run", ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        records = run(words, out / "run", told)
+    scores = records[-1]["accuracy"]["clients"]
+    loyal = [scores[str(client)] for client in range(CLIENTS) if client != LIAR]
+    rejected = {int(client) for each in records for client in each["rejected"]}
+    return {"accuracy": float(np.mean(loyal)), "rejected": sorted(rejected)}
+
+
+def methods() -> list[str]:
+    """Return the methods whose clients send models that the server sees one by one."""
+    found = []
+    for name in choices("strategy"):
+        kind: Any = option(f"strategy={name}").resolve()
+        if not (kind.needs_masks or kind.clusters_points):
+            found.append(name)
+    return found
+
+
+def wanted() -> list[tuple[str, str, int]]:
+    """Return what is measured."""
+    return list(product(methods(), CASES, range(SEEDS)))
+
+
+def lines(found: list[Found]) -> list[str]:
+    """Return the page: a row for each method, a column for each lie."""
+    known = {tuple(each["case"]): each for each in found}
+    lies = [lie for lie in CASES if lie not in ("no lie", SILENT)]
+    table = [ABOUT, *header("method", "no lie", SILENT, *lies)]
+    held = cells = 0
+    for method in methods():
+        by_lie = {
+            lie: [known[method, lie, s] for s in range(SEEDS) if (method, lie, s) in known]
+            for lie in CASES
+        }
+        if any(len(each) < SEEDS for each in by_lie.values()):
+            continue
+        mean = {lie: np.mean([each["accuracy"] for each in runs]) for lie, runs in by_lie.items()}
+        texts = []
+        for lie in lies:
+            honest = {c for each in by_lie[lie] for c in each["rejected"]} - {LIAR}
+            loss = float(mean[SILENT] - mean[lie])
+            sound = loss <= MOST and not honest
+            held, cells = held + sound, cells + 1
+            text = f"{loss:+.3f}" + (f" ({len(honest)})" if honest else "")
+            texts.append(text if sound else f"**{text}**")
+        table.append(row(method, f"{mean['no lie']:.3f}", f"{mean[SILENT]:.3f}", *texts))
+    return [*table, "", f"{held} of {cells} cells held."]
+
+
+if __name__ == "__main__":
+    write_page(__doc__, PAGE, wanted, measure, lines)

@@ -1,0 +1,45 @@
+"""The benchmarks of lies begin with every method that they are for."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
+import fuzz
+import lies
+import long_replies
+from methods import STRATEGIES
+
+from fl_app.config import choices, load
+
+MASKED, POINTS = {"secure_flic"}, {"central_kmeans", "kfed", "kmeans"}
+
+
+def test_they_have_all_methods_but_those_under_masks() -> None:
+    every = {*choices("strategy")} - MASKED
+    assert {name.partition(" ")[0] for name in lies.methods()} == every
+    assert {*long_replies.methods()} == every - POINTS
+    names = [name for _, name, *_ in fuzz.tasks(100, 0)]
+    assert {*names} == every | {*STRATEGIES}
+
+
+@pytest.mark.parametrize("name", long_replies.methods())
+def test_their_words_are_right(name: str) -> None:
+    load(long_replies._words(name))
+
+
+def test_a_cell_holds_if_little_is_lost_and_nobody_else_is_rejected() -> None:
+    method, *others = long_replies.methods()
+    found = [
+        {"case": [each, lie, seed], "accuracy": 0.9, "rejected": [long_replies.LIAR]}
+        for each in (method, others[0])
+        for lie in long_replies.CASES
+        for seed in range(long_replies.SEEDS)
+    ]
+    found[-1] |= {"accuracy": 0.5, "rejected": [2]}
+    *_, first, second, _, held = long_replies.lines(found)
+    assert first.startswith(f"| {method} | 0.900 | 0.900 | +0.000 |")
+    assert second.endswith("| **+0.200 (1)** |")
+    assert held == "9 of 10 cells held."
