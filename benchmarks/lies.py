@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import INTRODUCE, LIES, TWICE, Asked, LyingApp, Tell, answers_twice
+from lying import INTRODUCE, LIES, TWICE, Asked, LyingApp, Tell, answers_twice, settings_of
 from runs import run
 from table import REPO, header, row
 
@@ -95,8 +95,7 @@ def overrides(method: str) -> list[str]:
     target = option(f"strategy={method}")
     words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
     words += ["network=centroids"] if target.resolve().clusters_points else NETWORK
-    given = {name: value for name, value in GIVEN.items() if name in target.options}
-    return words + [f"strategy.{name}={value}" for name, value in given.items()]
+    return words + settings_of(method, GIVEN)
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import TRAIN, Asked, LyingApp, Tell
+from lying import TRAIN, Asked, LyingApp, Tell, settings_of
 from results import Found, write_page
 from runs import run
 from table import REPO, header, row
@@ -71,9 +71,9 @@ ABOUT = f"""# One liar with long updates, where not all clients train
 
 Written by `benchmarks/long_replies.py`: the embedded digits, {CLIENTS} clients with 100 samples
 each in two groups that swap two labels each, 16 rounds in which two fifths of the clients train,
-the fallback as by default. Methods that cluster late do it after round {GIVEN["cluster_round"]}; Krum,
-multi-Krum and Bulyan assume one liar. One client multiplies its update by a factor in some rounds;
-with -1 it goes the opposite way.
+the fallback as by default. Methods that cluster late do it after round {GIVEN["cluster_round"]};
+Krum, multi-Krum and Bulyan assume one liar. One client multiplies its update by a factor in some
+rounds; with -1 it goes the opposite way.
 
 The first numbers are the mean accuracy of the eleven loyal clients at the end; the others are what
 they lost compared with the run in which the liar never answers, means over {SEEDS} seeds. A loss of
@@ -83,11 +83,8 @@ stands in brackets.
 
 
 def _words(method: str) -> list[str]:
-    target = option(f"strategy={method}")
     mixture = MIXTURE if method in ("fedem", "fedrc") else NETWORK
-    given = {name: value for name, value in GIVEN.items() if name in target.options}
-    return [*SETTINGS, f"strategy={method}", *mixture,
-            *(f"strategy.{name}={value}" for name, value in given.items())]  # fmt: skip
+    return [*SETTINGS, f"strategy={method}", *mixture, *settings_of(method, GIVEN)]
 
 
 def measure(method: str, lie: str, seed: int, *, out: Path) -> Found:

@@ -1,6 +1,6 @@
 """Lies of clients: the changes that each lie makes to the honest replies of a client."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ import numpy as np
 from flwr.app import Array, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fl_app.config import option
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.params import from_bytes, to_bytes
 from fl_app.types import Vector
@@ -15,6 +16,15 @@ from fl_app.types import Vector
 TRAIN, EVALUATE, INTRODUCE = "train", "evaluate", "get_properties"
 MANY = 10**9
 TWICE = "each answer twice"
+ASSUMES = ("krum", "multi_krum", "bulyan")
+"""Robust rules that assume a number of malicious clients."""
+
+
+def settings_of(method: str, given: Mapping[str, object]) -> list[str]:
+    """Return the overrides of those of the `given` settings that a method has."""
+    options = option(f"strategy={method}").options
+    idle = {"malicious"} if options.get("rule") not in ASSUMES else set()
+    return [f"strategy.{k}={v}" for k, v in given.items() if k in options and k not in idle]
 
 
 @dataclass
