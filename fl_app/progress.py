@@ -21,6 +21,8 @@ from fl_app.records.serving import no_better_than_chance
 
 log = getLogger(__name__)
 POLL_S = 0.5
+MANY = 3
+"""Of so many clients one was removed, or more: rather a group than attackers."""
 SPEED_OVER_S = 3600
 """Period for the estimate of the time left; long, since one round can take minutes."""
 
@@ -163,6 +165,8 @@ def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | Non
     if removed := clients["removed"]:
         named = _shortened([str(client) for client in removed])
         yield f"removed from training: {len(removed)} of {clients['total']} clients: {named}"
+        if attack is None and MANY * len(removed) >= clients["total"]:
+            yield "if these are no attackers, strategy=cfl_clusters trains them with one another"
     if attack and attack["recall"] is not None:
         caught = round(attack["recall"] * attack["malicious"])
         told = f"{caught} of {attack['malicious']} suspected"

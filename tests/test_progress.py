@@ -119,6 +119,11 @@ def test_who_was_removed_and_who_was_malicious_is_told() -> None:
         "malicious clients: 2 of 2 suspected, and 1 of the others",
         "accuracy of the loyal clients: 0.900",
     ]
+    half = {"communities": found, "clients": {"total": 6, "removed": [1, 3, 5]}}
+    assert list(_right_and_wrong(half, None)) == [
+        "removed from training: 3 of 6 clients: 1 3 5",
+        "if these are no attackers, strategy=cfl_clusters trains them with one another",
+    ]
     usual = {"communities": found | {"ari": 0.25}, "clients": {"total": 16, "removed": []}}
     assert list(_right_and_wrong(usual, None)) == ["agreement with the planted groups: ARI 0.250"]
 

@@ -9,7 +9,7 @@ from fl_app.ingress.fields import MOST_SAMPLES, integer
 from fl_app.ingress.rejection import RejectionError, shown
 
 MOST_GROUPS = 2**31
-_VERSION = re.compile(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}")
+_VERSION = re.compile(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,10 @@ class CommunityDiscovery(ChangingCommunities):
     """Louvain on normalised similarities of the last models, after every round.
 
     A community's model is the mean of its members' last models with weights by `weighting`; the
-    global model is the plain mean of the community models. `attribution` selects what a client
-    receives: `avg` its community's model; `1nn` the community model nearest to its last model;
-    `wnn` the mean of the `neighbours` nearest ones with weights softmax(-beta * distance).
+    global model is the plain mean of the community models, without far ones, which the paper does
+    not leave out. `attribution` selects what a client receives: `avg` its community's model; `1nn`
+    the community model nearest to its last model; `wnn` the mean of the `neighbours` nearest ones
+    with weights softmax(-beta * distance).
     Newcomers, and clients without a model from the last `max_age` rounds, get the global model.
     With `graph.contrast`, which the paper does not have, the communities are those of the clients'
     cumulated updates (`add_updates`), and splits that noise or common drift alone would give are

@@ -38,6 +38,8 @@ from fl_app.used_with import UsedWith, When
 
 FIRST, LAST = 3, 0.8
 """With cluster_round=auto: the fewest rounds before the clustering, and its latest share."""
+Rounds = Annotated[PositiveInt, Field(ge=2)]
+"""Between two of which something is learnt."""
 FARTHEST = 1e12
 """Larger moments are rejected; squares of this are finite in every precision."""
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -94,7 +96,7 @@ class Flux(CommunityStrategy):
         directions: PositiveInt,
         radius: PositiveFloat | Literal["knee"],
         radius_scale: PositiveFloat,
-        refresh: PositiveInt | None,
+        refresh: Rounds | None,
         rule: RuleName,
         weighting: Weighting,
         fallback: Fallback,
