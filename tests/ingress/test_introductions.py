@@ -38,7 +38,9 @@ def test_a_client_says_its_version_of_flower() -> None:
     assert found == Identity(4, 1, 30, False, flwr.__version__)
 
 
-@pytest.mark.parametrize("version", [1.39, None, "one", "1", "1.39\n", "1.39" + 40 * "0", "\u0661.\u0662"])
+@pytest.mark.parametrize(
+    "version", [1.39, None, "one", "1", "1.39\n", "1.39" + 40 * "0", "\u0661.\u0662"]
+)
 def test_a_version_is_short_and_has_the_form_of_one(version: object) -> None:
     with pytest.raises(RejectionError, match=r"flower must be a version such as 1\.39\.0, got"):
         read_introduction(HONEST | {"flower": version}, 12)
