@@ -57,9 +57,9 @@ def _silent(asked: Asked) -> None:
 
 
 EVERY = range(1, 1000)
-SILENT = "silent"
+CLEAN, SILENT = "no lie", "silent"
 CASES: dict[str, Tell | None] = {
-    "no lie": None,
+    CLEAN: None,
     SILENT: _silent,
     "x 30, first three rounds": _long(30.0, range(1, 4)),
     "x 900, first three rounds": _long(900.0, range(1, 4)),
@@ -75,10 +75,15 @@ the fallback as by default. Methods that cluster late do it after round {GIVEN["
 Krum, multi-Krum and Bulyan assume one liar. One client multiplies its update by a factor in some
 rounds; with -1 it goes the opposite way.
 
-The first numbers are the mean accuracy of the eleven loyal clients at the end; the others are what
-they lost compared with the run in which the liar never answers, means over {SEEDS} seeds. A loss of
-more than {MOST:g} is bold; so is the number of loyal clients that were rejected in any round, which
-stands in brackets.
+The first two columns are the mean accuracy of the eleven loyal clients at the end, without a lie
+and if the liar never answers; a method whose communities depend on who trained when can be better
+without one client. The others are what the loyal clients lost compared with the lower of these two,
+means over {SEEDS} seeds; a negative number is a gain. A loss of more than {MOST:g} is bold; so is
+the number of loyal clients that were rejected in any round, which stands in brackets.
+
+CFL as published takes one of the two groups for attackers and removes it, so that two clients are
+left to train in a round. Of two, nobody can say whose update is too long: see
+[what is not covered](../hostile.md#what-is-not-covered).
 """
 
 
@@ -121,8 +126,8 @@ def wanted() -> list[tuple[str, str, int]]:
 def lines(found: list[Found]) -> list[str]:
     """Return the page: a row for each method, a column for each lie."""
     known = {tuple(each["case"]): each for each in found}
-    lies = [lie for lie in CASES if lie not in ("no lie", SILENT)]
-    table = [ABOUT, *header("method", "no lie", SILENT, *lies)]
+    lies = [lie for lie in CASES if lie not in (CLEAN, SILENT)]
+    table = [ABOUT, *header("method", CLEAN, SILENT, *lies)]
     held = cells = 0
     for method in methods():
         by_lie = {
@@ -135,12 +140,12 @@ def lines(found: list[Found]) -> list[str]:
         texts = []
         for lie in lies:
             honest = {c for each in by_lie[lie] for c in each["rejected"]} - {LIAR}
-            loss = float(mean[SILENT] - mean[lie])
+            loss = float(min(mean[CLEAN], mean[SILENT]) - mean[lie])
             sound = loss <= MOST and not honest
             held, cells = held + sound, cells + 1
             text = f"{loss:+.3f}" + (f" ({len(honest)})" if honest else "")
             texts.append(text if sound else f"**{text}**")
-        table.append(row(method, f"{mean['no lie']:.3f}", f"{mean[SILENT]:.3f}", *texts))
+        table.append(row(method, f"{mean[CLEAN]:.3f}", f"{mean[SILENT]:.3f}", *texts))
     return [*table, "", f"{held} of {cells} cells held."]
 
 
