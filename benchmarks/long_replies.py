@@ -82,8 +82,7 @@ means over {SEEDS} seeds; a negative number is a gain. A loss of more than {MOST
 the number of loyal clients that were rejected in any round, which stands in brackets.
 
 CFL as published takes one of the two groups for attackers and removes it, so that two clients are
-left to train in a round. Of two, nobody can say whose update is too long: see
-[what is not covered](../hostile.md#what-is-not-covered).
+left to train in a round. Their updates are compared with those of former rounds.
 """
 
 

@@ -16,6 +16,10 @@ ODD = 3.0
 """An update is odd if it is more than this many times longer or shorter than usual."""
 OUTSIDE = 2.0
 """Communities of honest clients were at most 1.6 times as far apart as an update may be long."""
+OF_FORMER = 2.0
+"""How much longer an update may be that is compared with those of former rounds, which were of
+other clients and of another model."""
+NONE = np.empty(0)
 SMALLEST = float(np.finfo(np.float32).tiny)
 COLUMNS = 131_072
 """Entries subtracted at a time, so few that the differences stay in the processor's cache."""
@@ -36,20 +40,27 @@ def update_norm(model: Vector, start: Vector) -> float:
     return float(total**0.5)
 
 
-def usual_norms(norms: Weights, received: Weights) -> Weights:
+def compared(norms: Weights, former: Weights) -> Weights:
+    """Return the norms that tell what is usual: of a cohort, and if it is too small former ones."""
+    return norms if len(norms) >= FEWEST else np.concatenate([former, norms])
+
+
+def usual_norms(norms: Weights, received: Weights, former: Weights = NONE) -> Weights:
     """Return the usual norm (n,) with which each update is compared, from all norms (n,).
 
     `received` (n,) are the norms of the models that the clients received. The usual norm is the
     lower median of the cohort's norms, but at least SHORT times the norm of the received model, so
     that a client that learns again among converged clients is not suspicious. If this is zero, it
-    is the lower median of the positive norms; if there are none, it is zero. With fewer than three
-    replies, which have no majority, it is the norm of the received model.
+    is the lower median of the positive norms; if there are none, it is zero. Fewer than three
+    replies, which have no majority, are compared with the `former` norms too. If there are still
+    fewer than three, it is the norm of the received model.
     """
-    if len(norms) < FEWEST:
+    every = compared(norms, former)
+    if len(every) < FEWEST:
         return received
-    usual = np.maximum(SHORT * received, lower_median(norms))
-    if (norms > 0).any():
-        usual = np.where(usual > 0, usual, lower_median(norms[norms > 0]))
+    usual = np.maximum(SHORT * received, lower_median(every))
+    if (every > 0).any():
+        usual = np.where(usual > 0, usual, lower_median(every[every > 0]))
     return usual
 
 
@@ -77,14 +88,14 @@ def too_long(norms: Weights, usual: Weights, *, multiple: float) -> np.ndarray:
     return longer
 
 
-def limits(usual: Weights, received: Weights, *, multiple: float) -> Weights:
+def limits(usual: Weights, received: Weights, *, multiple: float, of: int) -> Weights:
     """Return the norms (n,) above which updates are shortened: `multiple` times the usual norm.
 
     The limit is at least SAFE times the norm of the received model. It is infinite if the usual
-    norm is zero, and with fewer than three replies. Sun et al., 2019, "Can you really backdoor
-    federated learning?", section 4, with a bound that adapts to the cohort.
+    norm is zero, or told by fewer than three norms: `of` so many. Sun et al., 2019, "Can you really
+    backdoor federated learning?", section 4, with a bound that adapts to the cohort.
     """
-    if len(usual) < FEWEST:
+    if of < FEWEST:
         return np.full(len(usual), np.inf)
     return np.where(usual > 0, np.maximum(multiple * usual, SAFE * received), np.inf)
 
@@ -104,7 +115,7 @@ def within(models: Vectors, start: Vector, *, multiple: float) -> Vectors:
     """
     norms = np.array([update_norm(model, start) for model in models])
     received = np.full(len(models), square_norm(start) ** 0.5)
-    bounds = limits(usual_norms(norms, received), received, multiple=multiple)
+    bounds = limits(usual_norms(norms, received), received, multiple=multiple, of=len(norms))
     long = np.flatnonzero(norms > bounds).tolist()
     if not long:
         return models
@@ -131,6 +142,6 @@ def outside(models: Vectors, sizes: Labels, *, multiple: float) -> np.ndarray:
     apart = np.array([update_norm(model, middle) for model in models])
     clients = np.repeat(apart, sizes)
     received = np.full(len(clients), square_norm(middle) ** 0.5)
-    bounds = limits(usual_norms(clients, received), received, multiple=multiple)
+    bounds = limits(usual_norms(clients, received), received, multiple=multiple, of=len(clients))
     far: np.ndarray = apart > OUTSIDE * bounds.min()
     return far

@@ -27,7 +27,7 @@ from fl_app.strategies.replies import Replies, TooFewRepliesError
 from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
 from fl_app.strategies.server_context import ServerContext
-from fl_app.strategies.state import Communities, MethodState
+from fl_app.strategies.state import NORMS, Communities, MethodState
 from fl_app.types import Fallback, Vectors
 
 
@@ -209,6 +209,7 @@ class CommunityStrategy(Strategy, ABC):
 
         Raises TooFewRepliesError before the state changes.
         """
+        self.cohort.former = self.state.norms
         answers, models = self.cohort.receive(results, failures)
         if len(answers) < self.context.min_success:
             raise TooFewRepliesError(
@@ -216,6 +217,7 @@ class CommunityStrategy(Strategy, ABC):
                 f"{self.context.min_success} valid replies, got {len(answers)} of "
                 f"{len(self.cohort.asked)}; rejected: {self.rejections}"
             )
+        self.state.norms = [*self.state.norms, *self.cohort.norms][-NORMS:]
         samples = np.array([answer.samples for answer in answers], float)
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         return Replies.of(answers, models, weights)

@@ -36,9 +36,11 @@ class Cohort:
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
     on, that the method cannot use. `tells_loss`: whether clients are asked for their losses.
 
-    `odd_updates` has the norms of odd updates as multiples of the usual norm, by client id (see
-    ingress/screen.py). `metrics` has further numbers that clients sent with their models, by
-    client id. `training_s` is the sum of the training times of all clients.
+    `former` are norms of earlier updates, with which those of one or two replies are compared, and
+    `norms` those of this round. `odd_updates` has the norms of odd updates as multiples of the
+    usual norm, by client id (see ingress/screen.py). `metrics` has further numbers that clients
+    sent with their models, by client id. `training_s` is the sum of the training times of all
+    clients.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Cohort:
         # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
         self._norms = np.empty(0)
+        self.former: Sequence[float] = ()
+        self.norms: list[float] = []
         self._long: dict[int, tuple[Vector, float]] = {}  # starts and limits of long updates
 
     @property
@@ -134,7 +138,7 @@ class Cohort:
         few = len(answers) < screen.FEWEST
         if self.largest_update is None or (few and self.screens_direction):
             return np.zeros(len(answers), bool)
-        usual = screen.usual_norms(norms, self._received_by(answers))
+        usual = screen.usual_norms(norms, self._received_by(answers), self._former)
         long = screen.too_long(norms, usual, multiple=self.largest_update)
         for row in np.flatnonzero(long).tolist():
             most = f"at most {self.largest_update:g} times the usual {usual[row]:.3g}"
@@ -145,17 +149,25 @@ class Cohort:
     def _bound(self, answers: Sequence[FitAnswer], models: Vectors, norms: Weights) -> None:
         """Shorten long updates of models (n, d) in place, if at all; record the odd updates."""
         received = self._received_by(answers)
-        usual = screen.usual_norms(norms, received)
+        usual = screen.usual_norms(norms, received, self._former)
         for row in np.flatnonzero(screen.odd(norms, usual)).tolist():
             self.odd_updates[answers[row].client_id] = float(norms[row] / usual[row])
-        self._long = {}
+        self._long, self.norms = {}, norms.tolist()
         if self.clip_update is None:
             return
-        limits = screen.limits(usual, received, multiple=self.clip_update)
+        of = len(screen.compared(norms, self._former))
+        multiple = self.clip_update * (screen.OF_FORMER if of > len(norms) else 1.0)
+        limits = screen.limits(usual, received, multiple=multiple, of=of)
+        self.norms = np.minimum(norms, limits).tolist()
         for row in np.flatnonzero(norms > limits).tolist():
             self._long[row] = self.sent[answers[row].row], float(limits[row])
         if self.clips:
             self._shorten(models)
+
+    @property
+    def _former(self) -> Weights:
+        """The earlier norms; a part of a model has another norm than the whole."""
+        return np.array([] if self.screens_direction else self.former, float)
 
     def bounded(self, models: Vectors) -> Vectors:
         """Return the models (n, d) of this round with long updates shortened, in a copy."""

@@ -59,6 +59,10 @@ class Communities:
         return range(len(self.models)) if row is None else (row,)
 
 
+NORMS = 12
+"""How many norms of updates a method remembers: those of the last rounds of a small cohort."""
+
+
 @dataclass(kw_only=True)
 class MethodState:
     """The state of every method in a checkpoint; a method adds its own fields.
@@ -76,6 +80,8 @@ class MethodState:
     evaluated: dict[int, int] = field(default_factory=dict)
     """The row of the model that each client with a choice used in its last evaluation, or chose as
     a newcomer."""
+    norms: list[float] = field(default_factory=list)
+    """The norms of the last NORMS updates, with which those of one or two replies are compared."""
 
 
 def save(state: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -13,6 +13,8 @@ import rules
 
 from fl_app.ingress.screen import (
     COLUMNS,
+    FEWEST,
+    compared,
     limits,
     odd,
     outside,
@@ -126,10 +128,30 @@ def test_a_long_update_is_shortened(
     lengths: list[float], received: float, bounded: list[float]
 ) -> None:
     models, starts, norms, sizes = _cohort(lengths, [received] * len(lengths))
-    most = limits(usual_norms(norms, sizes), sizes, multiple=2.0)
+    most = limits(usual_norms(norms, sizes), sizes, multiple=2.0, of=len(norms))
     for model, start, norm, limit, wanted in zip(models, starts, norms, most, bounded, strict=True):
         found = shortened(model, start, norm=limit) if norm > limit else model
         assert np.linalg.norm(found - start) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("norms", "former", "usual"),
+    [
+        ([1.0, 900.0], [], 4.0),  # the norm of the received model
+        ([1.0, 900.0], [2.0], 2.0),
+        ([900.0], [1.0, 3.0], 3.0),
+        ([900.0, 900.0], [1.0, 2.0, 3.0], 3.0),
+        ([900.0, 900.0, 1.0], [1.0, 2.0, 3.0], 900.0),  # of three, two tell what is usual
+    ],
+)
+def test_few_updates_are_compared_with_former_ones(
+    norms: list[float], former: list[float], usual: float
+) -> None:
+    found = usual_norms(np.array(norms), np.full(len(norms), 4.0), np.array(former))
+    np.testing.assert_array_equal(found, np.full(len(norms), usual))
+    of = len(compared(np.array(norms), np.array(former)))
+    most = limits(found, np.full(len(norms), 4.0), multiple=2.0, of=of)
+    np.testing.assert_array_equal(most, 2 * found if of >= FEWEST else np.inf)
 
 
 @pytest.mark.parametrize(

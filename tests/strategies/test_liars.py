@@ -24,7 +24,7 @@ from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.fallback import LOOKS
-from fl_app.strategies.state import save
+from fl_app.strategies.state import NORMS, load, save
 from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 LIARS = (3, 7)
@@ -205,3 +205,42 @@ def _harmed(client: int, start: np.ndarray, server_round: int, *, far: float) ->
         losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
         answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
     return answer
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ifca", "late"])
+def test_in_a_cohort_of_two_former_rounds_tell_what_is_long(method: str) -> None:
+    """The first cohorts are larger, as where a method has removed the other clients."""
+    moved = {}
+    for far in (1.0, 1e6):
+        fallen = {"cluster_round": 9} if method == "late" else {}
+        strategy = builder(method, participation=1.0, **fallen)(context(clip_update=2.0))
+        play(strategy, roster(6), range(1, 4), client=honest)
+        start = strategy.state.communities.models.copy()
+        assert len(strategy.state.norms) == NORMS
+        play(strategy, roster(2), range(4, 5), client=partial(_second_goes_too_far, far=far))
+        moved[far] = float(np.linalg.norm(strategy.state.communities.models - start))
+    assert moved[1e6] < 10 * moved[1.0] + 10 * max(strategy.state.norms[:-2])
+
+
+def _second_goes_too_far(
+    client: int, start: np.ndarray, server_round: int, *, far: float
+) -> FitRes:
+    model = _honest_model(client, start, server_round)
+    return reply(start + np.float32(far if client == 1 else 1.0) * (model - start))
+
+
+def test_norms_of_former_rounds_survive_a_restart_and_rejected_ones_are_not_among_them() -> None:
+    strategy = builder("fedavg", participation=1.0)(context(clip_update=2.0, largest_update=10.0))
+
+    def client(who: int, start: np.ndarray, now: int) -> FitRes:
+        model = _honest_model(who, start, now)
+        return reply(start + np.float32(1e6 if who == LIARS[0] else 1.0) * (model - start))
+
+    play(strategy, roster(4), range(1, 2), client=client)
+    assert {*strategy.rejections.by_client} == {LIARS[0]}
+    assert len(strategy.state.norms) == 3
+    assert max(strategy.state.norms) < 10
+    arrays, values = save(strategy.state)
+    again = builder("fedavg", participation=1.0)(context())
+    load(again.state, arrays, values)
+    assert again.state.norms == strategy.state.norms
