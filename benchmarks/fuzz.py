@@ -23,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from random import Random
+from typing import Any
 
 from table import REPO, header, machine, row
 
@@ -130,6 +131,19 @@ def _seeds(found: Found, replies: int, seed: int) -> Iterator[int]:
         number += 1
 
 
+NETWORKS = {
+    "centroids": ["network=centroids"],
+    "mixture": ["network=mixture", "network.settings.hidden=[4]"],
+}
+"""Of methods that need a kind of model."""
+
+
+def _network(method: Any) -> list[str]:
+    """Return a small network for a method."""
+    kind = "centroids" if method.clusters_points else method.model_kind
+    return NETWORKS.get(kind, ["network.width=0.25"])
+
+
 def by_run(name: str, replies: int, seed: int) -> Found:
     """Play one pair of whole runs of a method of conf/strategy."""
     _quiet()
@@ -138,8 +152,7 @@ def by_run(name: str, replies: int, seed: int) -> Found:
     from fl_app.config import option
 
     target = option(f"strategy={name}")
-    points = target.resolve().clusters_points
-    words = [f"strategy={name}", "network=centroids" if points else "network.width=0.25"]
+    words = [f"strategy={name}", *_network(target.resolve())]
     words += ["strategy.cluster_round=2"] if "cluster_round" in target.options else []
     found = Found("whole runs with the real client app")
     found.play(name, seed, lambda: pair(words, seed))

@@ -21,7 +21,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import INTRODUCE, LIES, TWICE, Asked, LyingApp, Tell, answers_twice, settings_of
+from lying import (
+    INTRODUCE,
+    LIES,
+    TWICE,
+    Asked,
+    LyingApp,
+    Tell,
+    answers_twice,
+    network_of,
+    settings_of,
+)
 from runs import run
 from table import REPO, header, row
 
@@ -40,7 +50,6 @@ SETTINGS = (
     f"rounds={ROUNDS}", "records.evaluate_every=2", "records.checkpoint_every=4",
     "graph.look_ahead_every=0", "client.cohort=fused", f"client.cohort_size={CLIENTS}",
 )  # fmt: skip
-NETWORK = ("network=small_cnn", "network.width=0.5")
 BY_MEDIAN = " rule=median"
 GIVEN = {"participation": 1.0, "cluster_round": 5, "malicious": 2}
 """Of a method, where it has such a setting."""
@@ -92,10 +101,8 @@ CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: _never} | LIES
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
     method, _, rule = method.partition(" ")
-    target = option(f"strategy={method}")
     words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
-    words += ["network=centroids"] if target.resolve().clusters_points else NETWORK
-    return words + settings_of(method, GIVEN)
+    return [*words, *network_of(method), *settings_of(method, GIVEN)]
 
 
 @lru_cache(maxsize=1)

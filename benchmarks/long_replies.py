@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lying import TRAIN, Asked, LyingApp, Tell, settings_of
+from lying import TRAIN, Asked, LyingApp, Tell, network_of, settings_of
 from results import Found, write_page
 from runs import run
 from table import REPO, header, row
@@ -30,11 +30,6 @@ SETTINGS = (
     "client.epochs=3", "client.batch_size=20", "client.learning_rate=0.1", "client.momentum=0.8",
     "rounds=16", "records.evaluate_every=16", "records.checkpoint_every=1000",
     "graph.look_ahead_every=0", "fallback=auto",
-)  # fmt: skip
-NETWORK = ("network=small_cnn", "network.width=0.5")
-MIXTURE = (
-    "network=mixture", "network.of=fl_app.client.networks.small_cnn",
-    "~network.settings.hidden", "+network.settings.width=0.5",
 )  # fmt: skip
 GIVEN = {"participation": 0.4, "cluster_round": 6, "malicious": 1}
 """Of a method, where it has such a setting."""
@@ -87,8 +82,7 @@ left to train in a round. Their updates are compared with those of former rounds
 
 
 def _words(method: str) -> list[str]:
-    mixture = MIXTURE if method in ("fedem", "fedrc") else NETWORK
-    return [*SETTINGS, f"strategy={method}", *mixture, *settings_of(method, GIVEN)]
+    return [*SETTINGS, f"strategy={method}", *network_of(method), *settings_of(method, GIVEN)]
 
 
 def measure(method: str, lie: str, seed: int, *, out: Path) -> Found:

@@ -20,6 +20,21 @@ ASSUMES = ("krum", "multi_krum", "bulyan")
 """Robust rules that assume a number of malicious clients."""
 
 
+NETWORK = ("network=small_cnn", "network.width=0.5")
+MIXTURE = (
+    "network=mixture", "network.of=fl_app.client.networks.small_cnn",
+    "~network.settings.hidden", "+network.settings.width=0.5", "client.cohort=auto",
+)  # fmt: skip
+
+
+def network_of(method: str) -> tuple[str, ...]:
+    """Return the overrides of a small network that a method can have."""
+    kind = option(f"strategy={method}").resolve()
+    if kind.clusters_points:
+        return ("network=centroids",)
+    return MIXTURE if kind.model_kind == "mixture" else NETWORK
+
+
 def settings_of(method: str, given: Mapping[str, object]) -> list[str]:
     """Return the overrides of those of the `given` settings that a method has."""
     options = option(f"strategy={method}").options

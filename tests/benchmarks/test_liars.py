@@ -13,7 +13,8 @@ import fuzz
 import long_replies
 from methods import STRATEGIES
 
-from fl_app.config import choices, load
+from fl_app.compatibility import problems
+from fl_app.config import choices, load, option
 
 
 def _lies() -> ModuleType:
@@ -43,8 +44,13 @@ def test_they_have_all_methods_but_those_under_masks() -> None:
 
 @pytest.mark.parametrize("name", long_replies.methods())
 def test_their_words_are_right(name: str) -> None:
-    load(long_replies._words(name))
-    load(LIES.overrides(name))
+    own = option(f"strategy={name}").resolve()
+    for words in (
+        long_replies._words(name),
+        LIES.overrides(name),
+        [f"strategy={name}", *fuzz._network(own)],
+    ):
+        load(words, also=problems)  # with the strategy itself
 
 
 def test_a_cell_holds_if_little_is_lost_and_nobody_else_is_rejected() -> None:
