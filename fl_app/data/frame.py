@@ -97,15 +97,11 @@ class Frame:
         names = list(self.columns)
         if isinstance(name, str) and name in names:
             return name
-        if (
-            isinstance(name, int)
-            and not isinstance(name, bool)
-            and -len(names) <= name < len(names)
-        ):
-            return names[name]
         remedy = "use one of these"
         if isinstance(name, bool):
             remedy = f"a name such as {str(name).lower()} needs quotes"
+        elif isinstance(name, int) and -len(names) <= name < len(names):
+            return names[name]
         if len(names) == 1:
             remedy = "separate the columns of a text by commas, semicolons or tabs"
         raise DataError(

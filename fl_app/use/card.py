@@ -12,8 +12,6 @@ from fl_app.records.reading import read_config
 from fl_app.use.run import FinishedRun
 
 CARD = "model_card.md"
-
-
 Files = Sequence[tuple[str, str, float]]
 
 

@@ -284,9 +284,9 @@ def _as_trained(described: Mapping[str, Any], what: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:  # such as weights that its constructor reads
         raise ValueError(
-            f"the {what} {described.get('_target_')} reads {error.filename} when it is made, which "
-            "is not there: bring the file, or train with network.weights=<file> in place of it, "
-            "whose values are stored with the run"
+            f"the {what} {described.get('_target_')} reads {error.filename or error} when it is "
+            "made, which is not there: bring the file, or train with network.weights=<file> in "
+            "place of it, whose values are stored with the run"
         ) from error
     except Exception as error:  # a user's code can raise anything
         reason = " ".join((str(error) or "nothing said").split())
