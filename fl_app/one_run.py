@@ -27,7 +27,8 @@ from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
-from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
+from fl_app.records.models import FILE as MODELS
+from fl_app.records.names import CONFIG, OVERRIDES, REPORT, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
 from fl_app.records.reading import read_overrides
@@ -39,6 +40,8 @@ from fl_app.server_wiring import check_strategy, identity
 log = logging.getLogger(__name__)
 PAGE_S = 300.0
 """Time limit for the page of a run."""
+WRITTEN = (CLIENTS, own.PROJECT, CHECKPOINTS, CONFIG, MODELS, SUMMARY, REPORT)
+"""What a new run removes or replaces in its folder."""
 
 
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
@@ -48,6 +51,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
+        if not resume:
+            fault = fault or output_folder.foreign(folder, WRITTEN)
         wrong = [fault] if fault else []
 
         def also(values: Mapping[str, Any]) -> list[str]:
@@ -55,8 +60,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 
         config = load([*overrides, *where], also=also)
         check_strategy(config)
-    with _concluded(config, folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder), _concluded(config, folder):
         _log_to(folder / "run.log", config.logging.format)
         _remove_results(folder, resume=resume)
         stop_request.withdraw(folder)
@@ -69,12 +73,19 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 
 
 def _remove_results(folder: Path, *, resume: bool) -> None:
-    """Remove what an earlier run in this folder has left; a resumed run continues the rest."""
+    """Remove what an earlier run in this folder has left; a resumed run continues the rest.
+
+    The last checkpoint of the earlier run stays under another name until there is a new one. A run
+    that outlived the process that followed it still needs all of them.
+    """
+    state = run_state.read(folder)
+    resume = resume or (state is not None and state.unfinished)
     for file in (SUMMARY, RESUMED):
         (folder / file).unlink(missing_ok=True)
     if not resume:
+        checkpoint.retire(folder / CHECKPOINTS)
         shutil.rmtree(folder / CLIENTS, ignore_errors=True)
-        for file in (NEWCOMERS, FIRST_CLIENTS):
+        for file in (NEWCOMERS, FIRST_CLIENTS, ROUNDS):
             (folder / file).unlink(missing_ok=True)
 
 
@@ -107,7 +118,23 @@ def resume(folder: Path, changes: list[str]) -> None:
     own.use(folder / own.PROJECT)
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
-    run([*saved, *changes], folder, resume=made or played)
+    with _put_back(folder, changes) if made else contextlib.nullcontext():
+        run([*saved, *changes], folder, resume=made or played)
+
+
+@contextmanager
+def _put_back(folder: Path, changes: list[str]) -> Iterator[None]:
+    """Put the overrides of a run back if it could not continue from its checkpoint with others."""
+    former = (folder / OVERRIDES).read_bytes()
+    try:
+        yield
+    except BaseException:
+        begun = (folder / RESUMED).exists()
+        if not begun and (folder / OVERRIDES).read_bytes() != former:
+            with replacing(folder / OVERRIDES) as temporary:
+                temporary.write_bytes(former)
+            log.warning("the run keeps its settings, without %s", shlex.join(changes))
+        raise
 
 
 @contextmanager
@@ -132,6 +159,17 @@ def _taken_port(values: Mapping[str, Any], folder: Path) -> list[str]:
         return []
     fault = ports.problem("metrics", metrics.host, metrics.port)
     return [fault] if fault else []
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder during the block; raises ConfigError if another run uses it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(output_folder.held(folder))
+        except output_folder.InUseError as error:
+            raise ConfigError([str(error)]) from error
+        yield
 
 
 @contextmanager

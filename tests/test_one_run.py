@@ -1,6 +1,8 @@
 """What is found out before a run begins, apart from its settings."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +13,9 @@ from fl_app import launch, one_run
 from fl_app.engines import deployment, simulation
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
-from fl_app.records import run_state
+from fl_app.records import checkpoint, run_state
+from fl_app.records.checkpoint import FORMER, Checkpoint
+from fl_app.records.recorder import CHECKPOINTS
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
 
@@ -23,13 +27,18 @@ class BegunError(Exception):
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A setting of a run whose port for metrics is taken."""
+def ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run end with BegunError where it would begin."""
 
     def begin(*_: object) -> None:
         raise BegunError
 
     monkeypatch.setattr(one_run, "launch", begin)
+
+
+@pytest.fixture
+def port(ends: None) -> Iterator[str]:
+    """A setting of a run whose port for metrics is taken."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -75,3 +84,57 @@ def test_an_engine_that_does_not_start_is_a_failed_run_and_no_bug(
     monkeypatch.setattr(engine, f"run_{name}", fail)
     with pytest.raises(launch.RunFailedError, match="superlink must keep running"):
         one_run.run([*SMALL, f"engine={name}"], tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["clients/h.csv", "project/notes.txt", "config.yaml"])
+def test_a_run_replaces_no_files_but_those_of_a_run(name: str, ends: None, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match=f"with your own {name.partition('/')[0]}, which the run"):
+        one_run.run(SMALL, tmp_path)
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_run_takes_the_folder_of_an_earlier_one_but_not_its_checkpoint(
+    ends: None, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with pytest.raises(BegunError):
+            one_run.run(SMALL, tmp_path)
+        made = sorted(path.name for path in (tmp_path / CHECKPOINTS).glob("*"))
+        checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
+    assert made == [FORMER]
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from fl_app.records.output_folder import held
+
+with held(Path(sys.argv[1])):
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_one_process_at_a_time_writes_a_run_into_a_folder(ends: None, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(ConfigError, match=f"in which process {other.pid} runs; wait for"):
+            one_run.run(SMALL, tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+        other.kill()
+    with pytest.raises(BegunError):
+        one_run.run(SMALL, tmp_path)
+
+
+def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_path: Path) -> None:
+    with pytest.raises(BegunError):
+        one_run.run(SMALL, tmp_path)
+    before = (tmp_path / "overrides.yaml").read_text()
+    checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
+    with pytest.raises(BegunError):  # before it has continued
+        one_run.resume(tmp_path, ["strategy=ifca"])
+    assert (tmp_path / "overrides.yaml").read_text() == before

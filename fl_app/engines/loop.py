@@ -111,6 +111,7 @@ class RoundLoop(Server):
     def fit(self, num_rounds: int, timeout: float | None) -> tuple[FlowerHistory, float]:
         """Run the remaining rounds; a stop of any kind leaves a checkpoint and a summary."""
         start, done = time.perf_counter(), self._restore()
+        self.recorder.begin()
         with signals.deferred(), stop_request.listening(self.recorder.folder):
             self._play_all(done + 1, num_rounds)
         return FlowerHistory(), time.perf_counter() - start

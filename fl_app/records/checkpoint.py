@@ -32,6 +32,7 @@ from fl_app.records.tensors import (
 FILE = "checkpoint.safetensors"
 PREVIOUS = "checkpoint.previous.safetensors"
 DAMAGED = "checkpoint.damaged.safetensors"
+FORMER = "checkpoint.former_run.safetensors"
 FORMAT = "fl-app-checkpoint"
 VERSION = 5
 STATE = "state.json"
@@ -79,13 +80,12 @@ class Found:
         return text if self.fault is None else f"{FILE} {self.fault}: {text}"
 
 
-def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> Path:
+def write(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write `folder/checkpoint.safetensors`, verify it, and keep the previous one next to it.
 
     The new file replaces the old one only after it is on the disk and was read back once, in
     blocks. This needs no memory and makes a write a third longer (3.1 s instead of 2.3 s for
-    1 GB). During the write the folder contains three files. Without `keep_former`, for checkpoints
-    of another run, both old files are lost.
+    1 GB). During the write the folder contains three files. What `retire` left is removed.
 
     Raises CheckpointError for a state that is not JSON, an array that is not numeric, a number
     that is not finite or a file that differs from what was written, and OSError if the disk
@@ -102,16 +102,15 @@ def write(folder: Path, checkpoint: Checkpoint, *, keep_former: bool = True) -> 
         "round": str(checkpoint.round),
         "sha256": digest,
     }
-    path, former = folder / FILE, folder / PREVIOUS
-    with replacing(path, former=former if keep_former else None) as temporary:
+    path = folder / FILE
+    with replacing(path, former=folder / PREVIOUS) as temporary:
         save(temporary, tensors, metadata)
         flush(temporary)
         try:
             _verify(temporary)
         except _UnusableError as error:
             raise CheckpointError(f"{temporary} {error}; check the disk") from error
-        if not keep_former:
-            former.unlink(missing_ok=True)
+    (folder / FORMER).unlink(missing_ok=True)
     return path
 
 
@@ -152,6 +151,17 @@ def find(folder: Path) -> Found:
         + ", ".join(f"{name} {fault}" for name, fault in faults.items())
         + "; restore one from a copy or start a new run"
     )
+
+
+def retire(folder: Path) -> None:
+    """Rename the newest checkpoint to FORMER, for a new run in the folder of an earlier one.
+
+    A run can be resumed before its first checkpoint, and must not go on from that of another run.
+    """
+    newest = next((name for name in (FILE, PREVIOUS) if (folder / name).exists()), None)
+    if newest is not None:
+        os.replace(folder / newest, folder / FORMER)
+        (folder / PREVIOUS).unlink(missing_ok=True)
 
 
 def set_aside(folder: Path) -> bool:

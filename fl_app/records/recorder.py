@@ -73,10 +73,13 @@ class Recorder:
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
         self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
         self._written: tuple[int, bool] | None = None  # the round, and whether it was whole
-        self._ours = resume  # whether the existing checkpoints belong to this run
-        self._saved = self._resume() if resume else None
+        self._saved: Checkpoint | None = None
+        self._config, self._resumed = config_yaml, ""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG).write_text(config_yaml)  # a resumed run can have other settings
+        if resume:
+            self._saved = self._resume()
+        else:
+            checkpoints.retire(self._checkpoints)
         done = self._saved.state["history"] if self._saved else []
         self.history = History(folder, done)
         run = Tracked(folder, len(done), identity, yaml.safe_load(config_yaml) or {})
@@ -88,20 +91,30 @@ class Recorder:
         self._endpoint = _endpoint(monitor, folder)
 
     def _resume(self) -> Checkpoint:
-        """Return the newest intact checkpoint and record its name; raises CheckpointError."""
+        """Return the newest intact checkpoint; raises CheckpointError."""
         found = checkpoints.find(self._checkpoints)
         if found.fault is None:
             self._written = found.checkpoint.round, OPEN_ROUND not in found.checkpoint.state
         elif checkpoints.set_aside(self._checkpoints):
             log.warning("%s %s; it was renamed to %s", FILE, found.fault, DAMAGED)
-        with replacing(self.folder / RESUMED) as temporary:
-            temporary.write_text(f"{found}\n", encoding="utf-8")
+        self._resumed = f"{found}\n"
         return found.checkpoint
 
     def restored(self) -> Checkpoint | None:
         """Return the checkpoint of a resumed run, only once; None for a new run."""
         saved, self._saved = self._saved, None  # frees memory: it can contain all updates
         return saved
+
+    def begin(self) -> None:
+        """Write the configuration, and from which checkpoint the run continues.
+
+        Until now a resumed run has fitted its checkpoint; one that does not must leave the folder
+        as it was. It can have other settings than before.
+        """
+        if self._resumed:
+            with replacing(self.folder / RESUMED) as temporary:
+                temporary.write_text(self._resumed, encoding="utf-8")
+        (self.folder / CONFIG).write_text(self._config)
 
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl, then send it to the tracker."""
@@ -184,7 +197,7 @@ class Recorder:
         more = {} if open_round is None else {OPEN_ROUND: open_round}
         saved = Checkpoint(done, arrays, state | {"history": rounds} | more)
         try:
-            checkpoints.write(self._checkpoints, saved, keep_former=self._ours)
+            checkpoints.write(self._checkpoints, saved)
         except (CheckpointError, OSError) as error:
             log.error(
                 "no checkpoint of round %d; the run continues, old checkpoints remain: %s",
@@ -192,7 +205,7 @@ class Recorder:
                 error,
             )
             return
-        self._written, self._ours = (done, open_round is None), True
+        self._written = done, open_round is None
         self.audit.append("checkpoint written", round=done)
 
     def finish(

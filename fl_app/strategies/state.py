@@ -143,7 +143,7 @@ def _load_fields(
         if each.name not in values:
             raise ValueError(
                 f"the checkpoint has no field {_inside(name, each.name)!r} of "
-                f"{type(target).__name__}; resume with the version that wrote it"
+                f"{type(target).__name__}; resume with the method and the version that wrote it"
             )
         inside, now = _inside(name, each.name), getattr(target, each.name)
         if isinstance(now, Persistent):

@@ -20,11 +20,13 @@ from fl_app.records import checkpoint
 from fl_app.records.checkpoint import (
     DAMAGED,
     FILE,
+    FORMER,
     PREVIOUS,
     Checkpoint,
     CheckpointError,
     find,
     read,
+    retire,
     set_aside,
     write,
 )
@@ -160,9 +162,17 @@ def test_a_damaged_one_set_aside_never_becomes_the_one_before(two: Path) -> None
     assert (two / DAMAGED).read_bytes() == b"damaged"
 
 
-def test_checkpoints_of_another_run_are_not_kept_beside_the_first(two: Path) -> None:
-    write(two, Checkpoint(1, {}), keep_former=False)
+def test_a_new_run_never_goes_on_from_the_checkpoint_of_another(two: Path) -> None:
+    retire(two)
+    assert os.listdir(two) == [FORMER]
+    with pytest.raises(CheckpointError, match="there is no checkpoint in"):
+        find(two)
+    write(two, Checkpoint(1, {}))
     assert os.listdir(two) == [FILE]
+    os.replace(two / FILE, two / PREVIOUS)
+    retire(two)
+    retire(two)
+    assert os.listdir(two) == [FORMER]
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-9], lambda data: data[:-1] + b"?"])
@@ -204,19 +214,18 @@ def die(event, arguments):
 
 new = Checkpoint(9, {"w": np.ones(5)})
 sys.addaudithook(die)
-write(Path(sys.argv[1]), new, keep_former=sys.argv[3] == "keep")
+write(Path(sys.argv[1]), new)
 """
 
 
-@pytest.mark.parametrize("former", ["keep", "lose"])
 def test_a_kill_before_any_file_operation_leaves_a_whole_checkpoint(
-    two: Path, tmp_path_factory: pytest.TempPathFactory, former: str
+    two: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     kills, taken = 0, []
     while True:
         folder = tmp_path_factory.mktemp("killed") / "checkpoint"
         shutil.copytree(two, folder)
-        command = [sys.executable, "-c", KILLED_AT, str(folder), str(kills), former]
+        command = [sys.executable, "-c", KILLED_AT, str(folder), str(kills)]
         died = subprocess.run(command, check=False, timeout=60)
         taken.append(read(folder).round)
         write(folder, Checkpoint(10, {}))

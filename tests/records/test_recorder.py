@@ -89,9 +89,12 @@ def test_a_round_without_scores_is_in_the_checkpoint_until_it_has_them(tmp_path:
 
 def test_resuming_says_which_checkpoint_it_took(tmp_path: Path) -> None:
     _play(_recorder(tmp_path), 1, 2)
-    saved = _recorder(tmp_path, resume=True).restored()
+    run = _recorder(tmp_path, resume=True)
+    saved = run.restored()
     assert saved is not None
     assert saved.round == 2
+    assert not (tmp_path / RESUMED).exists()  # the method may refuse it
+    run.begin()
     said = "resuming after round 2 from checkpoint.safetensors\n"
     assert (tmp_path / RESUMED).read_text() == said
 
@@ -118,6 +121,7 @@ def test_from_the_previous_checkpoint_rounds_and_tracking_go_back_with_it(
     run = _recorder(tmp_path, resume=True, track=track)
     assert tracked[0].done == 2
     assert [record["round"] for record in read_rounds(tmp_path)] == [1, 2]
+    run.begin()
     said = (tmp_path / RESUMED).read_text()
     assert said.startswith("checkpoint.safetensors is truncated or damaged (")
     assert said.endswith(f"): resuming after round 2 from {PREVIOUS}\n")
