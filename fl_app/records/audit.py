@@ -155,7 +155,12 @@ def _digest(content: bytes) -> str:
 def _write(path: Path, line: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        size = os.fstat(descriptor).st_size
+        try:
+            while line:
+                line = line[file.write(line) :]
+            os.fsync(descriptor)
+        except OSError:
+            file.truncate(size)  # the next line must not continue a part of this one
+            raise

@@ -14,12 +14,18 @@ FILE = "releases.jsonl"
 
 
 class ReleaseLog:
-    """Appends the releases of each attempt at a round; with `keep`, to those of the folder."""
+    """Appends the releases of each attempt at a round; with `keep`, to those of the folder.
+
+    A last line that was cut is removed: before its releases nobody was asked.
+    """
 
     def __init__(self, folder: Path, *, keep: bool) -> None:
         self.path = folder / FILE
         if not keep:
             self.path.unlink(missing_ok=True)
+        elif self.path.exists():
+            whole = self.path.read_bytes().rpartition(b"\n")
+            os.truncate(self.path, len(whole[0]) + len(whole[1]))
 
     def append(self, server_round: int, **kinds: Mapping[str, Any]) -> None:
         """Write the releases of clients that are about to be asked, by kind; raises OSError."""
@@ -30,8 +36,7 @@ class ReleaseLog:
             os.fsync(file.fileno())
 
     def read(self) -> list[dict[str, Any]]:
-        """Return all releases; before those of a cut last line nobody was asked."""
+        """Return all releases."""
         if not self.path.exists():
             return []
-        *lines, _cut = self.path.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines]
+        return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]

@@ -15,7 +15,7 @@ from fl_app.client import accountant
 from fl_app.client.privacy import Privacy
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.engines.privacy_budget import PrivacyBudget
-from fl_app.records.releases import ReleaseLog
+from fl_app.records.releases import FILE, ReleaseLog
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Identity, Roster
@@ -114,6 +114,8 @@ def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> Non
     first.instruct(1, asked(0, 1), known)
     record = {"round": 1, "privacy": first.book(_outcome([0, 1], {}), known)}
     first.instruct(2, asked(0, 2), known)  # killed before the round was recorded
+    with (tmp_path / FILE).open("a") as cut:
+        cut.write('{"round": 3, "upd')  # and while it wrote whom it would ask next
     second = budget(keep=True)
     second.restore([record])
     assert {client: len(each) for client, each in second.releases.items()} == {0: 2, 1: 1, 2: 1}

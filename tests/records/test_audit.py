@@ -1,6 +1,8 @@
 """The audit log shows every later change of itself."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,23 @@ def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path, caplog) -> No
     log.path.mkdir()
     log.append("started")
     assert "audit log" in caplog.text
+
+
+def test_a_line_for_which_there_is_no_room_leaves_no_part_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, whole = AuditLog(path.parent), path.read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        log.append("lost")
+    assert path.read_bytes() == whole
+    log.append("ended")
+    assert check(path).problems == ()
+    assert check(path).lines == 4
 
 
 def test_the_command_tells_whole_from_broken(path: Path, capsys) -> None:
