@@ -171,6 +171,11 @@ class Alie(Collusion):
     cohort: PositiveInt
     attackers: PositiveInt
 
+    def check(self, *, clients: int, classes: int) -> None:
+        super().check(clients=clients, classes=classes)
+        if self.z is None:
+            _check_assumed("alie", self.cohort, self.attackers)
+
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.alie(others(), clients=self.cohort, malicious=self.attackers, z=self.z)
 
@@ -207,6 +212,7 @@ class FullKnowledge(Collusion):
                 f"attack=full_knowledge needs at least one loyal client, but all {clients} are "
                 "malicious; lower attack.share or shorten attack.clients"
             )
+        _check_assumed("full_knowledge", self.cohort, self.attackers)
 
     def observed(self, malicious: Collection[int], clients: int) -> list[int]:
         loyal = [client for client in range(clients) if client not in malicious]
@@ -215,6 +221,15 @@ class FullKnowledge(Collusion):
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:
         return poisoning.full_knowledge(
             others(), clients=self.cohort, malicious=self.attackers, factor=self.factor
+        )
+
+
+def _check_assumed(attack: str, cohort: int, attackers: int) -> None:
+    """Raise ValueError if the colluders assume a round without a loyal client."""
+    if attackers >= cohort:
+        raise ValueError(
+            f"attack.attackers must be below attack.cohort={cohort} with attack={attack}, got "
+            f"{attackers}: there is no loyal client in such a round; lower attack.attackers"
         )
 
 

@@ -102,6 +102,13 @@ def test_clients_and_labels_that_are_none_are_refused() -> None:
         made("attack=full_knowledge", share=1.0).check(clients=5, classes=10)
 
 
+@pytest.mark.parametrize("option", ["attack=alie", "attack=full_knowledge"])
+def test_colluders_assume_a_loyal_client_in_a_round(option: str) -> None:
+    made(option, cohort=5, attackers=4).check(clients=10, classes=10)
+    with pytest.raises(ValueError, match=r"attackers must be below attack.cohort=5 .* got 5: "):
+        made(option, cohort=5, attackers=5).check(clients=10, classes=10)
+
+
 @pytest.mark.parametrize("attack", FORGERS, ids=lambda attack: type(attack).__name__)
 def test_every_forger_sends_a_finite_update_of_the_same_form(attack: Attack) -> None:
     forged = attack.forge(UPDATE, _draw(), lambda: HONEST)
