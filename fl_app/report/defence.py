@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fl_app.records.history import SPLITS as KINDS
 from fl_app.report.run import Run, changes, series
 from fl_app.report.style import (
     BLUE,
@@ -59,7 +60,7 @@ def _events(run: Run, axes: Axes, heights: dict[int, float]) -> None:
     places: dict[bool | None, list[int]] = {}
     for record in run.rounds:
         for event in record["events"]:
-            if event.get("clients"):
+            if event["kind"] in KINDS and event.get("clients"):
                 places.setdefault(event.get("right"), []).append(int(record["round"]))
     for kind, rounds in places.items():
         colour, name = SPLITS[kind]

@@ -137,7 +137,9 @@ class FinishedRun:
     def communities(self) -> dict[int, list[int]]:
         """The clients that use the model of each community."""
         found: dict[int, list[int]] = {
-            int(name.removeprefix(COMMUNITY)): [] for name in self.models if COMMUNITY in name
+            int(name.removeprefix(COMMUNITY)): []
+            for name in self.models
+            if name.startswith(COMMUNITY)
         }
         for client, names in self.clients.items():
             if len(names) == 1 and names[0].startswith(COMMUNITY):

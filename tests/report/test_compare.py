@@ -133,8 +133,8 @@ def test_a_page_may_choose_measures_and_set_a_papers_numbers_beside_them(tmp_pat
 
 
 def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Path) -> None:
-    _run(tmp_path / "1", {"strategy": "flic", "seed": 0}, 0.1)
-    _run(tmp_path / "2", {"strategy": "flic", "seed": 0}, 0.9)
+    _run(tmp_path / "1", {"strategy": "flic", "rounds": 3, "seed": 0}, 0.1)
+    _run(tmp_path / "2", {"seed": 0, "rounds": 3, "strategy": "flic"}, 0.9)
     _run(tmp_path / "3", {"strategy": "ifca", "seed": 0}, 0.2, status="interrupted")
     (tmp_path / "4").mkdir()
     History(tmp_path / "4")  # still going: no summary yet

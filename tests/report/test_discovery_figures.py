@@ -78,8 +78,9 @@ def _attacked(number: int, alpha: float, events: list[dict[str, Any]]) -> dict[s
 def test_splits_are_counted_by_whether_they_met_the_malicious_alone(tmp_path: Path) -> None:
     good = {"kind": "removed", "detail": "", "clients": [1, 2], "right": True}
     bad = {"kind": "removed", "detail": "", "clients": [3], "right": False}
+    other = {"kind": "trains no more", "detail": "", "clients": [4], "right": None}
     (tmp_path / "config.yaml").write_text("strategy:\n  alpha_threshold: 0.02\n")
-    History(tmp_path, [_attacked(1, -0.3, [good]), _attacked(2, 0.01, [bad]),
+    History(tmp_path, [_attacked(1, -0.3, [good, other]), _attacked(2, 0.01, [bad]),
                        _attacked(3, -0.1, [good])])  # fmt: skip
     run = read_run(tmp_path)
     figure = splits(run)

@@ -45,8 +45,8 @@ class Job:
 def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
     """Return the completed runs in the folders and below, and the folders of all other runs.
 
-    They are sorted by path, numbers by value. If several runs have the same settings and seed,
-    the last one is used.
+    They are sorted by path, numbers by value. If several runs have the same settings and seed, in
+    any order, the last one is used.
     """
     paths = {path.parent for folder in folders for path in folder.rglob(ROUNDS)}
     jobs: dict[tuple[tuple[tuple[str, str], ...], str], Job] = {}
@@ -57,7 +57,7 @@ def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
             others.append(folder)
             continue
         job = _job(folder, summary)
-        jobs[tuple(job.overrides.items()), job.seed] = job
+        jobs[tuple(sorted(job.overrides.items())), job.seed] = job
     return list(jobs.values()), others
 
 

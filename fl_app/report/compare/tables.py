@@ -105,7 +105,7 @@ def _note(rules: Mapping[str, Mapping[str, str]], overrides: Mapping[str, str]) 
 
 
 def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+    return "| " + " | ".join(each.replace("|", r"\|") for each in cells) + " |"
 
 
 def to_csv(comparison: Comparison) -> str:
