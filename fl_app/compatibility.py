@@ -113,7 +113,14 @@ def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
     if client is None or wanted is None or not wanted.sound:
         return
     learner = learner_of(built_network(values, data), client.learner)
-    given = partial(fresh_network, values, data), learner, client, _recipe(values), data
+    recipe = _recipe(values)
+    if not (learner.any_task or recipe.task is None or recipe.task.plain):
+        raise ValueError(
+            f"task.loss and task.class_weights must stay as they are with {learner.__name__}, "
+            "whose responsibilities come from the cross-entropy; remove them, or use another "
+            "network and strategy"
+        )
+    given = partial(fresh_network, values, data), learner, client, recipe, data
     ours = learner.__module__.split(".")[0] == "fl_app"
     plain = learner.train is SgdLearner.train
     if plain or (ours and issubclass(learner, SgdLearner)):

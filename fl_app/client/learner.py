@@ -91,6 +91,8 @@ class Learner(ABC):
     """The names of the reports that it can send with its model."""
     sample_dp: ClassVar[bool] = False
     """Whether DP-SGD can replace its training."""
+    any_task: ClassVar[bool] = True
+    """Whether it trains by any loss and class weights of the task; else by cross-entropy."""
 
     def __init__(self, flat: FlatModule, settings: Settings, *, classes: int) -> None:
         self.flat, self.settings, self.classes = flat, settings, classes

@@ -106,6 +106,7 @@ class MixtureLearner(SgdLearner):
     tells = (WEIGHTS, CLASS_WEIGHTS)
     no_privacy = "no noise hides the weights of the components that clients tell"
     sample_dp = False
+    any_task = False
 
     def train(self, job: TrainingJob) -> TrainingResult:
         """Compute the responsibilities of the components, and train these."""
