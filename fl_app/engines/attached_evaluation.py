@@ -65,7 +65,9 @@ class AttachedEvaluation:
         for proxy, reply in trained:
             self._take(proxy, reply, asked[proxy.cid], rest, parsers)
         self._add(messenger, messenger.parsed(rest, parsers))
-        return messenger.parsed(trained, [fit_reply] * len(trained))
+        results, failures = messenger.parsed(trained, [fit_reply] * len(trained))
+        messenger.roster.heard(proxy for proxy, _ in results)
+        return results, failures
 
     def ask_rest(self, messenger: ClientMessenger, server_round: int) -> None:
         """Ask those who have not been asked, or could not train; not the lost ones."""

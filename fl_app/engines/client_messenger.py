@@ -24,6 +24,7 @@ from flwr.serverapp.grid import Grid
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.puller import Puller, Silence, content
+from fl_app.ingress.extent import check_extent
 from fl_app.ingress.fits import check_status
 from fl_app.ingress.introductions import Identity, read_introduction
 from fl_app.ingress.rejection import RejectionError, shown, trusted
@@ -112,7 +113,10 @@ class ClientMessenger:
     ) -> Exchanged[Reply]:
         """Send any messages of a type that the client app knows; each reply has its own parser."""
         messages = [(proxy, kind, content) for proxy, content in contents]
-        return self.parsed(self.send(server_round, messages), parsers)
+        results, failures = self.parsed(self.send(server_round, messages), parsers)
+        if kind == MessageType.TRAIN:
+            self.roster.heard(proxy for proxy, _ in results)
+        return results, failures
 
     def introduce(self) -> Introductions:
         """Ask new nodes for their identity; return the nodes that are not admitted so far.
@@ -160,7 +164,9 @@ class ClientMessenger:
         try:
             identity = trusted(_identity, reply, self.clients, expected)
             if not self.roster.introduce(proxy, identity):
-                rule = "an id that no other node has; give every node a different partition-id"
+                holder = self.roster.proxy(identity.client_id).cid
+                rule = f"an id that no other node has, and node {holder} has it; one of the two is "
+                rule += "wrong: give every node a different partition-id, or remove that node"
                 raise RejectionError("client_id", rule, shown(identity.client_id))
         except RejectionError as error:
             found.rejected[who] = f"introduction: {error}"
@@ -273,6 +279,7 @@ def _release(version: str) -> str:
 
 
 def _identity(content: RecordDict, clients: int, expected: int | None) -> Identity:
+    check_extent(content, arrays=None)
     reply = compat.recorddict_to_getpropertiesres(content)
     check_status(reply.status.code)
     return read_introduction(reply.properties, clients, expected)
@@ -288,7 +295,8 @@ def _node(proxy: ClientProxy) -> int:
 
 
 def fit_reply(content: RecordDict) -> FitRes:
-    """Return a client's reply to a training message."""
+    """Return a client's reply to a training message; raises RejectionError."""
+    check_extent(content, arrays="fitres.parameters")
     return compat.recorddict_to_fitres(content, keep_input=True)
 
 
@@ -297,6 +305,7 @@ def evaluation_of(ins: EvaluateIns) -> Callable[[RecordDict], EvaluateRes]:
     asked = ins.config["community"]
 
     def parse(content: RecordDict) -> EvaluateRes:
+        check_extent(content, arrays=None)
         reply = compat.recorddict_to_evaluateres(content)
         return EvaluateRes(
             reply.status, reply.loss, reply.num_examples, {**reply.metrics, "community": asked}

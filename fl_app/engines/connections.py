@@ -67,6 +67,7 @@ class Connections:
     def require(self) -> None:
         """Wait if fewer clients are connected than the run needs."""
         if len(self.roster.proxies()) < self.least:
+            self.roster.wake()
             self.wait(self.least)
 
     def wait(self, needed: int) -> None:

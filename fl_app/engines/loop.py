@@ -33,7 +33,12 @@ from fl_app.records.history import EVALUATION
 from fl_app.records.recorder import Recorder
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.outcome import Event, Outcome
-from fl_app.strategies.replies import ClientFailure, LostRepliesError, TooFewRepliesError
+from fl_app.strategies.replies import (
+    ClientFailure,
+    LostRepliesError,
+    RejectedReply,
+    TooFewRepliesError,
+)
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.state import load
 from fl_app.strategies.state_fields import check_fields
@@ -198,14 +203,20 @@ class RoundLoop(Server):
         recorded.
         """
         attempts = ATTEMPTS if self.budget is None else 1
+        former: TrainedRound | None = None
+        why = ""
         for attempt in range(1, attempts + 1):
             if server_round > 1 or attempt > 1:
+                self.roster.begin_round()
                 self.connections.introduce()
             self.connections.require()
             if self.newcomers.asks():  # what a newcomer chooses then is its last choice
                 self._close(server_round)
             self.newcomers.place(server_round, self.messenger.evaluate)
+            rejected = dict(self.method.rejections.by_client)
             trained = self._train(server_round)
+            if former is not None:
+                trained.follows(former, rejected, why)
             try:
                 with stop_request.held():
                     return self._learn(trained, last=attempt == attempts)
@@ -213,6 +224,7 @@ class RoundLoop(Server):
                 if attempt == attempts:
                     raise
                 log.warning("round %d is repeated: %s", server_round, error)
+                former, why = trained, str(error)
         raise AssertionError("a round has at least one attempt")
 
     def _train(self, server_round: int) -> TrainedRound:
@@ -236,8 +248,10 @@ class RoundLoop(Server):
         """Aggregate, evaluate and record a round, of which this is the `last` attempt or not."""
         now = trained.round
         self._sound = False
-        failures, evaluation_s = failed(now, trained.failures), 0.0
+        lost = [each for each in trained.earlier if not isinstance(each, RejectedReply)]
+        failures, evaluation_s = lost + failed(now, trained.failures), 0.0
         refused = [*self.connections.refused, *self.newcomers.refused]
+        refused += [each for each in trained.earlier if isinstance(each, RejectedReply)]
         try:
             loss, skipped = self.aggregation.learn(trained, failures, refused, last=last)
         except TooFewRepliesError:
@@ -252,8 +266,8 @@ class RoundLoop(Server):
         if measured and not waits:
             evaluation_s = self._evaluate(now, failures)
             outcome = self.method.outcome(now)
-        events = [trained.leaving, *self.newcomers.events, *outcome.events, skipped, end,
-                  self._restarted()]  # fmt: skip
+        events = [trained.leaving, *trained.repeated, *self.newcomers.events, *outcome.events,
+                  skipped, end, self._restarted()]  # fmt: skip
         record = self.reporter.record(now, outcome, failures, [each for each in events if each])
         record |= {"train_loss": loss, "privacy": booked}
         record["bytes"] = {"down": self.exchange.bytes_down, "up": self.exchange.bytes_up}

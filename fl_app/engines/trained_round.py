@@ -1,8 +1,8 @@
 """A round whose clients have trained: who failed, and how long its parts took."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from logging import getLogger
 
 from fl_app.strategies.outcome import Event, Outcome
@@ -13,13 +13,30 @@ log = getLogger(__name__)
 
 @dataclass
 class TrainedRound:
-    """A round whose clients have trained: who failed, who left, and when."""
+    """A round whose clients have trained: who failed, who left, and when.
+
+    `earlier` are the failures of its attempts before this one, and `repeated` says why there were
+    several.
+    """
 
     round: int
     began: float
     training_s: float
     failures: list[ClientFailure]
     leaving: Event | None
+    earlier: list[ClientFailure] = field(default_factory=list)
+    repeated: list[Event] = field(default_factory=list)
+
+    def follows(self, former: "TrainedRound", rejected: Mapping[int | str, str], why: str) -> None:
+        """Take over what the records must have of the attempt before, with its rejected clients."""
+        number = len(former.repeated) + 1
+        mark = f"attempt {number}: "
+        lost = [each for each in former.failures if not isinstance(each, RejectedReply)]
+        self.began = former.began
+        self.earlier = [*former.earlier]
+        self.earlier += [ClientFailure(each.client_id, mark + each.reason) for each in lost]
+        self.earlier += [RejectedReply(client, mark + each) for client, each in rejected.items()]
+        self.repeated = [*former.repeated, Event("repeated", mark + why)]
 
 
 def failed(

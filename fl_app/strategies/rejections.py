@@ -25,9 +25,12 @@ class Rejections:
         self.round, self.by_client = server_round, {}
 
     def add(self, client: int | str, why: str) -> None:
-        """Record and log a client whose reply is rejected."""
+        """Record and log a client whose reply is rejected; each reason is recorded once."""
         before = self.by_client.get(client)
-        self.by_client[client] = why if before is None else f"{before}; {why}"
+        if before is None:
+            self.by_client[client] = why
+        elif f"; {why}; " not in f"; {before}; ":
+            self.by_client[client] = f"{before}; {why}"
         log.warning("round %d: client %s rejected: %s", self.round, client, why)
 
     def add_failed(self, failures: Iterable[object], prefix: str = "") -> None:

@@ -4,7 +4,7 @@ A node id is random in each simulation. The client id is the partition id in a s
 configured id in a deployment. Each node sends it in its introduction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from logging import getLogger
 from operator import itemgetter
 
@@ -15,13 +15,17 @@ from fl_app.ingress.introductions import Identity
 
 __all__ = ["Identity", "Roster", "roster"]
 log = getLogger(__name__)
+LONGEST_REST = 32
+"""Rounds after which a client that was always silent is asked again, at the latest."""
 
 
 class Roster(SimpleClientManager):
     """Flower's client manager, with the identity of each node.
 
-    A doubted node must introduce itself again before it is used. `joined` has the node id of each
-    client that came, or came back with another node, until somebody takes it out.
+    A doubted node must introduce itself again before it is used. One that was silent in training k
+    times in a row is asked for that only 2^(k-1) rounds later, at most LONGEST_REST. `joined` has
+    the node id of each client that came, or came back with another node, until somebody takes it
+    out.
     """
 
     def __init__(self) -> None:
@@ -29,6 +33,10 @@ class Roster(SimpleClientManager):
         self._identities: dict[str, Identity] = {}
         self._holders: dict[int, ClientProxy] = {}
         self._doubted: set[str] = set()
+        self._silent: set[str] = set()  # in this round
+        self._heard: set[str] = set()
+        self._silences: dict[str, int] = {}  # in a row
+        self._resting: dict[str, int] = {}  # further rounds
         self.absent: frozenset[int] = frozenset()
         self.joined: dict[int, str] = {}
         # replaced whenever nodes change; then `_sorted` is outdated
@@ -52,11 +60,31 @@ class Roster(SimpleClientManager):
         """Exclude a node that did not answer until it introduces itself again."""
         if client.cid in self._identities:
             self._doubted.add(client.cid)
+            self._silent.add(client.cid)
             self._present = object()
+
+    def heard(self, clients: Iterable[ClientProxy]) -> None:
+        """Note the nodes that have trained."""
+        self._heard.update(client.cid for client in clients)
+
+    def begin_round(self) -> None:
+        """Let nodes rest that were silent again, and end the rest of others."""
+        self._resting = {cid: left - 1 for cid, left in self._resting.items() if left > 1}
+        for cid in self._heard - self._silent:
+            self._silences.pop(cid, None)
+        for cid in self._silent:
+            times = self._silences[cid] = self._silences.get(cid, 0) + 1
+            if times > 1:
+                self._resting[cid] = min(2 ** (times - 1), LONGEST_REST) - 1
+        self._silent, self._heard = set(), set()
+
+    def wake(self) -> None:
+        """End the rest of all nodes, since too few others are there."""
+        self._resting = {}
 
     def strangers(self) -> list[ClientProxy]:
         """Return the connected nodes that must introduce themselves, also again if doubted."""
-        known = self._identities.keys() - self._doubted
+        known = (self._identities.keys() - self._doubted) | self._resting.keys()
         return [proxy for cid, proxy in list(self.all().items()) if cid not in known]
 
     def introduce(self, proxy: ClientProxy, identity: Identity) -> bool:

@@ -1,5 +1,6 @@
 """Who is asked together with the next training, and who is asked again."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -32,12 +33,16 @@ class Known:
 
     def __init__(self) -> None:
         self.doubted: set[int] = set()
+        self.trained: list[int] = []
 
     def client_id(self, proxy: Proxy) -> int:
         return proxy.client
 
     def doubt(self, proxy: Proxy) -> None:
         self.doubted.add(proxy.client)
+
+    def heard(self, proxies: Iterable[Proxy]) -> None:
+        self.trained = [proxy.client for proxy in proxies]
 
 
 class Messenger(ClientMessenger):
@@ -117,6 +122,7 @@ def test_all_are_asked_in_one_exchange_and_only_those_who_could_not_train_again(
     ]  # fmt: skip
     assert isinstance(evaluation.failures[1], LostClient)
     assert cast(Any, messenger.roster).doubted == {4}
+    assert cast(Any, messenger.roster).trained == [0, 5]
 
 
 def test_nobody_is_asked_twice(proxies: list[ClientProxy]) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import flwr
 import httpx
+import numpy as np
 import pytest
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from flwr.common import (
     Code,
     EvaluateIns,
@@ -273,6 +274,41 @@ def test_a_malformed_reply_is_rejected_and_the_client_stays() -> None:
     assert list(known.proxies()) == [1]
 
 
+def _more_arrays(content: RecordDict) -> None:
+    content["x"] = ArrayRecord({"x": Array(np.zeros(3, np.float32))})
+
+
+def _many_fields(content: RecordDict) -> None:
+    content["fitres.metrics"] = ConfigRecord({str(each): 1 for each in range(10_001)})
+
+
+def _many_records(content: RecordDict) -> None:
+    for each in range(10_001):
+        content[f"attached.0.{each}"] = ConfigRecord()
+
+
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        (_more_arrays, "without arrays beside fitres.parameters, got 1 more records"),
+        (_many_fields, "of at most 10000 fields, got 1"),
+        (_many_records, "of at most 10000 fields, got 1"),
+    ],
+)
+def test_a_reply_with_more_than_was_asked_for_is_rejected(
+    add: Callable[[RecordDict], None], said: str
+) -> None:
+    def bloated(message: Message) -> list[Message]:
+        reply = fitted(message, 1)
+        add(reply.content)
+        return [reply]
+
+    results, failures = fit(federation({101: bloated, 102: trains(2)})[0])
+    assert results == {2: 2}
+    assert isinstance(failures[1], RejectedReply)
+    assert said in str(failures[1])
+
+
 def test_a_late_reply_is_never_asked_for_and_the_client_waits_until_it_answers_again(
     clock: Clock,
 ) -> None:
@@ -448,7 +484,7 @@ def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
     outside = messenger.introduce()
     assert outside.failed == {"node 103": "gone"}
     assert list(outside.rejected) == ["node 102"]
-    assert "a different partition-id" in outside.rejected["node 102"]
+    assert "and node 101 has it; one of the two is wrong" in outside.rejected["node 102"]
     assert outside.answered == 2
     known.unregister(known.all()["103"])
     grid.answers[102] = trains(2)

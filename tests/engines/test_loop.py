@@ -32,6 +32,7 @@ from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
     LostRepliesError,
+    RejectedReply,
     TooFewRepliesError,
 )
 from fl_app.strategies.roster import Identity, Roster
@@ -266,9 +267,25 @@ def test_when_too_many_are_lost_they_are_waited_for_and_the_round_is_played_agai
     assert played.federation.fits == 4
     assert played.federation.looks >= 5
     for record, other in zip(rounds, expected, strict=True):
-        assert record["failed"] == {}
         for name in ("sampled", "train_loss", "step", "lost"):
             assert record[name] == other[name]
+    gone = "attempt 1: the node is gone"
+    assert [record["failed"] for record in rounds] == [{}, {"1": gone, "2": gone}, {}]
+    (event,) = rounds[1]["events"]
+    assert event["kind"] == "repeated"
+    assert event["detail"].startswith("attempt 1: round 2 must have at least engine.min_success=2")
+
+
+def test_who_was_rejected_in_an_attempt_before_stays_named(play: Callable[..., Played]) -> None:
+    def fails(client: int, fit: int) -> ClientFailure | None:
+        if fit != 2:
+            return None
+        return (None, RejectedReply(1, "model must be finite"), lost(2))[client]
+
+    played = play(least=2)
+    played.federation.fails = fails
+    rejected = [record["rejected"] for record in played()]
+    assert rejected == [{}, {"1": "attempt 1: model must be finite"}, {}]
 
 
 def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(

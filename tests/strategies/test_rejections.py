@@ -36,3 +36,12 @@ def test_a_reason_is_told_once_with_its_clients_and_what_helps() -> None:
     assert str(rejections).endswith(
         "(of 4); training diverges where parameters are not finite: a lower learning rate helps"
     )
+
+
+def test_a_reason_is_recorded_once() -> None:
+    rejections = Rejections()
+    for why in ("loss must be finite, got nan; remove it", "norm must be a number") * 2:
+        rejections.add(3, why)
+    assert rejections.by_client == {
+        3: "loss must be finite, got nan; remove it; norm must be a number"
+    }

@@ -90,3 +90,29 @@ def test_a_node_that_never_said_who_it_is_cannot_be_doubted() -> None:
     known.register(stranger)
     known.doubt(stranger)
     assert known.strangers() == [stranger]
+
+
+def test_a_node_that_is_silent_again_and_again_rests_longer_each_time() -> None:
+    known = Roster()
+    node = joined(known, "a", 3)
+
+    def rests() -> int:
+        """Return after how many rounds a node that was silent is asked again."""
+        known.doubt(node)
+        known.doubt(node)  # by its evaluation too
+        for rounds in range(100):
+            known.begin_round()
+            if known.strangers():
+                known.introduce(node, Identity(3, group=0, samples=10))
+                return rounds
+        raise AssertionError("it is never asked again")
+
+    assert [rests() for _ in range(8)] == [0, 1, 3, 7, 15, 31, 31, 31]
+    known.heard([node])
+    known.begin_round()
+    assert [rests() for _ in range(2)] == [0, 1]
+    known.doubt(node)
+    known.begin_round()
+    assert known.strangers() == []
+    known.wake()  # too few others are there
+    assert known.strangers() == [node]
