@@ -20,6 +20,7 @@ from fl_app import own, terminal
 from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
+from fl_app.data.natural import by_column, encoded
 from fl_app.engines import ports, processes, signals, stop_request
 from fl_app.launch import here, launch
 from fl_app.progress import show_result
@@ -31,7 +32,7 @@ from fl_app.records.models import FILE as MODELS
 from fl_app.records.names import CONFIG, OVERRIDES, REPORT, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
-from fl_app.records.reading import read_overrides
+from fl_app.records.reading import read_config, read_names, read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -49,6 +50,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     console = terminal.console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
+    where += _known_clients(folder, overrides) if resume else []
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
         if not resume:
@@ -87,6 +89,16 @@ def _remove_results(folder: Path, *, resume: bool) -> None:
         shutil.rmtree(folder / CLIENTS, ignore_errors=True)
         for file in (NEWCOMERS, FIRST_CLIENTS, ROUNDS):
             (folder / file).unlink(missing_ok=True)
+
+
+def _known_clients(folder: Path, overrides: list[str]) -> list[str]:
+    """Return the override with which the clients that data name keep their ids in a resumed run."""
+    names = read_names(folder)
+    people = read_config(folder).get("population") or {}
+    natural = people.get("_target_") == f"{by_column.__module__}.{by_column.__name__}"
+    if not (names and natural) or any(each.startswith("population.names=") for each in overrides):
+        return []
+    return [override("population.names", encoded(names))]
 
 
 def _absolute_paths(config: Config) -> list[str]:
@@ -239,10 +251,16 @@ def _log_to(file: Path, form: str) -> None:
     flower.propagate = True
 
 
-def override(key: str, value: str) -> str:
+def override(key: str, value: str | list[str]) -> str:
     """Return a Hydra override for the literal `value`, with special characters escaped."""
+    if isinstance(value, list):
+        return f"{key}=[{','.join(map(_quoted, value))}]"
+    return f"{key}={_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}='{escaped}'"
+    return f"'{escaped}'"
 
 
 def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:

@@ -15,6 +15,7 @@ from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.records import checkpoint, run_state
 from fl_app.records.checkpoint import FORMER, Checkpoint
+from fl_app.records.reading import read_names
 from fl_app.records.recorder import CHECKPOINTS
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
@@ -138,3 +139,19 @@ def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_pa
     with pytest.raises(BegunError):  # before it has continued
         one_run.resume(tmp_path, ["strategy=ifca"])
     assert (tmp_path / "overrides.yaml").read_text() == before
+
+
+def test_clients_that_data_name_keep_their_ids(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / f"{name}.csv").write_text("x,y\n" + "1,no\n2,yes\n" * 9)
+    settings = [
+        "data=client_files", f"data.root={tmp_path}", "data.label=y", "network=mlp", "rounds=1",
+        "population=by_column", "population.clients=2", "strategy=fedavg", "records.figures=false",
+        "records.report=false", "tracking=none", "client.epochs=1", "seed=1",
+    ]  # fmt: skip
+    one_run.run(settings, tmp_path / "run")
+    before = read_names(tmp_path / "run")
+    one_run.resume(tmp_path / "run", ["population.clients=4", "rounds=2"])
+    after = read_names(tmp_path / "run")
+    assert (after[:2], sorted(after)) == (before, [*"abcd"])
+    assert after != sorted(after)  # the first two were drawn

@@ -1,5 +1,8 @@
 """Natural partitions: the clients that the data themselves name."""
 
+from collections.abc import Iterable, Sequence
+from urllib.parse import unquote
+
 import numpy as np
 
 from fl_app.data.checks import DataError
@@ -19,12 +22,15 @@ def by_column(
     min_samples: Count,
     train_samples: Count | None,
     test_samples: Count | None,
+    names: list[str] | None = None,
 ) -> Population:
     """Return the clients that the data name, in the order of their names; no groups are known.
 
     If the data name more than `clients`, these are drawn with the seed. A client needs at least
     `min_samples` training samples, and one for test if there are any at all. `train_samples` and
-    `test_samples` are the most that a client has. Raises DataError for fewer clients.
+    `test_samples` are the most that a client has. The clients `names`, as `encoded` returns them,
+    come first and in this order: a resumed run keeps its ids if the data name new clients. Raises
+    DataError for fewer clients.
     """
     owners = dataset.owners
     if owners is None:
@@ -33,15 +39,22 @@ def by_column(
             f"{dataset.name}; give data.client=<column>, data.clients=<file> with data=arrays, or "
             "use data=client_files, client_texts, client_arrays, client_images or femnist"
         )
-    chosen = _chosen(owners, clients, min_samples, seed)
+    chosen = _chosen(owners, clients, min_samples, seed, [*map(unquote, names or ())])
     train = _parts(owners.train, chosen, train_samples, seed, "train split")
     test = _parts(owners.test, chosen, test_samples, seed, "test split")
-    names = tuple(owners.names[place] for place in chosen.tolist())
-    return Population(dataset, train, test, np.full(clients, -1), names=names)
+    found = tuple(owners.names[place] for place in chosen.tolist())
+    return Population(dataset, train, test, np.full(clients, -1), names=found)
 
 
-def _chosen(owners: Owners, clients: int, min_samples: int, seed: int) -> np.ndarray:
-    """Return the places of the clients in `owners.names`, in order."""
+def encoded(names: Iterable[str]) -> list[str]:
+    """Return names with `$` and `%` percent-encoded: a setting with `${` would be interpolated."""
+    return [name.replace("%", "%25").replace("$", "%24") for name in names]
+
+
+def _chosen(
+    owners: Owners, clients: int, min_samples: int, seed: int, first: Sequence[str]
+) -> np.ndarray:
+    """Return the places of the clients in `owners.names`: those `first`, then others in order."""
     count = len(owners.names)
     enough = np.bincount(owners.train, minlength=count) >= min_samples
     if len(owners.test):
@@ -54,8 +67,18 @@ def _chosen(owners: Owners, clients: int, min_samples: int, seed: int) -> np.nda
             f"at least {min_samples} training samples and one for test ({names}), got {clients}; "
             "lower it"
         )
+    places = {owners.names[place]: place for place in able.tolist()}
+    if lost := [name for name in first[:clients] if name not in places]:
+        raise DataError(
+            f"{owners.source} must still have at least {min_samples} training samples of each "
+            f"client of the run, and one for test, got none of {shortened(lost)}; restore its data"
+        )
+    known = np.array([places[name] for name in first[:clients]], int)
+    others, wanted = np.setdiff1d(able, known), clients - len(known)
     draw = generator(seed, purpose="natural clients")
-    return able if clients == len(able) else np.sort(draw.choice(able, clients, replace=False))
+    if wanted < len(others):
+        others = np.sort(draw.choice(others, wanted, replace=False))
+    return np.concatenate([known, others])
 
 
 def _parts(

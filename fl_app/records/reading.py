@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from fl_app.records.names import CONFIG, OVERRIDES
+from fl_app.records.names import CLIENT_NAMES, CONFIG, OVERRIDES
 
 _DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError,
            SafetensorError)  # fmt: skip
@@ -55,6 +55,15 @@ def read_overrides(folder: Path) -> list[str] | None:
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
             raise ValueError(f"got {found!r:.40}")
     return found
+
+
+def read_names(folder: Path) -> list[str]:
+    """Return the clients' names by id, empty if the data give none; raises ValueError."""
+    path = folder / CLIENT_NAMES
+    if not path.exists():
+        return []
+    with readable(path, "a list of names"):
+        return [str(each) for each in json.loads(path.read_text(encoding="utf-8"))]
 
 
 def _object(found: Any) -> dict[str, Any]:

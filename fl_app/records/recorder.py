@@ -17,7 +17,9 @@ from fl_app.records.history import History
 from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
-from fl_app.records.names import CONFIG
+from fl_app.records.names import CLIENT_NAMES, CONFIG
+from fl_app.records.plain import dumps
+from fl_app.records.reading import read_names
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
 from fl_app.records.serving import Served, community_name, write_serving
@@ -77,6 +79,7 @@ class Recorder:
         self._config, self._resumed = config_yaml, ""
         folder.mkdir(parents=True, exist_ok=True)
         if resume:
+            self._check_names()
             self._saved = self._resume()
         else:
             checkpoints.retire(self._checkpoints)
@@ -115,6 +118,19 @@ class Recorder:
             with replacing(self.folder / RESUMED) as temporary:
                 temporary.write_text(self._resumed, encoding="utf-8")
         (self.folder / CONFIG).write_text(self._config)
+        if self.names:
+            with replacing(self.folder / CLIENT_NAMES) as temporary:
+                temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")
+
+    def _check_names(self) -> None:
+        """Raise ValueError if a resumed run has given ids of clients to others."""
+        before, now = read_names(self.folder), [*self.names.values()]
+        for client, (former, name) in enumerate(zip(before, now, strict=False)):
+            if former != name:
+                raise ValueError(
+                    f"client {client} of a resumed run must stay {former}, got {name}, to which "
+                    "the data now give its id; continue with fl-app resume=, which keeps the ids"
+                )
 
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl, then send it to the tracker."""

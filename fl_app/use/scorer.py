@@ -18,9 +18,10 @@ from fl_app.client.local_state import of_run
 from fl_app.client.personal import staying
 from fl_app.client.pretrained import prepare
 from fl_app.config import Config, ConfigError, check, load
+from fl_app.data.natural import encoded
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG
-from fl_app.records.reading import read_config, readable
+from fl_app.records.reading import read_config, read_names, readable
 from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
@@ -45,6 +46,9 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     with readable(path, "the configuration of a run"):
         _complete(tree)
     OmegaConf.update(tree, "network.weights", None)  # the models of the run have them
+    if "by_column" in str(tree.population.get("_target_")):
+        names = encoded(read_names(folder)) or None  # with their ids
+        OmegaConf.update(tree, "population.names", names)
     for change in changes:
         key, given, value = change.partition("=")
         try:

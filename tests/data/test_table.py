@@ -5,13 +5,18 @@ import json
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 from fl_app.data.datasets import DataError
 from fl_app.data.frame import joined
+from fl_app.data.natural import encoded
 from fl_app.data.preparation import preparation
 from fl_app.data.rows import frame_of
 from fl_app.data.table_files import as_column, read_table, without_index
@@ -462,6 +467,24 @@ def test_a_column_names_the_clients(tmp_path: Path) -> None:
     assert people.groups.tolist() == [-1] * 4
     few = [by_column(data, clients=2, seed=seed).train for seed in range(6)]
     assert len({tuple(map(len, each)) + tuple(each[0]) for each in few}) > 1
+
+
+def test_clients_of_a_run_keep_their_ids_whatever_names_come(tmp_path: Path) -> None:
+    _patients(tmp_path)
+    data = table(root=str(tmp_path), label="sick", client="hospital", test_share=0.3)
+    assert by_column(data, clients=4, names=["h2", "h1"]).names == ("h2", "h1", "h0", "h3")
+    assert by_column(data, clients=1, names=["h2", "h1"]).names == ("h2",)
+    for clients in (3, 4):  # of drawn clients too
+        before = by_column(data, clients=2).names
+        assert by_column(data, clients=clients, names=[*before]).names[:2] == before
+    with pytest.raises(DataError, match=r"must still have .* got none of gone; restore its data"):
+        by_column(data, clients=4, names=["h2", "gone"])
+
+
+@given(names=st.lists(st.text(), max_size=4))
+def test_names_survive_a_setting(names: list[str]) -> None:
+    given = OmegaConf.create({"names": encoded(names)})
+    assert [unquote(each) for each in given.names] == names
 
 
 @pytest.mark.parametrize(

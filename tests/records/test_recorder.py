@@ -14,6 +14,7 @@ from fl_app.records import checkpoint, recorder
 from fl_app.records.checkpoint import DAMAGED, FILE, PREVIOUS, CheckpointError, read
 from fl_app.records.history import FIELDS, read_rounds
 from fl_app.records.models import read_models
+from fl_app.records.reading import read_names
 from fl_app.records.recorder import OPEN_ROUND, RESUMED, Recorder
 from fl_app.records.summary import read_summary
 from fl_app.records.tracking import NoTracker, Tracked
@@ -97,6 +98,18 @@ def test_resuming_says_which_checkpoint_it_took(tmp_path: Path) -> None:
     run.begin()
     said = "resuming after round 2 from checkpoint.safetensors\n"
     assert (tmp_path / RESUMED).read_text() == said
+
+
+def test_no_client_of_a_resumed_run_becomes_another(tmp_path: Path) -> None:
+    run = _recorder(tmp_path, use={"client_names": ["berlin", "lyon"]})
+    run.begin()
+    _play(run, 1)
+    assert read_names(tmp_path) == ["berlin", "lyon"]
+    with pytest.raises(ValueError, match="client 0 of a resumed run must stay berlin, got aachen"):
+        _recorder(tmp_path, resume=True, use={"client_names": ["aachen", "berlin", "lyon"]})
+    again = _recorder(tmp_path, resume=True, use={"client_names": ["berlin", "lyon", "aachen"]})
+    again.begin()
+    assert read_names(tmp_path) == ["berlin", "lyon", "aachen"]
 
 
 def test_the_checkpoint_is_handed_over_once_and_not_held(tmp_path: Path) -> None:
