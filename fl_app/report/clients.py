@@ -10,6 +10,8 @@ from fl_app.report.run import Run, changes, series
 from fl_app.report.style import BLUE, GREY, ORANGE, RED, mark, mark_changes, new_figure, percent
 
 FOUND_ANEW = ("clustered", "reclustered")
+FEW = 4
+"""Evaluations below which each is marked: a line through one cannot be seen."""
 
 
 def clients(run: Run) -> Figure | None:
@@ -22,11 +24,13 @@ def clients(run: Run) -> Figure | None:
     if not lines:
         return None
     figure, (axes,) = new_figure(rows=1, height=3.6)
+    dot = "o" if len(rounds) < FEW else None
     for number, (xs, ys) in enumerate(lines.values()):
         label = "a client" if number == 0 else None
-        axes.plot(xs, ys, color=GREY, alpha=0.35, linewidth=0.8, label=label)
-    axes.plot(rounds, mean, color="black", linewidth=2.2, label="mean over clients")
+        axes.plot(xs, ys, color=GREY, alpha=0.35, linewidth=0.8, marker=dot, label=label)
+    axes.plot(rounds, mean, color="black", linewidth=2.2, marker=dot, label="mean over clients")
     percent(axes)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_ylabel("accuracy on the clients' test data")
     mark_changes(axes, changes(run.rounds))
     figure.legend(loc="outside lower center", ncols=4)

@@ -38,6 +38,7 @@ def clustering(run: Run) -> Figure | None:
     panels[0].set_ylabel("movement")
     panels[1].plot(*distance, color=BLUE)
     panels[1].set_ylabel("mean squared distance")
+    panels[1].ticklabel_format(axis="y", useOffset=False)
     for name, label, colour, line in known:
         panels[2].plot(
             *series(run.rounds, "notes", name),
@@ -46,7 +47,7 @@ def clustering(run: Run) -> Figure | None:
     if known:
         percent(panels[2])
         panels[2].set_ylabel("agreement")
-        panels[2].legend(loc="lower right")
+        figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -9,10 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Polygon
 
-from fl_app.report.run import Run, memberships
-from fl_app.report.style import colours, ink
+from fl_app.report.run import Run, memberships, numbers
+from fl_app.report.style import colours, ink, legend_dots
 
 MOST_ROUNDS = 12
+MOST_NAMED = 12
+"""Communities in the legend, the first ones."""
 BAR = 0.12
 """Half the width of a bar; neighbouring rounds have distance 1."""
 GAP = 0.03
@@ -24,9 +26,11 @@ Bars = dict[int, tuple[float, float]]
 
 def migration(run: Run) -> Figure | None:
     """Draw a bar per community and round, and a band for clients with the same move."""
-    found = memberships(run.rounds)
-    if len(found) < 2 or not moves(found):
+    named = memberships(run.rounds)
+    if len(named) < 2 or not moves(named):
         return None
+    rank = numbers(named, run.assignment)
+    found = {r: {c: rank[name] for c, name in stage.items()} for r, stage in named.items()}
     rounds = chosen(found)
     names = sorted({name for r in rounds for name in found[r].values()})
     shade = dict(zip(names, colours(len(names)), strict=True))
@@ -43,6 +47,11 @@ def migration(run: Run) -> Figure | None:
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.set_title("clients by community; a band is a set of clients with the same move")
+    shown = names[:MOST_NAMED]
+    told = legend_dots(
+        [shade[n] for n in shown], [f"community {n}" for n in shown], "s" * len(shown)
+    )
+    figure.legend(handles=told, loc="outside lower center", ncols=4)
     return figure
 
 

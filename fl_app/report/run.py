@@ -1,7 +1,9 @@
 """Reads the output folder of a run, completed or interrupted, for the figures."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +16,7 @@ from fl_app.records.names import ROUNDS
 from fl_app.records.points import read_points
 from fl_app.records.reading import read_config
 from fl_app.records.snapshot import Snapshot, read_snapshots
+from fl_app.records.summary import read_summary
 from fl_app.types import ChangeKind
 
 Record = Mapping[str, Any]
@@ -40,6 +43,7 @@ class Run:
     rounds: the records, in order.
     snapshots: the similarity matrices, in order of rounds.
     config: the resolved configuration, empty if the folder has none.
+    assignment: the community of each client at the end; empty before the run has ended.
     clustered: the centroids, if points and not clients were clustered; else None.
     """
 
@@ -47,12 +51,21 @@ class Run:
     snapshots: list[Snapshot]
     config: dict[str, Any]
     clustered: Clustered | None = None
+    assignment: Mapping[int, int] = field(default_factory=dict)
 
 
 def read_run(folder: Path) -> Run:
     """Return the run in a folder; a part that it has not written yet is empty."""
     rounds = read_rounds(folder) if (folder / ROUNDS).exists() else []
-    return Run(rounds, read_snapshots(folder), read_config(folder), _clustered(folder))
+    found = _clustered(folder)
+    ended = assigned(read_summary(folder))
+    return Run(rounds, read_snapshots(folder), read_config(folder), found, ended)
+
+
+def assigned(summary: Record | None) -> dict[int, int]:
+    """Return the community of each client in the summary of a run, empty without one."""
+    rows = ((summary or {}).get("communities") or {}).get("assignment") or {}
+    return {int(client): int(row) for client, row in rows.items()}
 
 
 def _clustered(folder: Path) -> Clustered | None:
@@ -124,6 +137,28 @@ def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:
             now = now | {int(client): int(names[1]) for client, names in moved.items()}
         found[int(record["round"])] = now
     return found
+
+
+def numbers(
+    named: Mapping[int, Mapping[int, int]], assignment: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the number of each community that the records name.
+
+    It is the number of the community's model, as in `summary.json`. Communities without one, and
+    all before the end of the run, get the free numbers, the largest first.
+    """
+    sizes = Counter(name for stage in named.values() for name in stage.values())
+    last = list(named.values())[-1] if named else {}
+    final = Counter(last.values())
+    shared = Counter((last[client], row) for client, row in assignment.items() if client in last)
+    found: dict[int, int] = {}
+    for (name, row), _ in shared.most_common():
+        if name not in found and row not in found.values():
+            found[name] = row
+    order = sorted(sizes.keys() - found, key=lambda name: (-final[name], -sizes[name], name))
+    taken = {*assignment.values()}
+    free = (number for number in count() if number not in taken)
+    return found | dict(zip(order, free, strict=False))
 
 
 def series(records: Sequence[Record], *path: str) -> tuple[list[int], list[float]]:

@@ -1,5 +1,6 @@
 """Figures of methods that find communities every round, and of attacks."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from fl_app.records.snapshot import write_snapshot
 from fl_app.report.defence import defence, splits
 from fl_app.report.histogram import similarities
 from fl_app.report.migration import migration
-from fl_app.report.run import memberships, read_run
+from fl_app.report.run import memberships, numbers, read_run
 
 
 def _record(number: int, **changes: Any) -> dict[str, Any]:
@@ -44,10 +45,23 @@ def test_migration_has_a_bar_per_community_and_a_band_per_flow(tmp_path: Path) -
     assert figure is not None
     (axes,) = figure.axes
     written = [text.get_text() for text in axes.texts]
-    assert written == ["2", "1", "1", "2", "1"]
+    assert written == ["1", "2", "2", "1", "1"]
+    legend = figure.legends[0].get_texts()
+    assert [text.get_text() for text in legend] == ["community 0", "community 1", "community 2"]
     bands = [patch for patch in axes.patches if type(patch).__name__ == "Polygon"]
     assert len(bands) == 3
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "4"]
+
+
+def test_migration_numbers_communities_as_the_summary_does(tmp_path: Path) -> None:
+    History(tmp_path, ROUNDS)
+    run = read_run(tmp_path)
+    last = list(memberships(run.rounds).values())[-1]
+    rank = {name: number for number, name in enumerate(sorted({*last.values()}, reverse=True))}
+    ended = replace(run, assignment={client: rank[name] for client, name in last.items()})
+    figure = migration(ended)
+    assert figure is not None
+    assert {name: numbers(memberships(run.rounds), ended.assignment)[name] for name in rank} == rank
 
 
 def test_where_nobody_moves_there_is_no_migration_to_draw(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_a_task_without_accuracy_has_no_columns_for_it(folder: Path) -> None:
 
 
 def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("seed: 0\nrounds: 9\n")
+    (tmp_path / "config.yaml").write_text("rounds: 9\nstrategy: {_target_: a.Method}\n")
     page = write_page(tmp_path).read_text()
     assert "0 of 9 rounds" in page
     assert "Accuracy has not been measured yet." in page
@@ -222,6 +222,7 @@ def test_a_run_that_only_began_has_a_page(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "config.yaml").write_text("rounds: 9\n")  # somebody else's
     monkeypatch.setattr("sys.argv", ["fl-app", "report", str(tmp_path)])
     with pytest.raises(SystemExit) as stopped:
         main()

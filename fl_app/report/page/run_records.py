@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from fl_app.records.reading import read_overrides
 from fl_app.records.serving import no_better_than_chance
 from fl_app.records.summary import read_summary
 from fl_app.report.page.look import REMOVED
-from fl_app.report.run import Run, memberships, planted_count, read_run
+from fl_app.report.run import Run, assigned, memberships, numbers, planted_count, read_run
 
 FULL_SCALE = 200
 """Up to this number, each client is drawn alone; above, several are drawn as one."""
@@ -91,9 +90,9 @@ class RunRecords:
 
     @cached_property
     def members(self) -> dict[int, dict[int, int]]:
-        """The community of every known client, by round, numbered by `_numbers`."""
+        """The community of every known client, by round, numbered by `numbers`."""
         named = memberships(self.run.rounds)
-        rank = _numbers(named, self.assignment)
+        rank = numbers(named, self.assignment)
         found: dict[int, dict[int, int]] = {}
         last, source = dict[int, int](), None
         for number, stage in named.items():
@@ -107,8 +106,7 @@ class RunRecords:
     @cached_property
     def assignment(self) -> dict[int, int]:
         """The community of each client in `summary.json`; empty before the run has ended."""
-        rows = ((self.summary or {}).get("communities") or {}).get("assignment") or {}
-        return {int(client): int(row) for client, row in rows.items()}
+        return assigned(self.summary)
 
     def members_at(self, server_round: int) -> dict[int, int]:
         """The community of every known client after a round."""
@@ -193,37 +191,15 @@ class RunRecords:
         return len(self.clients) > FULL_SCALE
 
 
-def _numbers(
-    named: Mapping[int, Mapping[int, int]], assignment: Mapping[int, int]
-) -> dict[int, int]:
-    """Return the number of each community that the records name.
-
-    It is the number of the community's model, as in `summary.json`. Communities without one, and
-    all before the end of the run, get the free numbers, the largest first.
-    """
-    sizes = Counter(name for stage in named.values() for name in stage.values())
-    last = list(named.values())[-1] if named else {}
-    final = Counter(last.values())
-    shared = Counter((last[client], row) for client, row in assignment.items() if client in last)
-    numbers: dict[int, int] = {}
-    for (name, row), _ in shared.most_common():
-        if name not in numbers and row not in numbers.values():
-            numbers[name] = row
-    order = sorted(sizes.keys() - numbers, key=lambda name: (-final[name], -sizes[name], name))
-    taken = {*assignment.values()}
-    free = (number for number in count() if number not in taken)
-    return numbers | dict(zip(order, free, strict=False))
-
-
 def read_records(folder: Path) -> RunRecords:
     """Return the records of the run in a folder, from the rounds that it has completed.
 
     Raises ValueError for a folder without a run, and for records that cannot be read.
     """
     run = read_run(folder)
-    if not run.rounds and not run.config:
-        raise ValueError(f"{folder} contains no run: it has neither rounds.jsonl nor config.yaml; "
-                         "give the output folder of a run")  # fmt: skip
+    if not run.rounds and "_target_" not in (run.config.get("strategy") or {}):
+        raise ValueError(f"{folder} contains no run: it has neither rounds.jsonl nor the "
+                         "config.yaml of a run; give the output folder of a run")  # fmt: skip
     overrides = read_overrides(folder)
     copy, here = folder.resolve() / PROJECT, Path.cwd()
     project = copy.relative_to(here) if copy.is_relative_to(here) else copy
