@@ -31,11 +31,19 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
     """Return the cells as text, row by row; `bold` marks the best."""
     best = {m: comparison.best(m) for m in comparison.measures}
 
+    def written(row: Row, measure: str) -> str:
+        return spread(row.cells[measure], digits=_digits(comparison, measure))
+
     def cell(row: Row, measure: str) -> str:
         if measure not in row.cells:
             return ""
-        text = spread(row.cells[measure], digits=_digits(comparison, measure))
-        return bold(text) if row in best[measure] else text
+        text = written(row, measure)
+        if row not in best[measure]:
+            return text
+        beside = next(rows for rows in comparison.settings().values() if row in rows)
+        others = [each for each in beside if each is not row and measure in each.cells]
+        # two numbers that read the same are no difference to a reader
+        return text if text in (written(each, measure) for each in others) else bold(text)
 
     return [[*row.values, *(cell(row, m) for m in comparison.measures)] for row in comparison.rows]
 
