@@ -58,7 +58,7 @@ def _must_be_data_root(folder: Path, found: argparse.ArgumentParser) -> None:
 def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
     """Return the parser; `folder` is the one of a federation that names no other."""
     found = argparse.ArgumentParser(
-        prog="deploy",
+        prog="scripts/deploy",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -28,7 +28,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import hydra
@@ -56,6 +58,11 @@ _begun: list[Path] = []
 _bugs: list[Exception] = []
 """Errors of runs that are not the user's."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
+HYDRA_OPTIONS = (
+    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
+    "--shell-completion", "--config-path", "--config-name", "--config-dir",
+    "--experimental-rerun", "--info",
+)  # fmt: skip
 """The variable by which Hydra raises errors; by a user, also for their tracebacks."""
 
 
@@ -82,6 +89,11 @@ def _main() -> None:
         with _errors_printed(folder):
             resume(folder, [a for a in arguments if "resume=" not in a])
         return
+    if arguments == ["--version"]:
+        print(f"fl-app {version('fl-app')}")
+        return
+    with _errors_printed():
+        _refuse_options(arguments)
     if {*arguments} & {"-h", "--help"}:
         print(__doc__)  # Hydra's help, which follows, knows settings alone
     if not any(argument.startswith("-") for argument in arguments):
@@ -136,8 +148,25 @@ def _refuse_words(arguments: list[str]) -> None:
         raise ConfigError([told])
     wrong = [word for word in arguments if "=" not in word and not word.startswith("~")]
     rule = "must be a setting, as rounds=5, or begin with a command; see fl-app --help"
+    if "=" in arguments:
+        told = shlex.join(arguments)
+        raise ConfigError([f"a setting must have no spaces around its =, as rounds=5; got {told}"])
     if wrong:
-        raise ConfigError([f"arguments {rule}; got {' '.join(wrong)}"])
+        close = get_close_matches(arguments[0], COMMANDS, 1)
+        meant = f"; did you mean fl-app {close[0]}?" if close else ""
+        raise ConfigError([f"arguments {rule}; got {' '.join(wrong)}{meant}"])
+
+
+def _refuse_options(arguments: list[str]) -> None:
+    """Raise ConfigError for an option that neither fl-app nor Hydra has."""
+    words = [each.partition("=")[0] for each in arguments if each.startswith("--")]
+    wrong = [each for each in words if each not in HYDRA_OPTIONS]
+    if wrong:
+        name = wrong[0].lstrip("-").replace("-", "_")
+        raise ConfigError(
+            [f"{wrong[0]} is no option; a setting is given without dashes, as {name}=<value>; see "
+             "fl-app --help"]
+        )  # fmt: skip
 
 
 @contextmanager

@@ -62,6 +62,9 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 
         config = load([*overrides, *where], also=also)
         check_strategy(config)
+    done = len(read_rounds(folder)) if resume and (folder / ROUNDS).exists() else 0
+    if done >= config.rounds:
+        console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
     with _alone(folder), _concluded(config, folder):
         _log_to(folder / "run.log", config.logging.format)
         _remove_results(folder, resume=resume)

@@ -42,8 +42,37 @@ def test_a_word_that_is_no_setting_and_no_command_is_named_with_the_remedy(
         main.main()
     assert end.value.code == main.USAGE_ERROR
     shown = capsys.readouterr().err
-    assert "see fl-app --help; got reprot outputs\n" in shown
+    assert "see fl-app --help; got reprot outputs; did you mean fl-app report?\n" in shown
     assert "override" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rounds", "=", "3"], "must have no spaces around its =, as rounds=5; got rounds = 3"),
+        (["--rounds", "3"], "--rounds is no option; a setting is given without dashes, as rounds="),
+        (["--batch-size=3"], "--batch-size is no option; a setting is given without dashes, as b"),
+    ],
+)
+def test_a_setting_in_another_form_is_told_how_to_be_given(
+    words: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fl-app", *words])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == main.USAGE_ERROR
+    assert said in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_app(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fl-app", "--version"])
+    main.main()
+    assert capsys.readouterr().out.startswith("fl-app ")
 
 
 COMMAND_LINES = {

@@ -22,7 +22,7 @@ def by_column(
     min_samples: Count,
     train_samples: Count | None,
     test_samples: Count | None,
-    names: list[str] | None = None,
+    names: list[str] | None,
 ) -> Population:
     """Return the clients that the data name, in the order of their names; no groups are known.
 

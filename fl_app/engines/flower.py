@@ -34,6 +34,7 @@ _LOOKS_WITHOUT_STREAM = 3
 _LAST_LINES_S = 10.0
 _REASON_LINES = 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_UNAVAILABLE = "Connection to the SuperLink is unavailable"
 _NOT_FOUND = "Run ID not found"
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
 POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
@@ -143,8 +144,14 @@ def command(
             raise FlowerError(late) from error
     answer = _last_object(said)
     if answer is None or not answer.get("success", False):
-        reason = (answer or {}).get("error-message") or complained or said
-        raise FlowerError(f"flwr {arguments[0]}: {str(reason).strip()}")
+        reason = str((answer or {}).get("error-message") or complained or said).strip()
+        if _UNAVAILABLE in reason:
+            raise FlowerError(
+                f"the SuperLink of the connection {connection.name} must be running, and does not "
+                f"answer; start it (one of scripts/deploy by scripts/deploy up) and try again: "
+                f"{reason}"
+            )
+        raise FlowerError(f"flwr {arguments[0]}: {reason}")
     return answer
 
 

@@ -41,7 +41,9 @@ def evaluate(arguments: Sequence[str]) -> None:
     from fl_app.use.run import load_run
 
     parser = _arguments("evaluate", description="Compute the scores of a run again.")
-    parser.add_argument("changes", nargs="*", help="settings of the data, as data.root=<folder>")
+    parser.add_argument(
+        "changes", nargs="*", default=[], help="settings of the data, as data.root=<folder>"
+    )
     parser.add_argument("--data", type=Path, help="labelled samples, to score models on them")
     parser.add_argument("--client", help="with --data: the client with the model, id or name")
     parser.add_argument("--json", action="store_true", help="print JSON with all clients")

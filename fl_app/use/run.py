@@ -1,6 +1,6 @@
 """The models of a finished run, from its folder alone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from logging import getLogger
@@ -250,8 +250,8 @@ class FinishedRun:
             example = f"name={self.models[0]} or --model {self.models[0]}"
             example = example if which is None else f"client={which} or --client {which}"
             raise ValueError(
-                f"a model must be named by one of client, community and name, got {len(given)}; "
-                f"give one, such as {example}"
+                f"a model must be named by exactly one of --client, --community and --model (in "
+                f"Python client, community and name), got {len(given)}; give one, such as {example}"
             )
         if client is not None:
             return self._of_client(self.client_id(client))
@@ -264,10 +264,10 @@ class FinishedRun:
 
     def _of_client(self, client: int) -> str:
         if client not in self.clients:
-            known = f"{min(self.clients)}..{max(self.clients)}" if self.clients else "none"
+            known = _ranges(sorted(self.clients)) or "none"
             raise ValueError(
                 f"the client must be one of this run, {known}, got {client}; use fl-app assign for "
-                "a client that was never there, or give a community"
+                "a client that left or was never there, or give a community"
             )
         names = self.clients[client]
         if len(names) != 1:
@@ -277,6 +277,14 @@ class FinishedRun:
                 "fl-app assign with its samples, and give that by name"
             )
         return names[0]
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """Return sorted ids in words, such as 0, 2..9."""
+    starts = [each for each in ids if each - 1 not in ids]
+    ends = [each for each in ids if each + 1 not in ids]
+    pairs = zip(starts, ends, strict=True)
+    return shortened([str(one) if one == last else f"{one}..{last}" for one, last in pairs])
 
 
 @contextmanager

@@ -30,7 +30,13 @@ def test_each_client_has_its_own_samples_in_their_order() -> None:
     assert found.train_labels.tolist() == [0, 1, 2, 0, 2]
     assert found.test_labels.tolist() == [2, 0, 1]
     population = by_column(
-        found, seed=0, clients=2, min_samples=1, train_samples=None, test_samples=None
+        found,
+        seed=0,
+        clients=2,
+        min_samples=1,
+        train_samples=None,
+        test_samples=None,
+        names=None,
     )
     assert population.names == ("b", "a")
     second = population.client(1)

@@ -207,7 +207,7 @@ def test_an_unknown_client_community_or_folder_is_refused(digits_run: Path, tmp_
         found.model(client=9)
     with pytest.raises(ValueError, match=r"must be one of community_0.*got community_8"):
         found.model(community=8)
-    with pytest.raises(ValueError, match="one of client, community and name, got 0"):
+    with pytest.raises(ValueError, match="by exactly one of --client"):
         found.model()
     with pytest.raises(ValueError, match=r"a run that has ended, with serving\.json, got"):
         load_run(tmp_path)
