@@ -12,13 +12,14 @@ import plotly.graph_objects as go
 import pytest
 import yaml
 
+from fl_app.evaluation.ranks import worst_decile
 from fl_app.main import main
 from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import Snapshot, spread, write_snapshot
 from fl_app.report.page import answers, events, run_records, write_page
 from fl_app.report.page.cells import cells
 from fl_app.report.page.clients import client_table, community_rows, ranges
-from fl_app.report.page.curves import worst_decile
+from fl_app.report.page.curves import accuracy
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
 from fl_app.report.page.run_records import RunRecords, read_records
@@ -274,9 +275,17 @@ def test_ids_are_told_in_short() -> None:
     assert ranges([]) == ""
 
 
-def test_the_worst_decile_is_of_one_client_at_least() -> None:
-    assert worst_decile({0: 0.4, 1: 0.2}) == 0.2
-    assert worst_decile({client: client / 20 for client in range(20)}) == pytest.approx(0.025)
+def test_the_worst_tenth_of_twelve_clients_are_two_as_in_the_tables(records: RunRecords) -> None:
+    scores = [client / 20 for client in range(12)]
+    twelve = {"mean": 0.275, "std": 0.1, "clients": {str(c): v for c, v in enumerate(scores)}}
+    rounds = [each | {"accuracy": each["accuracy"] and twelve} for each in records.run.rounds]
+    many = replace(records, run=replace(records.run, rounds=rounds))
+    drawn = accuracy(many)
+    assert drawn is not None
+    (worst,) = (trace for trace in drawn["data"] if trace["name"] == "worst tenth")
+    assert worst_decile(scores) == 0.025
+    assert worst["y"] == [0.025, 0.025]
+    assert answers.did_it_work(many)[0].endswith("worst tenth of the clients is 2.5%.")
 
 
 def test_kept_rounds_are_spread_over_the_run() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.evaluation.ranks import worst_decile
 from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
-from fl_app.report.page.curves import worst_decile
 from fl_app.report.page.look import REMOVED
 from fl_app.report.page.run_records import RunRecords
 from fl_app.report.page.seconds import time_parts
@@ -116,7 +116,7 @@ def _accuracy(records: RunRecords) -> str:
     if not records.after:
         return "Accuracy has not been measured yet."
     now = float(np.mean(list(records.after.values())))
-    worst = worst_decile(records.after)
+    worst = worst_decile([*records.after.values()])
     last = max(records.scores)
     text = f"The mean accuracy over the clients is {now:.1%} (round {last})"
     if records.compared and records.before:

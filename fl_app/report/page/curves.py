@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.evaluation.ranks import worst_decile
 from fl_app.report.page.clients import name_of
 from fl_app.report.page.events import lines, strip
 from fl_app.report.page.look import (
@@ -126,12 +127,6 @@ def _means(scores: dict[int, Scores], clients: Iterable[int]) -> tuple[list[int]
     return list(known), [round(float(np.mean(values)), 4) for values in known.values()]
 
 
-def worst_decile(scores: Scores) -> float:
-    """Return the mean accuracy of the worst tenth of the clients, at least one client."""
-    values = sorted(scores.values())
-    return float(np.mean(values[: max(1, round(len(values) / 10))]))
-
-
 def _overall(records: RunRecords) -> list[Trace]:
     rounds, mean = series(records.run.rounds, "accuracy", "mean")
     traces = [
@@ -139,9 +134,9 @@ def _overall(records: RunRecords) -> list[Trace]:
     ]
     traces[0]["line"]["width"] = 3
     if records.scores:
-        worst = [worst_decile(scores) for scores in records.scores.values()]
-        low = np.round(worst, 4).tolist()
-        traces.append(line([*records.scores], low, "worst tenth", RED, dash="dash"))
+        found = {number: worst_decile([*each.values()]) for number, each in records.scores.items()}
+        worst = {number: round(low, 4) for number, low in found.items() if low is not None}
+        traces.append(line([*worst], [*worst.values()], "worst tenth", RED, dash="dash"))
     x, y = series(records.run.rounds, "global_accuracy")
     return [*traces, *([line(x, y, "the global model", INK, dash="dot")] if x else [])]
 
