@@ -73,16 +73,27 @@ def _centre(points: Points) -> Float[np.ndarray, " d"]:
 class LastAssignment:
     """The last round of a client: the assignment of its points, and the centroids it found.
 
-    `labels` (p,) are the nearest incoming centroids. None if a centroid had no points, since then
-    the result also depends on its position.
+    `labels` (p,) are the nearest incoming centroids, `means` (k, d) those of their points, and
+    `found` (k, d) the centroids after all steps. None if a centroid had no points, since then the
+    result also depends on its position. `found` is also None if the tolerance ended the first
+    step: from other centroids with the same labels there could be more steps.
     """
 
     labels: Assigned | None = None
+    means: Centroids | None = None
     found: Centroids | None = None
 
-    def has(self, labels: Assigned) -> bool:
-        """Whether `labels` (p,) assign the points as in the last round."""
-        return self.labels is not None and np.array_equal(labels, self.labels)
+    def result(
+        self, labels: Assigned, centroids: Centroids, *, tolerance: float
+    ) -> Centroids | None:
+        """Return what the iterations from centroids (k, d) would find (k, d); None: not known.
+
+        `labels` (p,) are the nearest of them. Only whether the first step is within the tolerance
+        depends on more than these.
+        """
+        if self.labels is None or self.means is None or not np.array_equal(labels, self.labels):
+            return None
+        return self.means if farthest_move(centroids, self.means) <= tolerance else self.found
 
 
 def local_update(
@@ -100,8 +111,8 @@ def local_update(
     weights of DWF. A centroid without points does not move. Stops early if no centroid moves
     farther than `tolerance`. `labels` (p,) are the nearest incoming centroids, if already known.
     With the `memory` of one client and the same settings, an assignment equal to that of its last
-    round returns the same centroids without a computation. Raises ValueError for fewer than one
-    step. Holzer et al., 2023, algorithm 1.
+    round returns the same result without a computation, if the memory has it. Raises ValueError for
+    fewer than one step. Holzer et al., 2023, algorithm 1.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}; use 5 as in the paper")
@@ -109,10 +120,11 @@ def local_update(
     k = len(centroids)
     first = labels = nearest_centroids(points, centroids) if labels is None else labels
     weights = counts = np.bincount(labels, minlength=k)
-    if memory.found is not None and memory.has(labels):
-        return memory.found, weights
-    sums = totals(points, labels, k)
-    current, full = centroids.astype(np.float64), True
+    known = memory.result(labels, centroids, tolerance=tolerance)
+    if known is not None:
+        return known, weights
+    sums, full = totals(points, labels, k), True
+    current = means = centroids.astype(np.float64)
     for step in range(steps):
         if step > 0:
             before, labels = labels, nearest_centroids(points, current)
@@ -122,15 +134,20 @@ def local_update(
             counts = np.bincount(labels, minlength=k)
             some = points[changed]
             sums += totals(some, labels[changed], k) - totals(some, before[changed], k)
-        full = full and bool(counts.all())
-        moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], current)
-        away = moved - current
-        farthest = float(np.sqrt(np.einsum("kd,kd->k", away, away).max()))
-        current = moved
-        if farthest <= tolerance:
+        full, last = full and bool(counts.all()), current
+        current = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], last)
+        means = current if step == 0 else means
+        if farthest_move(last, current) <= tolerance:
             break
-    memory.labels, memory.found = (first, current) if full else (None, None)
+    found = None if step == 0 and steps > 1 else current
+    memory.labels, memory.means, memory.found = (first, means, found) if full else (None,) * 3
     return current, weights
+
+
+def farthest_move(start: Centroids, end: Centroids) -> float:
+    """Return the largest distance between a centroid (k, d) at the start and at the end."""
+    away = end - start
+    return float(np.sqrt(np.einsum("kd,kd->k", away, away).max()))
 
 
 def totals(points: Points, labels: Assigned, k: int) -> Centroids:

@@ -229,20 +229,31 @@ def test_the_table_counts_points_by_centroid_and_class() -> None:
     assert distance == (0 + 1 + 1 + 1) / 4
 
 
-@given(st.integers(0, 2**31), st.integers(1, 4))
-def test_what_a_client_remembers_changes_nothing(seed: int, k: int) -> None:
+@given(st.integers(0, 2**31), st.integers(1, 4), st.sampled_from([0.0, 1e-8, 0.1, 0.3, 0.5]))
+def test_what_a_client_remembers_changes_nothing(seed: int, k: int, tolerance: float) -> None:
     draw = np.random.default_rng(seed)
     points, first = draw.normal(size=(25, 2)), draw.normal(size=(k, 2))
     memory = LastAssignment()
-    for small in (0.0, 1e-9, 0.3, 1e-9, 0.0):
-        start = first + small
-        plain, weights = local_update(points, start, steps=4, tolerance=0)
+    for near in (0.0, 1e-9, 0.3, 0.0, 0.5, 0.9, 1.0, 0.9, 0.5, 0.0):
+        mean = local_update(points, first, steps=1, tolerance=0)[0]
+        start = first + near * (mean - first)
+        plain, weights = local_update(points, start, steps=4, tolerance=tolerance)
         known, _ = assign(points, start)
         found, counts = local_update(
-            points, start, steps=4, tolerance=0, labels=known, memory=memory
+            points, start, steps=4, tolerance=tolerance, labels=known, memory=memory
         )
         np.testing.assert_allclose(found, plain, atol=1e-12)
         assert counts.tolist() == weights.tolist()
+
+
+def test_the_first_step_within_the_tolerance_is_no_result_from_farther_centroids() -> None:
+    # the means of the two pairs are 0.5 and 5.85, to the first of which the third point is nearer
+    points = np.array([[0.0], [1.0], [3.1], [8.6]])
+    near, far, memory = np.array([[0.4], [5.7]]), np.array([[0.0], [6.0]]), LastAssignment()
+    for start, expected in ((near, [0.5, 5.85]), (far, [4.1 / 3, 8.6]), (near, [0.5, 5.85])):
+        found, counts = local_update(points, start, steps=4, tolerance=0.2, memory=memory)
+        assert found.ravel().tolist() == pytest.approx(expected)
+        assert counts.tolist() == [2, 2]
 
 
 def test_points_of_many_dimensions_and_of_few_have_the_same_sums() -> None:
