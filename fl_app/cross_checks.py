@@ -76,6 +76,11 @@ def _clustered_too_late(options: Mapping[str, Any], rounds: int | None) -> list[
             f"strategy.ignore_before must be at most strategy.cluster_round={last}, "
             f"got {ignored}; lower it, since no update would remain for the clustering"
         )
+    if rounds and last == "auto" and ignored >= rounds:
+        found.append(
+            f"strategy.ignore_before must be below rounds={rounds} with strategy.cluster_round="
+            f"auto, got {ignored}; lower it, since communities would not train"
+        )
     return found
 
 

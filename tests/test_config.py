@@ -246,6 +246,31 @@ def test_no_sound_override_is_blamed_for_another(overrides: list[str], told: lis
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (
+            ["strategy.cluster_round=auto", "strategy.ignore_before=40"],
+            "strategy.ignore_before must be below rounds=40 with strategy.cluster_round=auto, got "
+            "40; lower it, since communities would not train",
+        ),
+    ],
+)
+def test_a_schedule_fits_into_the_rounds(overrides: list[str], message: str) -> None:
+    assert _problems(*overrides) == [message]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["strategy.cluster_round=auto", "strategy.ignore_before=39"],
+        ["strategy.cluster_round=25", "strategy.ignore_before=25"],
+    ],
+)
+def test_a_schedule_that_just_fits_is_accepted(overrides: list[str]) -> None:
+    assert load(overrides).strategy.sound
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
         (["population.clients=2000"], "2000 clients of 1 samples need 2000 samples"),
         (["population.groups=6"], "population.groups must be at most half of the 10 classes"),
         (["data=mnist", "data.download=false", "data.root=nowhere"], "point data.root at a folder"),

@@ -110,9 +110,14 @@ class Flic(TwoPhase):
             graph.put(int(client_id), before - model[part], server_round)
 
     def is_due(self, server_round: int) -> bool:
-        """Whether `cluster_round` is reached, or with `auto`, whether the loss is stable."""
+        """Whether `cluster_round` is reached, or with `auto` the loss is stable.
+
+        Without any updates, nothing can be clustered yet.
+        """
+        if not len(self.state.graph):
+            return False
         if self.cluster_round != "auto":
-            return server_round >= self.cluster_round and len(self.state.graph) > 0
+            return server_round >= self.cluster_round
         fall = self._loss_fall()
         return fall is not None and fall < self.tolerance
 

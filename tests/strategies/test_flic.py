@@ -103,6 +103,17 @@ def test_auto_clusters_once_the_loss_stands_still() -> None:
     assert strategy.state.clustered_at == 4
 
 
+def test_auto_waits_for_updates_that_are_not_ignored() -> None:
+    strategy = _flic(
+        cluster_round="auto", stability_window=2, stability_tolerance=0.05, ignore_before=6
+    )
+    play(strategy, roster(6), range(1, 6))
+    assert strategy.outcome(5).stability == 0.0
+    assert strategy.state.clustered_at is None
+    play(strategy, roster(6), range(6, 7))
+    assert strategy.state.clustered_at == 6
+
+
 def test_clients_never_sampled_try_every_model_and_take_the_best() -> None:
     known = roster(12)
     strategy = _flic(participation=0.2, cluster_round=3, fallback=False)
