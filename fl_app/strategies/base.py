@@ -120,6 +120,11 @@ class CommunityStrategy(Strategy, ABC):
         """Store the row of the model that clients chose in an evaluation, or as newcomers."""
         self.state.evaluated |= rows
 
+    def replaced(self, row: int) -> None:
+        """Forget who chose the model of a row in an evaluation, since another one replaces it."""
+        chosen = self.state.evaluated
+        self.state.evaluated = {client: each for client, each in chosen.items() if each != row}
+
     def outcome(self, server_round: int) -> Outcome:
         """Return the outcome of a round; a method adds its own values.
 

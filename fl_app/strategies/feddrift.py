@@ -153,6 +153,8 @@ class FedDrift(Alternating):
         place = np.searchsorted(rows, into).tolist()
         members = {client: place[row] for client, row in now.members.items()}
         self.state.communities = Communities(now.models[rows], members)
+        chosen = self.state.evaluated
+        self.state.evaluated = {client: place[row] for client, row in chosen.items()}
         self.state.used = [self.state.used[row] for row in rows.tolist()]
 
     def _isolate(self, server_round: int, replies: Replies) -> None:
@@ -169,6 +171,7 @@ class FedDrift(Alternating):
                 now.models = np.concatenate([now.models, now.models[:1]])
                 self.state.used.append(server_round)
             now.models[row], self.state.used[row] = model, server_round
+            self.replaced(row)
             now.members[client] = row
             placed.append(client)
         if placed:

@@ -216,6 +216,7 @@ class Flux(CommunityStrategy):
             nearest_rows(self._centroids(), former)
         )  # fmt: skip
         state.communities.models = state.communities.models[rows]
+        state.evaluated = {}  # its rows are those of the models before
         state.described_at = server_round
         sizes = np.bincount(labels).tolist()
         kind = "clustered" if first else "reclustered"

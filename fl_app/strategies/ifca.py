@@ -159,6 +159,7 @@ class Ifca(Alternating, FromSums):
             draw = generator(self.context.seed, round=server_round, client=row, purpose="unchosen")
             taken = draw.choice(crowd)
             models[row] = replies.models[taken]
+            self.replaced(row)
             detail = f"model {row} from client {replies.client_ids[taken]}, as nobody chose it"
             self.events.append(Event("restarted", detail))
 

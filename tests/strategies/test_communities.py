@@ -180,11 +180,13 @@ def test_ifca_restarts_a_model_that_is_nobodys_last_choice_from_one_of_the_large
         starts=np.array([0, 1, 1, 1]), models=replied, client_ids=np.array([4, 5, 6, 7])
     )
     strategy.state.choices = {4: 0, 5: 1, 6: 1, 7: 1}
+    strategy.chose({8: 2, 9: 1})
     strategy._restart_unchosen(3, replies)
     models = strategy.state.communities.models
     np.testing.assert_array_equal(models[:2], before[:2])
     assert any(np.array_equal(models[2], each) for each in replied[1:])
     assert [event.kind for event in strategy.events] == ["restarted"]
+    assert strategy.state.evaluated == {9: 1}
     # the last choice of a client that is absent counts too
     strategy.state.choices |= {8: 2}
     strategy._restart_unchosen(4, SimpleNamespace(**{**vars(replies), "models": replied + 99}))

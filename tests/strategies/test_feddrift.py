@@ -12,6 +12,7 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
 from fl_app.strategies.feddrift import FedDrift
+from fl_app.strategies.serving import served
 from fl_app.strategies.state import Communities
 from fl_app.testing.toy import TARGETS, builder, context, honest, play, roster
 from fl_app.types import Vector
@@ -93,6 +94,29 @@ def test_models_that_are_alike_are_merged_in_the_next_round_by_their_clients() -
     play(method, known, range(2, 3), client=_claiming(method, {}))
     assert _members(method) == {frozenset(range(4))}
     assert "merged" in [event.kind for event in method.events]
+
+
+def test_who_chose_a_model_in_an_evaluation_is_served_it_after_a_merge() -> None:
+    method = _method()
+    models = np.arange(18, dtype=np.float32).reshape(3, 6)
+    method.state.communities = Communities(models, {0: 0, 1: 1, 2: 2})
+    method.state.used = [1, 1, 1]
+    method.chose({7: 1, 8: 2})
+    method._keep(np.array([0, 0, 2]))
+    assert served(method, [0, 1, 2, 7, 8, 9], 1).clients == {
+        0: ("community_0",), 1: ("community_0",), 2: ("community_1",),
+        7: ("community_0",), 8: ("community_1",), 9: ("community_0", "community_1"),
+    }  # fmt: skip
+
+
+def test_who_chose_a_model_that_is_replaced_has_no_choice_any_more() -> None:
+    method, known = _method(most_models=2, start="own"), roster(2)
+    method.state.communities = Communities(np.zeros((2, 6), np.float32), {1: 0})
+    method.state.used, method.state.losses = [1, 1], {1: 0.5}
+    method.chose({7: 1, 8: 0})
+    play(method, known, range(2, 3), client=_claiming(method, {}))
+    assert method.state.communities.members == {0: 1, 1: 0}
+    assert method.state.evaluated == {8: 0}
 
 
 def test_with_own_models_at_the_start_the_groups_are_found_and_stay() -> None:

@@ -175,6 +175,7 @@ def test_refreshed_descriptors_move_a_client_and_each_community_keeps_its_model(
     play(strategy, known, range(1, 4), client=client)
     before = strategy.state.communities.models.copy()
     assert strategy.state.communities.members == {0: 0, 1: 0, 2: 1, 3: 1}
+    strategy.chose({9: 1})  # without descriptors, by its loss
     means[1] = 0.8
     play(strategy, known, range(4, 5), client=client)
     assert _asked(strategy) == {0, 1, 2, 3}
@@ -182,6 +183,7 @@ def test_refreshed_descriptors_move_a_client_and_each_community_keeps_its_model(
     assert strategy.state.communities.members == {0: 1, 1: 0, 2: 0, 3: 0}
     np.testing.assert_array_equal(strategy.state.communities.models, before[[1, 0]])
     assert [event.kind for event in strategy.events] == ["reclustered"]
+    assert strategy.state.evaluated == {}
     play(strategy, known, range(5, 6), client=client)
     assert _asked(strategy) == set()
 
