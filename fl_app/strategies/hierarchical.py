@@ -34,8 +34,8 @@ class HierarchicalState(TwoPhaseState):
     """The state of hierarchical clustering in a checkpoint."""
 
     graph: ClientGraph
-    """The updates of the clustering round, and their distances; with contrast, the cumulated
-    updates of each client up to it, and their cosines."""
+    """The update of each client in its last clustering round, and their distances; with contrast,
+    the cumulated updates of each client up to it, and their cosines."""
 
 
 class Hierarchical(TwoPhase):
@@ -113,8 +113,13 @@ class Hierarchical(TwoPhase):
         return server_round >= self.cluster_round
 
     def find(self) -> tuple[Labels, Labels]:
-        """Merge clients into communities."""
-        return self.state.graph.vectors.client_ids, self.state.graph.labels()
+        """Merge clients into communities: those of this round, or with contrast all."""
+        graph, vectors = self.state.graph, self.state.graph.vectors
+        if self.context.contrast:
+            return vectors.client_ids, graph.labels()
+        # after an undone clustering the graph also has updates of that round
+        among = vectors.fresh(int(vectors.rounds().max()), max_age=1)
+        return vectors.ids_of(among), graph.labels(among)
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, None before the clustering."""

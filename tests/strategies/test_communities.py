@@ -231,3 +231,25 @@ def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> N
         sizes.append(len(strategy.cohort.client_ids))
     assert sizes == [3, 3, 12, 3]
     assert strategy.state.clustered_at == 3
+
+
+def _unsplit(client: int, start: np.ndarray, server_round: int):
+    """Train as if all clients were of one group, with noise that tells them apart."""
+    noise = np.random.default_rng(client).normal(0, 1.0, SIZE)
+    return reply((0.5 * start + noise).astype(np.float32))
+
+
+def test_updates_of_an_undone_clustering_are_not_compared_with_those_of_a_later_round() -> None:
+    strategy = hierarchical(
+        context(rounds=24), participation=1.0, cluster_round=3, threshold=1.0, fallback="auto"
+    )
+    known = roster(12)
+    for server_round in range(1, 12):
+        known.absent = frozenset({0, 4} if server_round == 11 else ())
+        play(strategy, known, range(server_round, server_round + 1), client=_unsplit)
+    kinds = (strategy.state.undone_at, strategy.state.clustered_at)
+    assert kinds == (None, 11)
+    assert strategy.state.communities.members.keys() == set(range(12)) - {0, 4}
+    view = strategy.view(11)
+    assert view is not None
+    assert view.client_ids.tolist() == sorted(set(range(12)) - {0, 4})
