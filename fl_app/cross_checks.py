@@ -25,7 +25,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
     strategy, population, rounds = values["strategy"], values["population"], values["rounds"]
     records, engine = values["records"], values["engine"]
     options = strategy.options if strategy else {}
-    found = _clustered_too_late(options, rounds)
+    found = _clustered_too_late(options, rounds) + _tried_too_long(options, rounds)
     found += _too_many_for_the_clients(options, population, engine)
     method = strategy.resolve() if strategy else None
     if strategy and not hasattr(method, "model_kind"):
@@ -82,6 +82,21 @@ def _clustered_too_late(options: Mapping[str, Any], rounds: int | None) -> list[
             f"auto, got {ignored}; lower it, since communities would not train"
         )
     return found
+
+
+def _tried_too_long(options: Mapping[str, Any], rounds: int | None) -> list[str]:
+    """Return a problem for a search of initial models that would not end before the run does."""
+    restarts, each = options.get("restarts"), options.get("trial_rounds")
+    if not rounds or not isinstance(restarts, int) or not isinstance(each, int):
+        return []
+    needed = (restarts + 1) * each
+    if not restarts or needed <= rounds:
+        return []
+    return [
+        f"(strategy.restarts + 1) * strategy.trial_rounds must be at most rounds={rounds}, got "
+        f"({restarts} + 1) * {each} = {needed}; raise rounds or lower one of them, since the best "
+        "of the sets of initial models is selected after the last one was tried"
+    ]
 
 
 def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]) -> list[str]:

@@ -251,6 +251,12 @@ def test_no_sound_override_is_blamed_for_another(overrides: list[str], told: lis
             "strategy.ignore_before must be below rounds=40 with strategy.cluster_round=auto, got "
             "40; lower it, since communities would not train",
         ),
+        (
+            ["strategy=ifca", "strategy.restarts=5", "strategy.trial_rounds=5", "rounds=10"],
+            "(strategy.restarts + 1) * strategy.trial_rounds must be at most rounds=10, got "
+            "(5 + 1) * 5 = 30; raise rounds or lower one of them, since the best of the sets of "
+            "initial models is selected after the last one was tried",
+        ),
     ],
 )
 def test_a_schedule_fits_into_the_rounds(overrides: list[str], message: str) -> None:
@@ -262,6 +268,8 @@ def test_a_schedule_fits_into_the_rounds(overrides: list[str], message: str) -> 
     [
         ["strategy.cluster_round=auto", "strategy.ignore_before=39"],
         ["strategy.cluster_round=25", "strategy.ignore_before=25"],
+        ["strategy=ifca", "strategy.restarts=1", "strategy.trial_rounds=5", "rounds=10"],
+        ["strategy=ifca", "rounds=2"],
     ],
 )
 def test_a_schedule_that_just_fits_is_accepted(overrides: list[str]) -> None:
