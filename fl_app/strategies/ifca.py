@@ -47,6 +47,8 @@ class IfcaState(AlternatingState):
     """The model that each client chose when it last trained."""
     tried: list[Trial] = field(default_factory=list)
     """The completed trials, empty after the last one."""
+    searched: int = 0
+    """In how many rounds initial models on trial were trained; skipped rounds do not count."""
 
 
 class Ifca(Alternating, FromSums):
@@ -61,8 +63,9 @@ class Ifca(Alternating, FromSums):
     Otherwise all clients can come to choose the same model, by chance or because of two liars, and
     IFCA is then FedAvg. With `restarts`, the first (restarts + 1) * trial_rounds rounds try
     restarts + 1 sets of initial models one after another; training continues from the set with
-    the least training loss in its last trial round. With `fallback`, the models are judged after
-    this search: see `fl_app.strategies.alternating`.
+    the least training loss in its last trial round. A skipped round does not count, and a set for
+    which no rounds are left is not tried. With `fallback`, the models are judged after this
+    search: see `fl_app.strategies.alternating`.
     """
 
     state: IfcaState
@@ -103,6 +106,7 @@ class Ifca(Alternating, FromSums):
         self.count = communities
         self.by_gradients = average == "gradients"
         self.restarts, self.trial_rounds = restarts, trial_rounds
+        self.search = (restarts + 1) * trial_rounds if restarts else 0
         self.restarts_unchosen = unchosen == "restart"
         self.state = IfcaState(communities=Communities(self._first_models(0)))
 
@@ -118,6 +122,25 @@ class Ifca(Alternating, FromSums):
         models = self.state.communities.models
         return models, [tuple(range(len(models)))] * len(client_ids)
 
+    def to_train(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
+        """Return all models for every client; initial ones if a trial begins."""
+        return self._starts(), self.attribute(client_ids)[1]
+
+    def _starts(self) -> Vectors:
+        """Return the models (k, d) from which clients train in this round.
+
+        Those of the last trial stay in the state until the first round of the next one succeeds,
+        so that a run cannot end with models that nobody has trained.
+        """
+        trial, done = divmod(self.state.searched, self.trial_rounds)
+        begins = self.searching and not done
+        return self._first_models(trial) if begins else self.state.communities.models
+
+    @property
+    def searching(self) -> bool:
+        """Whether sets of initial models are on trial."""
+        return self.state.searched < self.search
+
     def aggregate_fit(
         self,
         server_round: int,
@@ -129,6 +152,7 @@ class Ifca(Alternating, FromSums):
         if self.trains_common(server_round):
             return self.train_common(server_round, every)
         replies = self.compare(every)
+        self._begin_trial()
         chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.choices.update(chosen)
         if self.by_gradients:
@@ -172,20 +196,36 @@ class Ifca(Alternating, FromSums):
         """Return the model that a client chose when it last trained."""
         return self.state.choices.get(client_id)
 
+    def _begin_trial(self) -> None:
+        starts = self._starts()
+        if starts is not self.state.communities.models:
+            self._set(starts, {})
+
+    def _set(self, models: Vectors, choices: dict[int, int]) -> None:
+        self.state.communities, self.state.choices = Communities(models), choices
+        self.state.evaluated = {}  # its rows are those of the models before
+
     def _end_trial(self, server_round: int, replies: Replies) -> None:
-        trial, left = divmod(server_round, self.trial_rounds)
-        if not self.restarts or left or trial > self.restarts + 1:
+        """Count a round of a trial; select the best one once no further one can be completed."""
+        state = self.state
+        if not self.searching:
             return
-        models, choices = self.state.communities.models.copy(), dict(self.state.choices)
-        self.state.tried.append(Trial(replies.usual_loss, models, choices))
-        if trial <= self.restarts:
-            self.state.communities, self.state.choices = Communities(self._first_models(trial)), {}
-            return
+        state.searched += 1
+        done = state.searched % self.trial_rounds
+        if not done:
+            models, choices = state.communities.models.copy(), dict(state.choices)
+            state.tried.append(Trial(replies.usual_loss, models, choices))
+        needed, left = self.trial_rounds - done, self.context.rounds - server_round
+        if state.tried and (not self.searching or needed > left):
+            self._select()
+
+    def _select(self) -> None:
+        """Continue from the trial with the least loss."""
         losses = [each.loss for each in self.state.tried]
         best = int(np.argmin(losses))
         chosen = self.state.tried[best]
-        self.state.communities, self.state.choices = Communities(chosen.models), chosen.choices
-        self.state.tried = []
+        self._set(chosen.models, chosen.choices)
+        self.state.tried, self.state.searched = [], self.search
         self.events.append(Event("restarted", f"initial models {best}; training losses {losses}"))
 
     def outcome(self, server_round: int) -> Outcome:
@@ -194,8 +234,7 @@ class Ifca(Alternating, FromSums):
 
     def ready(self, server_round: int) -> bool:
         """Whether a trial may begin: the initial models are found, and clients use several."""
-        searched = (self.restarts + 1) * self.trial_rounds if self.restarts else 0
-        return server_round >= searched and super().ready(server_round)
+        return not self.searching and super().ready(server_round)
 
     def judge(self, server_round: int) -> None:
         """Judge the models; if the common one replaces some, clients choose from what there is."""

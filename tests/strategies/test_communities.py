@@ -1,9 +1,8 @@
-"""Community discovery, late clustering, IFCA and hierarchical clustering beyond the contract."""
+"""Community discovery, late clustering and hierarchical clustering beyond the contract."""
 
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from fl_app.wiring import made
 
 late = partial(made, "strategy=late")
 hierarchical = partial(made, "strategy=hierarchical")
-ifca = partial(made, "strategy=ifca")
 communities = partial(made, "strategy=communities")
 
 PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
@@ -160,66 +158,6 @@ def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
     basis, *_ = np.linalg.lstsq(strategy.state.communities.models.T, own, rcond=None)
     np.testing.assert_allclose(basis.sum(), 1.0, rtol=1e-3)
     assert (np.abs(basis) > 1e-3).sum() <= 2
-
-
-def test_ifca_leaves_a_model_that_nobody_chose_and_averages_the_others() -> None:
-    strategy = ifca(context(), participation=1.0, communities=5, unchosen="keep")
-    before = strategy.state.communities.models.copy()
-    play(strategy, roster(6), range(1, 2))
-    chosen = set(strategy.state.choices.values())
-    for row in range(5):
-        moved = not np.array_equal(strategy.state.communities.models[row], before[row])
-        assert moved == (row in chosen)
-
-
-def test_ifca_restarts_a_model_that_is_nobodys_last_choice_from_one_of_the_largest() -> None:
-    strategy = ifca(context(), participation=1.0, communities=3)
-    before = strategy.state.communities.models.copy()
-    replied = np.arange(24, dtype=np.float32).reshape(4, SIZE)
-    replies = SimpleNamespace(
-        starts=np.array([0, 1, 1, 1]), models=replied, client_ids=np.array([4, 5, 6, 7])
-    )
-    strategy.state.choices = {4: 0, 5: 1, 6: 1, 7: 1}
-    strategy.chose({8: 2, 9: 1})
-    strategy._restart_unchosen(3, replies)
-    models = strategy.state.communities.models
-    np.testing.assert_array_equal(models[:2], before[:2])
-    assert any(np.array_equal(models[2], each) for each in replied[1:])
-    assert [event.kind for event in strategy.events] == ["restarted"]
-    assert strategy.state.evaluated == {9: 1}
-    # the last choice of a client that is absent counts too
-    strategy.state.choices |= {8: 2}
-    strategy._restart_unchosen(4, SimpleNamespace(**{**vars(replies), "models": replied + 99}))
-    assert not (strategy.state.communities.models == replied[1] + 99).all(axis=1).any()
-    assert len(strategy.events) == 1
-
-
-def test_ifca_by_gradients_divides_by_all_who_replied() -> None:
-    def push(client: int, start: np.ndarray, server_round: int):
-        return reply(start + np.float32(client + 1))
-
-    strategy = ifca(context(), participation=1.0, communities=2, average="gradients")
-    before = strategy.state.communities.models.copy()
-    play(strategy, roster(4), range(1, 2), client=push)
-    for row in range(2):
-        total = sum(c + 1 for c, choice in strategy.state.choices.items() if choice == row)
-        expected = before[row] + total / 4
-        np.testing.assert_allclose(strategy.state.communities.models[row], expected, rtol=1e-6)
-
-
-def test_ifca_goes_on_from_the_start_with_the_least_loss() -> None:
-    def graded(client: int, start: np.ndarray, server_round: int):
-        answer = honest(client, start, server_round)
-        answer.metrics["loss"] = [0.9, 0.2, 0.5][(server_round - 1) // 2 % 3]
-        return answer
-
-    strategy = ifca(context(), participation=1.0, communities=2, restarts=2, trial_rounds=2)
-    play(strategy, roster(4), range(1, 5), client=graded)
-    second = strategy.state.tried[1].models.copy()
-    play(strategy, roster(4), range(5, 7), client=graded)
-    np.testing.assert_array_equal(strategy.state.communities.models, second)
-    assert strategy.events[-1].kind == "restarted"
-    assert strategy.state.tried == []
 
 
 def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> None:
