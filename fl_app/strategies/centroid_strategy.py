@@ -18,7 +18,7 @@ from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import FAR
 from fl_app.strategies.server_context import ServerContext
-from fl_app.types import Participation
+from fl_app.types import Participation, Vector
 
 MOST_CLASSES = 100_000
 """Largest number of classes in a client's table."""
@@ -45,9 +45,13 @@ class CentroidStrategy(CommunityStrategy):
 
     def publish(self, centroids: Centroids) -> Parameters:
         """Set the model that clients receive to centroids (k, d)."""
-        flat = np.concatenate([centroids.ravel(), np.zeros(self.k)]).astype(np.float32)
-        self.state.communities.models[0] = flat
-        return encode(flat)
+        self.state.communities.models[0] = model = self.model_of(centroids)
+        return encode(model)
+
+    def model_of(self, centroids: Centroids) -> Vector:
+        """Return the model (k * d + k,) of centroids (k, d), with counts of 0."""
+        model: Vector = np.concatenate([centroids.ravel(), np.zeros(self.k)]).astype(np.float32)
+        return model
 
     def aggregate_evaluate(
         self,

@@ -3,7 +3,7 @@
 Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 2.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pkgutil import resolve_name
@@ -21,7 +21,7 @@ from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.strategies.centroid_strategy import CentroidStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies
+from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.roster import roster
@@ -84,12 +84,12 @@ class KMeansState(MethodState):
 
     descent: Descent
     """The centroids of this round and of the last round, and their movement."""
-    begun: int = 1
-    """The round in which the current start began."""
-    number: int = 1
-    """The number of the current start."""
-    over: bool = False
-    """Whether the current start has ended."""
+    begun: int = 0
+    """The first round of the current start; skipped rounds begin none."""
+    number: int = 0
+    """The number of the current start; 0: none has begun."""
+    over: bool = True
+    """Whether the current start has ended, or none has begun."""
     best: Best | None = None
     """The best start so far; None: no start has been scored."""
 
@@ -134,6 +134,7 @@ class KMeans(CentroidStrategy):
         self.tolerance, self.patience = tolerance, patience
         self.n_init, self.only_start = n_init, only_start
         self.cohort.check = self._check_counts
+        self._new: Centroids | None = None
         first = self._centroids(context.initial[None, :])[0][0]
         self.state = KMeansState(
             communities=Communities.of(context.initial), descent=Descent(first, first)
@@ -149,7 +150,8 @@ class KMeans(CentroidStrategy):
         if self.length <= PATHS:
             notes["centroids"] = descent.current.tolist()
         found = super().outcome(server_round)
-        return replace(found, notes=notes, measures=self.state.over, finished=self._finished())
+        measures = self.state.over and self.state.number > 0
+        return replace(found, notes=notes, measures=measures, finished=self._finished())
 
     def _finished(self) -> str:
         """Return why the last start has ended by itself; empty if it has not."""
@@ -163,22 +165,42 @@ class KMeans(CentroidStrategy):
             told += f", {descent.since} rounds before"
         return f"the centroids converged: {told}" if self._still() else ""
 
-    def _asks(self, server_round: int) -> bool:
+    @property
+    def _begins(self) -> bool:
+        """Whether the next round that is not skipped begins a start."""
+        return self.state.over and self.state.number < self.n_init
+
+    @property
+    def _asks(self) -> bool:
         """Whether the clients send local centroids in this round."""
-        return self.init != "random" and server_round == self.state.begun
+        return self.init != "random" and self._begins
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample from all clients; select all in the first round of a start, except for k-FED."""
-        if self.state.over and self.state.number < self.n_init:
-            self._begin(server_round)
         present = list(roster(client_manager).proxies())
-        own = self._asks(server_round)
-        if self.only_start or not own:
+        if self.only_start or not self._asks:
             present = self.sampler.draw(server_round, present, "all")
-        task = {"steps": self.steps, "tolerance": self.tolerance, "own": own}
+        task = {"steps": self.steps, "tolerance": self.tolerance, "own": self._asks}
+        self._new = self._new_centroids(server_round)
         return self.instruct(server_round, present, client_manager, task)
+
+    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+        """Return the centroids for all clients: new ones if they begin a random start."""
+        models, rows, compared = super().offer(client_ids)
+        return models if self._new is None else self.model_of(self._new)[None, :], rows, compared
+
+    def _new_centroids(self, server_round: int) -> Centroids | None:
+        """Return the centroids (k, d) of a further random start; None: none begins.
+
+        They replace the others once a round with them succeeds.
+        """
+        fresh = self.context.fresh if self._begins and self.state.number else None
+        if self.init != "random" or fresh is None:
+            return None
+        found: Centroids = self._centroids(fresh(server_round)[None, :])[0][0]
+        return found
 
     def aggregate_fit(
         self,
@@ -189,7 +211,10 @@ class KMeans(CentroidStrategy):
         """Start from the clients' local centroids, or move towards the mean of their replies."""
         replies = self.receive(server_round, results, failures)
         centroids, counts = self._centroids(replies.models)
-        if self._asks(server_round):
+        asks = self._asks
+        if self._begins:
+            self._begin(server_round)
+        if asks:
             self.state.descent.begin(self._first(centroids, counts))
         else:
             self.state.descent.follow(
@@ -244,12 +269,9 @@ class KMeans(CentroidStrategy):
 
     def _begin(self, server_round: int) -> None:
         """Begin the next start."""
-        state, fresh = self.state, self.context.fresh
+        state, new = self.state, self._new_centroids(server_round)
+        current = state.descent.current if new is None else new
         state.begun, state.number, state.over = server_round, state.number + 1, False
-        current = state.descent.current
-        if self.init == "random" and fresh is not None:
-            current = self._centroids(fresh(server_round)[None, :])[0][0]
-            self.publish(current)
         state.descent = Descent(current, current)
 
     def aggregate_evaluate(
@@ -261,14 +283,14 @@ class KMeans(CentroidStrategy):
         """Score the centroids; at the end of a start, store the best ones so far."""
         found = super().aggregate_evaluate(server_round, results, failures)
         state, scores = self.state, self.evaluation.scores
-        if not state.over or self.n_init == 1:
+        ended = server_round >= self.context.rounds  # which a skipped round can be too
+        if self.n_init == 1 or not (state.over or ended):
             return found
         distance = scores.agreement.get("distance")
         if distance is not None and (state.best is None or distance < state.best.distance):
             now = state.descent.current
             state.best = Best(distance, now, scores.agreement, scores.accuracy)
-        last = bool(self._finished()) or server_round >= self.context.rounds
-        if last and state.best is not None:
+        if (ended or self._finished()) and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
             scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy
             self.publish(state.best.centroids)

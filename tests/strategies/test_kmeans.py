@@ -1,0 +1,100 @@
+"""Federated k-means when rounds are skipped: the runs themselves are in tests/kmeans."""
+
+import numpy as np
+import pytest
+from flwr.common import FitRes
+
+from fl_app.strategies.kmeans import Best, KMeans
+from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.roster import Roster
+from fl_app.testing.toy import builder, context, fresh, honest, play, roster
+from fl_app.types import Vector
+
+
+def _method(**changes: object) -> KMeans:
+    built = builder("kmeans", **changes)(context())
+    assert isinstance(built, KMeans)
+    return built
+
+
+def _skip(strategy: KMeans, known: Roster, server_round: int) -> None:
+    before = strategy.state.communities.models.copy()
+    with pytest.raises(TooFewRepliesError):
+        play(strategy, known, range(server_round, server_round + 1), client=lambda *_: None)
+    np.testing.assert_array_equal(strategy.state.communities.models, before)
+
+
+def _own(strategy: KMeans, skipped: set[int]) -> list[int]:
+    """Play ten rounds, and return those in which all clients are asked for their centroids."""
+    known, found = roster(12), []
+    for now in range(1, 11):
+        parameters = strategy.initialize_parameters(known)
+        asked = strategy.configure_fit(now, parameters, known)
+        own = {ins.config["own"] for _, ins in asked}
+        assert own == {len(asked) == 12}
+        found += [now] if own == {True} else []
+        if now in skipped:
+            _skip(strategy, known, now)
+        else:
+            play(strategy, known, range(now, now + 1))
+    return found
+
+
+@pytest.mark.parametrize("init", ["kfed", "kmeans++"])
+@pytest.mark.parametrize(
+    ("skipped", "own"),
+    [
+        (set(), [1, 6]),
+        ({1}, [1, 2, 6]),
+        ({1, 2, 4}, [1, 2, 3, 6]),
+        ({5}, [1, 7]),
+        ({6, 7}, [1, 6, 7, 8]),
+    ],
+)
+def test_clients_send_their_own_centroids_until_a_start_has_some(
+    init: str, skipped: set[int], own: list[int]
+) -> None:
+    strategy = _method(init=init, n_init=2, participation=0.5, patience=20)
+    assert _own(strategy, skipped) == own
+    assert strategy.state.number == 2
+    assert strategy.state.begun == own[-1]
+
+
+def test_a_start_alone_is_k_fed_though_its_first_round_is_skipped() -> None:
+    strategy, known = _method(init="kfed", only_start=True, participation=1.0), roster(12)
+    _skip(strategy, known, 1)
+    skipped = strategy.outcome(1)
+    assert not skipped.finished
+    assert not skipped.measures
+    play(strategy, known, range(2, 3))
+    ended = strategy.outcome(2)
+    assert ended.finished.startswith("strategy.only_start=true")
+    assert ended.measures
+    assert strategy.state.descent.moved is None
+    assert strategy.state.descent.current.any()
+
+
+def test_new_random_centroids_replace_the_others_once_a_round_with_them_succeeds() -> None:
+    strategy, known = _method(init="random", n_init=2, participation=1.0, patience=20), roster(4)
+    play(strategy, known, range(1, 6))
+    _skip(strategy, known, 6)
+    sent: list[Vector] = []
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        sent.append(start)
+        return honest(client_id, start, server_round)
+
+    play(strategy, known, range(7, 8), client=client)
+    assert len(sent) == 4
+    for start in sent:
+        np.testing.assert_array_equal(start[:5], fresh(7)[:5])
+    assert strategy.state.number == 2
+
+
+def test_the_best_start_is_used_though_the_last_round_is_skipped() -> None:
+    strategy, known = _method(init="random", n_init=2, participation=1.0, patience=20), roster(4)
+    play(strategy, known, range(1, 10))
+    strategy.state.best = Best(0.5, np.arange(5.0)[None, :])
+    _skip(strategy, known, 10)
+    strategy.aggregate_evaluate(10, [], [])
+    assert strategy.state.communities.models[0].tolist() == [0, 1, 2, 3, 4, 0]
