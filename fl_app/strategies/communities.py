@@ -128,6 +128,7 @@ class CommunityDiscovery(ChangingCommunities):
             sums=graph_of_sums(context, BySignificance(partition, repeated=True)),
         )
         self._found: tuple[int, Labels, Labels] | None = None
+        self._first = 0
 
     def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for a model without a finite distance to itself."""
@@ -194,6 +195,8 @@ class CommunityDiscovery(ChangingCommunities):
             self.cumulate(self.state.sums, server_round, replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
+        if not self.state.round:
+            self._first = server_round
         self.state.round = server_round
         self._discover()
         self.judge(server_round)
@@ -246,5 +249,5 @@ class CommunityDiscovery(ChangingCommunities):
         if found is None:
             return None
         ids = self.state.graph.vectors.ids_of(found[0])
-        first = server_round == 1
+        first = server_round == self._first
         return self.shown(self.state.graph, self.state.sums, ids, found[1], clustered=first)

@@ -1,6 +1,7 @@
 """Community discovery, late clustering and hierarchical clustering beyond the contract."""
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.model_evaluation import GLOBAL
 from fl_app.strategies.state import load, save
-from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
+from fl_app.testing.toy import DETECTION, SIZE, TARGETS, context, honest, play, reply, roster
 from fl_app.wiring import made
 
 late = partial(made, "strategy=late")
@@ -158,6 +159,21 @@ def test_mixtures_are_weighted_means_of_the_nearest_communities() -> None:
     basis, *_ = np.linalg.lstsq(strategy.state.communities.models.T, own, rcond=None)
     np.testing.assert_allclose(basis.sum(), 1.0, rtol=1e-3)
     assert (np.abs(basis) > 1e-3).sum() <= 2
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_the_whole_matrix_of_many_clients_is_shown_at_the_first_communities_alone(
+    first: int,
+) -> None:
+    many = replace(DETECTION, sparse_above=5, neighbours=4)
+    strategy = communities(context(detection=many), participation=1.0)
+    shown = []
+    for number in range(first, 4):  # the rounds before were skipped
+        play(strategy, roster(12), range(number, number + 1))
+        view = strategy.view(number)
+        assert view is not None
+        shown.append(view.similarity is not None)
+    assert shown == [True] + [False] * (3 - first)
 
 
 def test_all_clients_train_in_the_round_that_clusters_them_hierarchically() -> None:
