@@ -57,6 +57,8 @@ class JudgedState(MethodState):
     """In how many of these rounds each client compared two models that differ for it."""
     latest: dict[int, list[float]] = field(default_factory=dict)
     """The gains (p,) of the clients that compared such models in the last round of these."""
+    looked: bool = False
+    """Whether the first of LOOKS was made; a skipped round has none."""
     prolonged: bool = False
     """Whether the trial goes on to PROLONGED."""
 
@@ -81,7 +83,7 @@ def begin(state: JudgedState, server_round: int, common: Vector | None = None) -
         now = state.communities
         counts = np.bincount(list(now.members.values()), minlength=len(now.models))
         state.common = weighted_mean(now.models, counts.astype(float))
-    state.split_at, state.prolonged = server_round, False
+    state.split_at, state.looked, state.prolonged = server_round, False, False
     _forget(state)
 
 
@@ -152,7 +154,8 @@ def decide(
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
-    It is kept or undone, or parts of it. If the evidence does not tell, the trial goes on, up to
+    A look whose round is skipped is made in the next one. A split is kept or undone, or parts of
+    it. If the evidence does not tell, the trial goes on, up to
     the last of LOOKS, or to PROLONGED if it is promising. At its end a promising split is kept. Of
     another one only the communities stay that gain, and without any it is undone: the burden of
     proof is on it, since what it divides learns from fewer clients. In a run that ends before the
@@ -201,13 +204,15 @@ class _Trial:
         state, late = self.state, age >= LOOKS[-1]
         if self.end and (age < LOOKS[0] or not state.gains):
             return self._by_parts(self._since_last_look(0.0), last=False)
-        due = age >= PROLONGED if state.prolonged else age == LOOKS[0] or late
+        first = age >= LOOKS[0] and not state.looked
+        due = age >= PROLONGED if state.prolonged else first or late
         if due or self.end:
             return self._at_look(late=late)
         return None if late else self._at_once()
 
     def _at_look(self, *, late: bool) -> Verdict | None:
         state, found = self.state, self._since_last_look(self.worth)
+        state.looked = True
         goes_on = late and found.promising and not (self.end or state.prolonged)
         last, told = self.end or (late and not goes_on), bool(state.gains)
         verdict = self._by_parts(found.at_the_end() if last else found, last=last)

@@ -250,6 +250,17 @@ def test_a_trial_without_a_clear_result_goes_on_with_new_evidence() -> None:
     assert state.common is None
 
 
+def test_a_look_whose_round_is_skipped_is_made_in_the_next_one_and_no_other_is() -> None:
+    harmed = [-0.5, -0.4, -0.6, -0.5]
+    (event,) = decide(_on_trial(harmed), LOOKS[0] + 2, 20)
+    assert event.kind == UNDONE
+    state = _on_trial([0.5, -0.4, 0.4, -0.5])
+    assert decide(state, LOOKS[0] + 1, 15) == []
+    assert state.gains == {}
+    assert decide(_heard(state, harmed), LOOKS[0] + 2, 15) == []
+    assert len(state.gains) == len(harmed)
+
+
 HOPEFUL = [0.5, 0.4, -0.1, -0.1, 0.6, 0.5, -0.2, -0.1]
 """Gains of two communities that seem to be served, but are not shown to be."""
 
