@@ -46,6 +46,8 @@ class AlternatingState(JudgedState):
     """Whether the models are or were on trial, which happens once."""
     one: bool = False
     """Whether they were undone; then there is one model, and it stays the only one."""
+    common_next: bool = False
+    """Whether the next round of the trial trains the common model; a skipped round is repeated."""
 
 
 class Alternating(CommunityStrategy):
@@ -71,7 +73,7 @@ class Alternating(CommunityStrategy):
         task: Mapping[str, Scalar] | None = None,
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Begin a round of the method, or one of the common model."""
-        self._common_round = self.trains_common(server_round)
+        self._common_round = self.trains_common
         if self.holds_out(server_round):
             task = {HOLDS_OUT: True, **(task or {})}
         return super().instruct(server_round, cohort, client_manager, task)
@@ -84,10 +86,11 @@ class Alternating(CommunityStrategy):
         waits = self.recalls and self.judges and not self.state.judged
         return waits and not self.context.private and not self.late(server_round - 1)
 
-    def trains_common(self, server_round: int) -> bool:
-        """Whether the clients of a round all train the common model, or the one that is left."""
+    @property
+    def trains_common(self) -> bool:
+        """Whether in the next round all clients train the common model, or the one that is left."""
         state = self.state
-        return state.one or (state.common is not None and (server_round - state.split_at) % 2 == 1)
+        return state.one or (state.common is not None and state.common_next)
 
     def asks_of(self, client_id: int) -> Collection[str]:
         """Return nothing in a round of one model."""
@@ -117,6 +120,7 @@ class Alternating(CommunityStrategy):
         """Note what clients tell of the two models, and return the replies for the method's own."""
         if self.state.common is None:
             return replies
+        self.state.common_next = True
         note(self.state, replies)
         return of_communities(self.state, replies) if self.context.private else replies
 
@@ -132,6 +136,7 @@ class Alternating(CommunityStrategy):
             self.state.common = self.aggregator.aggregate(
                 replies.client_ids, replies.models, replies.weights
             )
+            self.state.common_next = False
             self.judge(server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
@@ -140,7 +145,7 @@ class Alternating(CommunityStrategy):
         state, used = self.state, self.users()
         if self.judges and not state.judged and self.ready(server_round):
             begin(state, server_round, self.first_common())
-            state.judged = True
+            state.judged = state.common_next = True
         found = decide(
             state, server_round, self.context.rounds, whole=self.judged_whole, members=used,
             worth=WORTH_BEHIND,

@@ -103,7 +103,7 @@ class FedDrift(Alternating):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Detect drifts, average the other replies, merge models, and add those of the drifted."""
         replies = self.receive(server_round, results, failures)
-        if self.trains_common(server_round):
+        if self.trains_common:
             return self.train_common(server_round, replies)
         replies = self.compare(replies)
         apart = self._drifted(replies)

@@ -113,7 +113,7 @@ class FedEm(Alternating):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the clients' weights, and average the components."""
         replies = self.receive(server_round, results, failures)
-        if self.trains_common(server_round):
+        if self.trains_common:
             return self.train_common(server_round, replies)
         self.compare(replies)
         self.remember(replies)

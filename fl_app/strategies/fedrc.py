@@ -72,7 +72,7 @@ class FedRc(FedEm):
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Send the shares of the classes with the models, once clients have told some."""
         given = dict(task or {})
-        if self.state.class_weights and not self.trains_common(server_round):
+        if self.state.class_weights and not self.trains_common:
             given[PRIORS] = np.log(self.priors()).astype("<f4").tobytes()
         return super().instruct(server_round, cohort, client_manager, given)
 

@@ -149,7 +149,7 @@ class Ifca(Alternating, FromSums):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Average the replies of each model; after a trial, restart or select the best trial."""
         every = self.receive(server_round, results, failures)
-        if self.trains_common(server_round):
+        if self.trains_common:
             return self.train_common(server_round, every)
         replies = self.compare(every)
         self._begin_trial()

@@ -12,6 +12,7 @@ from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.alternating import Alternating
 from fl_app.strategies.fallback import KEPT, LEFT, LOOKS, UNDONE
+from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import SIZE, builder, context, honest, play, roster
@@ -44,7 +45,7 @@ def _saying(own: float, common: float, strategy: Alternating) -> Client:
 
     def client(client_id: int, start: Vector, server_round: int) -> FitRes:
         answer = honest(client_id, start, server_round)
-        if strategy.state.common is not None and not strategy.trains_common(server_round):
+        if strategy.state.common is not None and not strategy.trains_common:
             losses = np.repeat(np.array([own, common], "<f4"), HELD_OUT_PARTS)
             answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
         return answer
@@ -155,6 +156,22 @@ def test_rounds_of_the_common_model_leave_the_others_and_alternate_with_theirs()
         assert np.array_equal(state.common, common) != trains_common
 
 
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("skipped", [1, 2])
+def test_a_skipped_round_of_a_trial_is_repeated(name: str, skipped: int) -> None:
+    strategy, known = _method(name), roster(12)
+    client = _saying(*UNCLEAR, strategy)
+    begun = METHODS[name]
+    play(strategy, known, range(1, begun + skipped), client=client)
+    kinds, now = [strategy.trains_common], begun + skipped
+    with pytest.raises(TooFewRepliesError):
+        play(strategy, known, range(now, now + 1), client=lambda *_: None)
+    for later in (now + 1, now + 2):
+        kinds.append(strategy.trains_common)
+        play(strategy, known, range(later, later + 1), client=client)
+    assert kinds == ([True, True, False] if skipped == 1 else [False, False, True])
+
+
 def test_the_common_model_starts_from_that_of_most_clients_and_is_a_mean_of_all() -> None:
     strategy, known = _method(), roster(13)  # one more of the first group
     play(strategy, known, range(1, BEGUN + 1))
@@ -229,7 +246,7 @@ def test_the_search_for_initial_models_ends_before_the_trial() -> None:
 
 def test_with_a_privacy_the_losses_judge_and_choose_nothing() -> None:
     strategy, known = _method(private=True, restarts=1, trial_rounds=5), roster(12)
-    play(strategy, known, range(1, 11))
+    play(strategy, known, range(1, 12))
     state = strategy.state
     assert state.common is not None
     sent = _sent(strategy, roster(13), 12)
@@ -242,7 +259,7 @@ def test_with_a_privacy_the_losses_judge_and_choose_nothing() -> None:
     np.testing.assert_array_equal(alone, state.common)
     assert not any(ins.config["tells_loss"] for ins in sent.values())
     before = state.communities.models.copy()
-    play(strategy, roster(13), range(11, 13))
+    play(strategy, roster(13), range(12, 13))
     assert strategy.rejections.by_client == {}
     assert 12 not in strategy.users()
     assert before.shape == state.communities.models.shape == (3, SIZE)

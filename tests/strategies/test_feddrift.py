@@ -45,7 +45,7 @@ def _claiming(method: FedDrift, losses: dict[int, float]) -> Client:
         answer = honest(0, start, server_round)
         told = np.full(len(method.state.communities.models), losses.get(client_id, 0.5), "<f4")
         answer.num_examples = 10
-        if not method.trains_common(server_round):
+        if not method.trains_common:
             answer.metrics["report.offered_losses"] = told.tobytes()
         return answer
 
