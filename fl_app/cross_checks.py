@@ -13,8 +13,6 @@ from fl_app.used_with import ABSENT, idle_settings
 DYNAMICS = "population.dynamics"
 SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
 """Settings of the group `client` that the optimiser SGD has as arguments."""
-OF_GRADIENTS = ("epochs", "batch_size", *SHORT_NAMES, "proximal", "precision", "clip_norm")
-"""Settings of the group `client` without effect on Lloyd's algorithm."""
 
 
 def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -46,7 +44,6 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"got {records.snapshot_rounds}; remove the later ones"
         )
     found += _unused_short_names(values["client"], defaults["client"])
-    found += _untrained(method, values["client"], defaults["client"])
     found += _idle(values, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
 
@@ -110,20 +107,6 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
         f"{getattr(client, name)}; give client.optimizer.{argument} alone"
         for name, argument in SHORT_NAMES.items()
         if getattr(client, name) not in (options.get(argument), defaults[name])
-    ]
-
-
-def _untrained(
-    method: object, client: ClientConfig | None, defaults: Mapping[str, Any]
-) -> list[str]:
-    """Return a problem for each given setting of SGD with a method that clusters points."""
-    if client is None or client.learner is not None or not getattr(method, "clusters_points", None):
-        return []
-    return [
-        f"client.{name} must stay {defaults[name]} with a strategy that clusters points, got "
-        f"{getattr(client, name)}: clients run Lloyd's algorithm, see strategy.steps; remove it"
-        for name in OF_GRADIENTS
-        if getattr(client, name) != defaults[name]
     ]
 
 

@@ -103,10 +103,21 @@ def _dataset(
                        target=target)
         for each in parts
     ])  # fmt: skip
+    _warn_of_first_class(labels, target, given=classes is not None)
     return Dataset(
         name, outputs, inputs[train], labels[train], inputs[test], labels[test], target=target,
         owners=owners, inferred=("data.classes",) if classes is None else (),
     )  # fmt: skip
+
+
+def _warn_of_first_class(labels: np.ndarray, target: LabelKind, *, given: bool) -> None:
+    """Log that labels seem to count from 1, which would give the network an answer for no class."""
+    if target == "classification" and not given and labels.size and labels.min() > 0:
+        log.warning(
+            "labels must begin at 0, the least one is %d: the network has an answer for classes "
+            "without samples; subtract it, or give data.classes if the others come later",
+            labels.min(),
+        )
 
 
 def _warn_of_channels(inputs: np.ndarray, name: str) -> None:

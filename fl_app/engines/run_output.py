@@ -68,7 +68,8 @@ class RunOutput:
 
     def _served(self) -> Served:
         """Return which model each client uses, also a client that is absent now."""
-        known = {*self.roster.proxies(), *self.method.state.communities.members}
+        state = self.method.state
+        known = {*self.roster.proxies(), *state.communities.members, *state.evaluated}
         rounds = self.recorder.history.rounds
         done = rounds[-1]["round"] if rounds else 0
         return self.newcomers.served(served(self.method, sorted(known), done))

@@ -216,6 +216,11 @@ class CommunityStrategy(Strategy, ABC):
         """
         self.cohort.former = self.state.norms
         answers, models = self.cohort.receive(results, failures)
+        if not self.cohort.asked:
+            raise TooFewRepliesError(
+                f"round {server_round} must have a client that can train, got none: all that "
+                "belong to a community are absent"
+            )
         if len(answers) < self.context.min_success:
             raise TooFewRepliesError(
                 f"round {server_round} must have at least engine.min_success="

@@ -68,6 +68,7 @@ class Flic(TwoPhase):
         stability_window: PositiveInt,
         stability_tolerance: Tolerance,
         fallback: Fallback,
+        joining: bool,
     ) -> None:
         super().__init__(
             context,
@@ -76,7 +77,7 @@ class Flic(TwoPhase):
             weighting=weighting,
             fallback=fallback,
         )
-        self.cluster_round = cluster_round
+        self.cluster_round, self.joining = cluster_round, joining
         self.ignore_before = ignore_before
         self.window = stability_window
         self.tolerance = stability_tolerance

@@ -68,6 +68,7 @@ class Hierarchical(TwoPhase):
         rule: RuleName,
         weighting: Weighting,
         fallback: Fallback,
+        joining: bool,
     ) -> None:
         super().__init__(
             context,
@@ -76,7 +77,7 @@ class Hierarchical(TwoPhase):
             weighting=weighting,
             fallback=fallback,
         )
-        self.cluster_round = cluster_round
+        self.cluster_round, self.joining = cluster_round, joining
         self.part = needed(context.layout, distance)
         if context.contrast:
             gamma = context.detection.resolution

@@ -68,6 +68,7 @@ class Late(TwoPhase):
         rule: RuleName,
         weighting: Weighting,
         fallback: Fallback,
+        joining: bool,
     ) -> None:
         super().__init__(
             context,
@@ -76,7 +77,7 @@ class Late(TwoPhase):
             weighting=weighting,
             fallback=fallback,
         )
-        self.cluster_round = cluster_round
+        self.cluster_round, self.joining = cluster_round, joining
         self.between, self.max_age = distance_named(similarity), max_age
         self.part = needed(context.layout, similarity)
         how = by_similarity(context, exponent=exponent, scale=scale)

@@ -7,7 +7,10 @@ from fl_app.ingress.wire import NOT_FINITE
 from fl_app.strategies.replies import RejectedReply
 
 log = getLogger(__name__)
-_DIVERGED = "training diverges where parameters are not finite: a lower learning rate helps"
+_DIVERGED = (
+    "training diverges where parameters are not finite: a lower learning rate helps, and for "
+    "tables data.standardise=true"
+)
 
 
 class Rejections:

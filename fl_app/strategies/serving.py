@@ -58,8 +58,10 @@ def served(
 
 
 def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
-    """Return the row that a client chose in its last evaluation, else all that it may choose."""
+    """Return the row that a client chose last, in an evaluation or else to train; else all."""
     choice = method.state.evaluated.get(client)
+    if choice is None and isinstance(method, abilities.Chooses):
+        choice = method.chosen(client)
     return (choice,) if choice is not None and len(rows) > 1 and choice in rows else rows
 
 

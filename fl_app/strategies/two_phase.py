@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -46,6 +46,8 @@ class TwoPhaseState(JudgedState):
     """The round in which the last clustering was undone; None: it was not."""
     open: bool = False
     """Whether clients without a community train the model of the last one: some fell back to it."""
+    idle: list[int] = field(default_factory=list)
+    """The clients of which an event has told that they belong to no community."""
 
 
 class TwoPhase(CommunityStrategy):
@@ -53,7 +55,9 @@ class TwoPhase(CommunityStrategy):
 
     A method defines what it stores of the replies, when it clusters, and how it finds
     communities. Clients that were never sampled before belong to no community. In every
-    evaluation they try all community models on their training data and choose the best one.
+    evaluation they try all community models on their training data and choose the best one. They
+    do not train: an event names them. With `joining`, which the papers do not have, they train the
+    model that they choose and join its community; with a privacy, only one that they chose before.
     With contrast, one community means that no groups are to be seen yet: the sums of updates show
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
@@ -64,6 +68,8 @@ class TwoPhase(CommunityStrategy):
 
     state: TwoPhaseState
     compares = False
+    joining = False
+    _without: tuple[int, ...] = ()
 
     @abstractmethod
     def remember(self, server_round: int, replies: Replies) -> None:
@@ -90,7 +96,7 @@ class TwoPhase(CommunityStrategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample from all clients while there is one model, and then from each community."""
-        present = list(roster(client_manager).proxies())
+        present, self._without = list(roster(client_manager).proxies()), ()
         if len(self.state.communities.models) == 1:
             cohort = self.sampler.draw(server_round, present, "all")
         else:
@@ -100,9 +106,10 @@ class TwoPhase(CommunityStrategy):
                 others = row if self.state.open and row == count - 1 else None
                 inside = [client for client in present if members.get(client, others) == row]
                 cohort += self.sampler.draw(server_round, inside, f"community {row}")
-            if self.state.common is not None:
-                new = [client for client in present if client not in members]
-                cohort += self.sampler.draw(server_round, new, "no community")
+            new = [client for client in present if client not in members]
+            if self.state.common is None:
+                new = [] if self.state.open else self._joining(new)
+            cohort += self.sampler.draw(server_round, new, "no community")
         return self.instruct(server_round, sorted(cohort), client_manager)
 
     def aggregate_fit(
@@ -118,6 +125,7 @@ class TwoPhase(CommunityStrategy):
         learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         mine = of_communities(self.state, replies)
         self.aggregator.update(self.state.communities.models, mine)
+        self._join(mine)
         if self.clusters_after(server_round):
             self._cluster(server_round)
         else:
@@ -148,6 +156,31 @@ class TwoPhase(CommunityStrategy):
             left = self.context.rounds - server_round
             return server_round - undone >= at and left >= LOOKS[-1]
         return self._seeks and server_round - at >= 1 << (self.state.searches - 1)
+
+    def _joining(self, new: Sequence[int]) -> list[int]:
+        """Return which clients without a community train and join one; the others are idle."""
+        chosen = self.state.evaluated if self.context.private else new
+        found = [client for client in new if client in chosen] if self.joining else []
+        self._without = tuple(client for client in new if client not in found)
+        return found
+
+    def _join(self, mine: Replies) -> None:
+        """Let clients join the community whose model they trained; tell of those that train none.
+
+        While a split is on trial, nobody joins.
+        """
+        members, several = self.state.communities.members, len(self.state.communities.models) > 1
+        joins = self.joining and several and self.state.common is None and not self.state.open
+        for client, row in zip(mine.client_ids.tolist(), mine.starts.tolist(), strict=True):
+            if joins and client not in members:
+                members[client] = row
+                detail = f"client {client} in community {row}"
+                self.events.append(Event("joined a community", detail, [client]))
+        if idle := sorted({*self._without} - {*self.state.idle}):
+            self.state.idle = sorted({*self.state.idle, *idle})
+            remedy = "" if self.joining else "; strategy.joining=true lets them join one"
+            detail = f"clients {idle} have no community and do not train{remedy}"
+            self.events.append(Event("idle", detail, idle))
 
     def _judge(self, server_round: int) -> None:
         """Judge a clustering that is on trial."""

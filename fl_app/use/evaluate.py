@@ -1,6 +1,6 @@
 """`fl-app evaluate`: the accuracy and metrics of a finished run, computed again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,9 @@ def evaluate(folder: Path, changes: Sequence[str]) -> dict[str, Any]:
     config = config_of(run.folder, changes)
     last = None if changes else recorded(run)
     wanted = _evaluated(last) if last is not None else []
-    found = _of_clients(Scorer(run, config), wanted or sorted(run.clients), config).content()
+    away = _left(read_rounds(run.folder)) if last is not None else set[int]()
+    wanted = wanted or sorted({*run.clients} - away)
+    found = _of_clients(Scorer(run, config), wanted, config).content()
     return found | {"round": run.round, "recorded": _compared(found, last, run)}
 
 
@@ -81,6 +83,16 @@ def _evaluated(record: Mapping[str, Any]) -> list[int]:
     """Return the clients with any score in a record."""
     found = [record["accuracy"] or {}, *(record["metrics"] or {}).values()]
     return sorted({int(client) for each in found for client in each.get("clients", ())})
+
+
+def _left(rounds: Iterable[Mapping[str, Any]]) -> set[int]:
+    """Return the clients that left the run: the mean under masks does not name who is in it."""
+    found = set[int]()
+    for record in rounds:
+        for event in record["events"]:
+            if event["kind"] == "left":
+                found.update(event["clients"])
+    return found
 
 
 def _of_clients(scorer: Scorer, clients: Sequence[int], config: Config) -> Evaluation:

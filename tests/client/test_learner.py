@@ -118,8 +118,6 @@ def test_learners_in_a_cohort_and_alone_share_one_network() -> None:
         (["network=centroids", "strategy=kmeans", "privacy=local_dp"], "counts of points"),
         (["network=centroids", "strategy=kmeans", "records.central_test=true"], "no classes"),
         (["network=centroids", "strategy=kmeans", "client.cohort=fused"], "cohort=auto"),
-        (["network=centroids", "strategy=kmeans", "client.epochs=9"], "epochs must stay 5"),
-        (["network=centroids", "strategy=kmeans", "client.learning_rate=0.5"], "Lloyd's"),
         (["network=mixture", "strategy=fedem", "task.class_weights=balanced"], "must stay as"),
         (["network=mixture", "strategy=fedrc", "+task.loss.label_smoothing=0.5"], "must stay as"),
         ([*OWN, "privacy=sample_dp"], "trained by SGD"),

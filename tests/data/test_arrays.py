@@ -32,6 +32,17 @@ def test_inputs_keep_their_shape_and_rows_their_labels_and_clients(root: Path) -
     assert (held.train_images[:, 0, 0] / 6 % 2 == 1).all()
 
 
+def test_labels_that_count_from_one_are_warned_of(root: Path, caplog) -> None:
+    arrays(root=str(root))
+    assert caplog.messages == []
+    np.save(root / "labels.npy", np.arange(40) % 4 + 1)
+    assert arrays(root=str(root)).classes == 5
+    assert caplog.messages[0].startswith("labels must begin at 0, the least one is 1: ")
+    caplog.clear()
+    arrays(root=str(root), classes=9)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("labels", "target", "classes", "dtype"),
     [

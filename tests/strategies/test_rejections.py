@@ -34,7 +34,8 @@ def test_a_reason_is_told_once_with_its_clients_and_what_helps() -> None:
     assert str(rejections) == "loss must be finite, got nan (of 3, 5)"
     rejections.add(4, "model must be finite, got a model of which 7 parameters are not finite")
     assert str(rejections).endswith(
-        "(of 4); training diverges where parameters are not finite: a lower learning rate helps"
+        "(of 4); training diverges where parameters are not finite: a lower learning rate helps, "
+        "and for tables data.standardise=true"
     )
 
 

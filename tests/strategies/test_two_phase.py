@@ -2,11 +2,13 @@
 
 import sys
 from pathlib import Path
+from typing import cast
 
 import numpy as np
+from flwr.common import FitRes, Parameters
 
 sys.path.insert(0, str(Path(__file__).parent))
-from fl_app.params import from_bytes
+from fl_app.params import from_bytes, to_bytes
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities
@@ -15,6 +17,7 @@ from fl_app.testing.toy import SIZE, context, play, reply, roster
 from fl_app.types import Labels
 
 CLIENTS = 6
+FAR = Parameters([to_bytes(np.full(SIZE, 13.0, np.float32))], "numpy.ndarray")
 
 
 class EvenAndOdd(TwoPhase):
@@ -107,3 +110,36 @@ def test_the_global_model_is_sent_before_the_clustering() -> None:
     asked = strategy.configure_fit(2, strategy.initialize_parameters(known), known)
     sent = {from_bytes(ins.parameters.tensors[0]).tobytes() for _, ins in asked}
     assert sent == {np.full(SIZE, 2.0, np.float32).tobytes()}
+
+
+def test_who_was_not_there_at_the_clustering_is_named_once_and_does_not_train() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    play(strategy, known, range(1, 4), client=_counting)
+    told = "clients [5] have no community and do not train; strategy.joining=true lets them join"
+    (event,) = strategy.events
+    assert (event.kind, event.clients) == ("idle", [5])
+    assert event.detail.startswith(told)
+    play(strategy, known, range(4, 5), client=_counting)
+    assert strategy.events == []
+    assert 5 not in strategy.state.communities.members
+
+
+def test_with_joining_it_trains_the_model_that_it_chooses_and_is_a_member_then() -> None:
+    def choosing(client: int, start: np.ndarray, server_round: int) -> FitRes:
+        answer = cast(FitRes, _counting(client, start, server_round))
+        if (client, server_round) == (5, 3):  # it is offered both models
+            answer.metrics["choice"] = 1
+            answer.parameters = FAR
+        return answer
+
+    strategy, known = _strategy(), roster(CLIENTS)
+    strategy.joining = True
+    play(strategy, known, range(1, 4), client=choosing)
+    assert strategy.events == [Event("joined a community", "client 5 in community 1", [5])]
+    assert strategy.state.communities.members[5] == 1
+    # the odd clients move from 4 by 3, as clients 1 and 3 do, and client 5 to 13
+    np.testing.assert_allclose(strategy.state.communities.models[1], 9.0)
+    np.testing.assert_allclose(strategy.state.communities.models[0], 5.0)
+    play(strategy, known, range(4, 5), client=choosing)
+    assert strategy.events == []
+    assert 5 in {known.client_id(known.all()[cid]) for cid in strategy.cohort.asked}

@@ -224,13 +224,21 @@ def test_the_choice_of_a_client_is_its_last_one(tmp_path: Path) -> None:
     found = read_serving(tmp_path)
     assert found is not None
     assignment = json.loads((tmp_path / "summary.json").read_text())["communities"]["assignment"]
-    chosen = {c: names for c, names in found["clients"].items() if len(names) == 1}
-    assert {str(c): int(n[0].removeprefix("community_")) for c, n in chosen.items()} == assignment
-    (other,) = found["clients"].keys() - chosen.keys()
+    chosen = {c: names[0] for c, names in found["clients"].items() if len(names) == 1}
+    rows = {str(client): int(name.removeprefix("community_")) for client, name in chosen.items()}
+    assert rows.keys() - assignment.keys() == {"3"}  # it never evaluated, but chose to train
+    assert rows | assignment == rows
+
+
+def test_a_client_whose_choice_is_hidden_has_no_model_by_its_id(tmp_path: Path) -> None:
+    run(["experiment=secure_ifca", "strategy.communities=2", "rounds=1",
+         "population.clients=4", "population.groups=2", "network.width=0.25",
+         "population.train_samples=40", "population.test_samples=20", *QUICK],
+        tmp_path)  # fmt: skip
     with pytest.raises(
         ValueError, match=r"among community_0, community_1, and the server .* fl-app assign"
     ):
-        load_run(tmp_path).model(client=other)
+        load_run(tmp_path).model(client=0)
 
 
 def test_a_constructor_that_reads_a_file_names_it_elsewhere(
