@@ -41,6 +41,7 @@ class Live:
         self.total = rounds
         self.shown = 0
         self.accuracy: float | None = None
+        self._told = False
         done = self._fresh()  # from before a resume; they do not count for the speed
         self.bar = Progress(
             TextColumn("round"),
@@ -79,6 +80,18 @@ class Live:
             shown = "  ".join(words)
             self.bar.update(self.task, completed=record["round"], state=shown)
 
+    def try_tick(self) -> None:
+        """Call `tick`; its errors, which must neither end the view nor hide the run's, are logged.
+
+        Only the first one, since the next calls often have the same.
+        """
+        try:
+            self.tick()
+        except Exception:
+            if not self._told:
+                log.warning("the progress of some rounds is not shown", exc_info=True)
+            self._told = True
+
     def _fresh(self) -> list[dict[str, Any]]:
         if not self.file.exists():
             return []
@@ -96,7 +109,7 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
 
     def watch() -> None:
         while not stop.wait(POLL_S):
-            view.tick()
+            view.try_tick()
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)
     with view.bar:
@@ -106,7 +119,7 @@ def live(folder: Path, *, rounds: int, console: Console) -> Iterator[Live]:
         finally:
             stop.set()
             watcher.join(POLL_S * 10)
-            view.tick()
+            view.try_tick()
 
 
 def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:

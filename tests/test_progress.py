@@ -1,7 +1,9 @@
 """The live view: a bar with words on a terminal, name=value lines anywhere else."""
 
 import io
+import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fl_app import terminal
+from fl_app import progress, terminal
 from fl_app.evaluation.agreement import adjusted_rand, pure_share
 from fl_app.progress import Live, _communities, _one_group, _right_and_wrong, live
 from fl_app.records.history import FIELDS, History
+from fl_app.records.names import ROUNDS
 from fl_app.records.recorder import RESUMED
 
 
@@ -60,6 +63,26 @@ def test_a_terminal_shows_round_accuracy_communities_events_and_the_time_left(
     assert "2/4" in text
     assert "accuracy 0.750  communities 3" in text
     assert "left" in text
+
+
+def test_a_record_that_cannot_be_shown_neither_ends_the_view_nor_hides_the_error_of_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "POLL_S", 0.05)
+    console, output = _console(terminal=False)
+    file = tmp_path / ROUNDS
+
+    def fails() -> None:
+        with live(tmp_path, rounds=3, console=console), file.open("a", buffering=1) as lines:
+            for line in ('{"round": 1, "phase"', "none", json.dumps(_record(4)), "[]]"):
+                lines.write(f"{line}\n")
+                time.sleep(0.2)  # until the thread that watches has read it
+            raise RuntimeError("the run's own")
+
+    with pytest.raises(RuntimeError, match="the run's own"):
+        fails()
+    assert output.getvalue().startswith("round=4 rounds=3")
+    assert caplog.text.count("the progress of some rounds is not shown") == 1
 
 
 def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_path: Path) -> None:
