@@ -225,12 +225,15 @@ def alike(first: Any, second: Any) -> bool:
         return len(first) == len(second) and all(map(alike, first, second))
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(alike(first[k], second[k]) for k in first)
-    if isinstance(first, float):
-        return _close(torch.tensor(first), torch.tensor(second))
+    if isinstance(first, float | complex | np.inexact):  # of which NumPy's float64 alone is float
+        pair = (complex(first), complex(second))
+        return _close(*(torch.tensor(each, dtype=torch.complex128) for each in pair))
     return bool(first == second)
 
 
 def _close(first: Tensor, second: Tensor) -> bool:
+    if first.is_complex():
+        first, second = torch.view_as_real(first), torch.view_as_real(second)
     if not first.is_floating_point():
         return torch.equal(first, second)
     known = first[first.isfinite()].double().abs()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,6 +29,13 @@ class Own(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         answers: Tensor = self.dense(self.change(inputs))
         return answers
+
+
+class Unset(Own):
+    """Has a plain attribute of NumPy that is not a number."""
+
+    def prepare(self) -> None:
+        self.threshold = np.float32("nan")
 
 
 class Counter(Own):

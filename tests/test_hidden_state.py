@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # where state_networks is
 import state_networks as user
 
 from fl_app.client.sgd import SgdLearner
-from fl_app.hidden_state import StateTrial
+from fl_app.hidden_state import StateTrial, alike
 from fl_app.params import FlatModule
 
 SETTINGS = SimpleNamespace(
@@ -88,3 +89,29 @@ def test_caches_and_layers_of_torch_are_no_hidden_state(network: Callable[[], nn
 def test_a_generator_of_its_own_is_only_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert _fault(user.OwnDraws) is None
     assert "a run cannot be repeated" in caplog.text
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "kind", [float, complex, np.float16, np.float32, np.float64, np.complex64, np.complex128]
+)
+def test_a_number_of_any_type_is_like_itself_but_for_rounding(kind: Callable[..., object]) -> None:
+    assert alike(kind(NAN), kind(NAN))
+    assert not alike(kind(NAN), kind(1))
+    assert not alike(kind(1), kind(NAN))
+    assert alike(kind("inf"), kind("inf"))
+    assert not alike(kind("inf"), kind("-inf"))
+    assert alike(kind(1), kind(1 + 1e-5))
+    assert not alike(kind(1), kind(1.5))
+
+
+def test_tensors_of_complex_numbers_are_alike_where_both_are_nan() -> None:
+    some = torch.tensor([complex(NAN, 1), 2j])
+    assert alike(some, some.clone())
+    assert not alike(some, torch.tensor([complex(NAN, 2), 2j]))
+
+
+def test_an_attribute_without_a_value_yet_is_no_hidden_state() -> None:
+    assert _fault(user.Unset) is None
