@@ -132,7 +132,8 @@ class LocalClient:
             return done
         if personal.own_model:
             done, began = replace(done, model=done.model.copy()), perf_counter()
-            again = replace(job, generator=draws.torch("batches of the own model"))
+            order, layers = (f"{what} of the own model" for what in ("batches", "layers"))
+            again = replace(job, generator=draws.torch(order), layers_seed=draws.seed_of(layers))
             own = self.learner.own_model(again, self.memory.read(before))
             self.memory.write(own, job.server_round)
             return replace(done, seconds=done.seconds + perf_counter() - began)

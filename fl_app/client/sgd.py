@@ -25,6 +25,7 @@ from fl_app.client.subspaces import CLASS_SUBSPACES, SUBSPACE, subspaces
 from fl_app.client.training import Score, Settings, evaluate, train, trainable
 from fl_app.data.checks import LabelKind
 from fl_app.params import FlatModule
+from fl_app.rng import torch_seed
 from fl_app.types import Vector
 
 log = getLogger(__name__)
@@ -85,10 +86,10 @@ class SgdLearner(Learner):
         began, module, now = perf_counter(), self.flat.module, job.server_round
         self.flat.load(job.start)
         loss, losses = 0.0, list[Tensor]()
-        for part, epochs in self.recipe.personal.phases(module):
+        for phase, (part, epochs) in enumerate(self.recipe.personal.phases(module)):
             given = self.recipe.settings(self.settings, now, epochs or job.epochs)
             with training_only(module, part):
-                loss = self._train(job, given, losses=losses)
+                loss = self._train(_in_phase(job, phase), given, losses=losses)
         told = _told_of(losses, job)
         return TrainingResult(self.flat.view(), loss, perf_counter() - began, told)
 
@@ -237,6 +238,13 @@ def _fused(
             trained, losses.tolist(), each_losses, jobs, strict=True
         )
     ]
+
+
+def _in_phase(job: TrainingJob, phase: int) -> TrainingJob:
+    """Return the job with a key of its own for what layers and images draw in a later phase."""
+    if phase == 0:
+        return job
+    return replace(job, layers_seed=torch_seed(job.layers_seed, purpose=f"phase {phase}"))
 
 
 def _told_of(losses: Sequence[Tensor], job: TrainingJob) -> dict[str, Vector]:

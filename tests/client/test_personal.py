@@ -1,6 +1,7 @@
 """What each client has of its own: a model (Ditto), or the last layers (FedPer, FedRep)."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from fl_app import client_wiring, wiring
 from fl_app.client.learner import TrainingJob
 from fl_app.client.local import LocalClient
-from fl_app.client.personal import Ditto, FedRep, head_of
+from fl_app.client.personal import Ditto, FedRep, Personal, Shared, head_of
 from fl_app.client.recipe import Recipe
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_app import ContextMemory
@@ -73,6 +74,63 @@ def test_the_head_is_trained_before_the_rest() -> None:
     model = learner.train(job).model
     np.testing.assert_allclose(model, [1 + 0.1 * 0.1 * 0.475021, 1.05, 0.95], rtol=1e-6)
     assert all(each.requires_grad for each in learner.flat.module.parameters())
+
+
+class _Drawing(nn.Module):
+    """Draws a number in each batch, as dropout draws a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[float] = []
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.drawn.append(float(torch.rand(())))
+        return inputs
+
+
+def _drawn(personal: Personal) -> tuple[list[float], list[float]]:
+    """Return what a layer and a transform draw for one sample in two epochs of each phase."""
+    images = []
+
+    def transform(image: torch.Tensor) -> torch.Tensor:
+        images.append(float(torch.rand(())))
+        return image
+
+    layer = _Drawing()
+    module = nn.Sequential(nn.Linear(1, 1, bias=False), layer, nn.Linear(1, 2, bias=False))
+    settings = replace(load(SMALL).client, epochs=2)
+    learner = SgdLearner(FlatModule(module), settings, classes=2)
+    learner.recipe = Recipe(personal=personal, transform=transform)
+    job = TrainingJob(
+        np.ones(3, np.float32), torch.ones(1, 1), torch.zeros(1).long(), torch.Generator(),
+        layers_seed=7,
+    )  # fmt: skip
+    learner.train(job)
+    return layer.drawn, images
+
+
+def test_each_phase_has_draws_of_its_own_and_the_first_those_of_training_without_phases() -> None:
+    of_one, of_two = _drawn(Shared()), _drawn(FedRep(head=[], head_epochs=2))
+    for one, two in zip(of_one, of_two, strict=True):
+        assert len({*two}) == 4
+        assert two[:2] == one
+    assert _drawn(FedRep(head=[], head_epochs=2)) == of_two
+
+
+def test_the_own_model_has_draws_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds, train = [], SgdLearner._train
+
+    def noted(learner: SgdLearner, job: TrainingJob, *rest: Any, **more: Any) -> float:
+        seeds.append(job.layers_seed)
+        return train(learner, job, *rest, **more)
+
+    monkeypatch.setattr(SgdLearner, "_train", noted)
+    for _ in range(2):
+        start, clients = _clients("personal=ditto")
+        for client in clients:
+            client.fit(start, server_round=1)
+    assert len(seeds) == 8
+    assert len({*seeds}) == 4
 
 
 def test_the_head_is_the_last_layer_or_what_matches() -> None:
