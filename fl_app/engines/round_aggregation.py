@@ -38,9 +38,12 @@ class RoundAggregation:
         self._lost = 0  # rounds in a row in which clients were lost
 
     def restore(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Restore whether any of the earlier rounds was not skipped."""
-        if not all(_was_skipped(record) for record in records):
-            self._idle = None
+        """Restore how many of the earlier rounds were skipped, or that any was not.
+
+        Rounds in a row that were lost do not count: who resumes a run may have brought nodes back.
+        """
+        skipped = [_was_skipped(record) for record in records]
+        self._idle = len(skipped) if all(skipped) else None
 
     def learn(
         self,
