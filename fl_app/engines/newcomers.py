@@ -87,6 +87,8 @@ class Newcomers:
             self._known = set(self.roster.proxies())
             write_first(self.folder, self._known)
         done = rounds[-1]["round"] if rounds else 0
+        if (budget := self.availability.budget) is not None:
+            self._asked = dict(budget.questions)  # each is a release, also before a resume
         private, ended = self.method.context.private, done >= self.method.context.rounds
         for client, each in read_newcomers(self.folder).items() if rounds else ():
             row = int(each.model.removeprefix(COMMUNITY))

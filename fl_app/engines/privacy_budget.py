@@ -21,8 +21,11 @@ from fl_app.strategies.roster import Roster
 
 FARTHEST = 6.0
 """Limit of Gaussian noise in standard deviations; two of a billion draws are outside."""
-KINDS = ("released", "answered", "placed")
+PLACED = "placed"
+KINDS = ("released", "answered", PLACED)
 """Names in records: what is released with a model, with losses beside it, and by a newcomer."""
+LEFT = "trains no more"
+"""Kind of the event that names clients whose budget does not suffice for a further round."""
 
 
 class PrivacyBudget:
@@ -32,6 +35,7 @@ class PrivacyBudget:
     restores the releases from the records of the rounds, and from `asked` those that a killed
     process did not record. `bound` is the clip bound of the round, which may be adaptive. Answers
     with losses are released too, beside updates and by newcomers: see fl_app.client.private_losses.
+    `questions` has how often each newcomer was asked.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class PrivacyBudget:
         self.releases: dict[int, list[Release]] = {}
         self._answers: dict[int, Release] = {}
         self._placed: dict[int, Release] = {}
+        self.questions = Counter[int]()
         self.bound = guard.clip
         self._left: set[int] = set()
 
@@ -57,8 +62,11 @@ class PrivacyBudget:
                 )
             for name in KINDS:
                 for client, release in found.get(name, {}).items():
-                    self.releases.setdefault(int(client), []).append(Release(**release))
+                    self._take_up(name, int(client), release)
             self.bound = found["next_clip"]
+            self._left -= {*map(int, found["released"])}
+            left = (event["clients"] for event in record["events"] if event["kind"] == LEFT)
+            self._left.update(*left)
         self._restore_lost(records)
 
     def _restore_lost(self, records: Sequence[Mapping[str, Any]]) -> None:
@@ -75,7 +83,12 @@ class PrivacyBudget:
                     key = line["round"], name, client
                     booked[key] -= 1
                     if booked[key] < 0:
-                        self.releases.setdefault(int(client), []).append(Release(**release))
+                        self._take_up(name, int(client), release)
+
+    def _take_up(self, name: str, client: int, release: Mapping[str, Any]) -> None:
+        self.releases.setdefault(client, []).append(Release(**release))
+        if name == PLACED:
+            self.questions[client] += 1
 
     def instruct(
         self, server_round: int, instructions: Sequence[tuple[ClientProxy, FitIns]], roster: Roster
@@ -106,6 +119,7 @@ class PrivacyBudget:
         if self.guard.hides_losses(plan, models) or cost > self.guard.limit * (1 + 1e-6):
             return None
         self.releases[client], self._placed[client] = once_more, release
+        self.questions[client] += 1
         if self.asked is not None:
             self.asked.append(server_round, placed=_plain({client: release}))
         return {SHARED: plan.losses}
@@ -116,6 +130,7 @@ class PrivacyBudget:
         released = {client: self._release(client, roster) for client in cohort}
         told = {client: each for client, each in self._answers.items() if client in released}
         placed, self._placed = self._placed, {}
+        self._left -= released.keys()  # after a resume with a larger budget
         for every in (released, told):
             for client, release in every.items():
                 self.releases.setdefault(client, []).append(release)
@@ -171,10 +186,10 @@ class PrivacyBudget:
         )
 
     def leaving(self, over: Sequence[int]) -> Event | None:
-        """Return an event for clients that cannot train for the first time, else None."""
+        """Return an event for clients that cannot train on since they last did, else None."""
         new = [client for client in over if client not in self._left]
         self._left.update(new)
-        return Event("trains no more", self._costs(new), new) if new else None
+        return Event(LEFT, self._costs(new), new) if new else None
 
     def _spent_among(self, clients: Iterable[int], roster: Roster) -> list[int]:
         if not isfinite(self.guard.limit):

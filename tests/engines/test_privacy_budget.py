@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
     records = []
     for said in (0.9, 0.2):
         booked = first.book(_outcome([0, 1], {0: {"fitting": said}}), known)
-        records.append(json.loads(json.dumps({"round": 1, "privacy": booked})))
+        records.append(json.loads(json.dumps({"round": 1, "privacy": booked, "events": []})))
     second = _budget(guard, rounds=9)
     second.restore(records)
     assert second.releases == first.releases
@@ -112,7 +113,8 @@ def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> Non
 
     first = budget(keep=False)
     first.instruct(1, asked(0, 1), known)
-    record = {"round": 1, "privacy": first.book(_outcome([0, 1], {}), known)}
+    booked = first.book(_outcome([0, 1], {}), known)
+    record = {"round": 1, "privacy": booked, "events": []}
     first.instruct(2, asked(0, 2), known)  # killed before the round was recorded
     with (tmp_path / FILE).open("a") as cut:
         cut.write('{"round": 3, "upd')  # and while it wrote whom it would ask next
@@ -173,6 +175,37 @@ def test_a_client_that_claims_any_number_of_samples_ends_its_own_part_alone(clai
     assert (event.clients if event is not None else []) == over
     assert budget.leaving(over) is None
     assert budget.book(_outcome([1, 2, 3], {}), known)["epsilon"]["max"] < 4.0
+
+
+def test_a_resumed_run_does_not_say_again_who_trains_no_more() -> None:
+    known = _claiming(1, 1, 1000, 1000, 1000, 1000)
+    first, second = (_budget(sample_dp(noise_multiplier=1.0, epsilon=4.0), 50) for _ in range(2))
+    event = first.leaving([0])
+    assert event is not None
+    booked = first.book(_outcome([2, 3], {}), known)
+    record = {"round": 1, "privacy": booked, "events": [asdict(event)]}
+    second.restore([json.loads(json.dumps(record))])
+    for budget in (first, second):
+        more = budget.leaving([0, 1])
+        assert more is not None
+        assert (more.kind, more.clients) == ("trains no more", [1])
+
+
+def test_who_trained_on_with_a_larger_budget_is_named_again_when_it_is_spent() -> None:
+    known = _claiming(1, 1000, 1000)
+    first, second = (_budget(sample_dp(noise_multiplier=1.0), 50) for _ in range(2))
+    event = first.leaving([0])
+    assert event is not None
+    booked = first.book(_outcome([1], {}), known)
+    records = [{"round": 1, "privacy": booked, "events": [asdict(event)]}]
+    booked = first.book(_outcome([0, 1], {}), known)
+    records.append({"round": 2, "privacy": booked, "events": []})
+    second.restore(json.loads(json.dumps(records)))
+    for budget in (first, second):
+        again = budget.leaving([0])
+        assert again is not None
+        assert again.clients == [0]
+        assert budget.leaving([0]) is None
 
 
 def test_a_client_without_budget_ends_no_run_while_others_are_not_connected() -> None:

@@ -2,9 +2,13 @@
 
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from flwr.common import FitIns, Parameters
 
@@ -21,7 +25,9 @@ from fl_app.engines.privacy_budget import PrivacyBudget
 from fl_app.records.newcomers import read_newcomers
 from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.outcome import Event
-from fl_app.testing.toy import Proxy, builder, context, roster
+from fl_app.strategies.replies import ClientFailure
+from fl_app.strategies.state import Communities
+from fl_app.testing.toy import SIZE, Proxy, builder, context, roster
 from fl_app.wiring import made
 
 sample_dp = partial(made, "privacy=sample_dp")
@@ -61,7 +67,7 @@ def test_an_answer_is_booked_if_the_message_asks_for_one(
     assert [Release(**each) for each in record["answered"].values()] == [told] * 2 * answers
     assert record["epsilon"]["max"] == accountant.spent(expected, 1e-5)
     again = PrivacyBudget(guard, lambda samples: PLAN)
-    again.restore([{"round": 1, "privacy": record}])
+    again.restore([{"round": 1, "privacy": record, "events": []}])
     assert again.releases == budget.releases
 
 
@@ -70,7 +76,7 @@ def test_records_of_runs_before_losses_were_booked_are_restored() -> None:
     budget = PrivacyBudget(guard, lambda samples: PLAN)
     old = {"noise_multiplier": 1.0, "rate": 0.1, "steps": 10, "adaptive": False}
     found = {"kind": "sample_dp", "released": {"0": old}, "next_clip": 1.0}
-    budget.restore([{"round": 1, "privacy": found}])
+    budget.restore([{"round": 1, "privacy": found, "events": []}])
     assert budget.releases == {0: [Release(1.0, 0.1, 10)]}
     assert budget.over(known) == []
 
@@ -111,6 +117,40 @@ def test_a_newcomer_is_not_asked_in_vain(guard, tmp_path: Path) -> None:
         )
     ]
     assert newcomers._asked[0] == ASKED
+
+
+def test_a_newcomer_is_not_asked_more_often_because_the_run_was_resumed(tmp_path: Path) -> None:
+    """Asked once in a recorded round, once in one that was lost, so once more: then never."""
+    known, guard = roster(3), sample_dp(epsilon=1000.0, randomness="system")
+    method = builder("flic")(context(private=True))
+    method.state.communities = Communities(np.eye(2, SIZE, dtype=np.float32), {0: 0, 1: 1})
+    asked = 0
+
+    def started(*, keep: bool, records: Sequence[Mapping[str, Any]]) -> Newcomers:
+        log = ReleaseLog(tmp_path, keep=keep)
+        budget = PrivacyBudget(guard, lambda samples: PLAN, log)
+        budget.restore(records)
+        given = Availability(known, None, budget)
+        return Newcomers(method, given, tmp_path, places=False, unplaced=True)
+
+    def silent(_: int, questions: Sequence[Any]) -> tuple[list[Any], list[ClientFailure]]:
+        nonlocal asked
+        asked += len(questions)
+        return [], [ClientFailure(2, "it was killed") for _ in questions]
+
+    first = started(keep=False, records=[])
+    first.begin(1, [])
+    first.place(1, silent)
+    assert first.availability.budget is not None
+    booked = first.availability.budget.book(replace(method.outcome(0), cohort=[]), known)
+    first.place(2, silent)
+    record = {"round": 1, "privacy": booked, "events": [], "sampled": [], "accuracy": None}
+    second = started(keep=True, records=[record])
+    second.begin(2, [record])
+    for server_round in range(2, 6):
+        second.place(server_round, silent)
+    assert asked == ASKED
+    assert second.waiting() == []
 
 
 def test_a_private_run_books_choices_and_keeps_its_budget(tmp_path: Path) -> None:
