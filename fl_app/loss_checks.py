@@ -28,7 +28,7 @@ def check_losses(values: Mapping[str, Any], data: Dataset) -> None:
     if not rounds:
         return
     samples = _usual_samples(values, data)
-    plan = training_plan(rounds, method, client, samples, losses=True)
+    plan = training_plan(rounds, method, values["population"], client, samples, losses=True)
     for (use, what), deviation in _deviations(guard, method, plan).items():
         if deviation > USELESS * guard.loss_bound:
             raise ValueError(

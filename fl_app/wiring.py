@@ -34,6 +34,7 @@ from fl_app.data.schedule import Schedule
 from fl_app.masking.settings import Masking
 from fl_app.params import FlatModule, Layout
 from fl_app.reasons import reason_of
+from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, Target
 from fl_app.types import Vector
 
@@ -72,16 +73,23 @@ def plan_of(config: Config, samples: int, *, losses: bool = False) -> TrainingPl
 
     `losses`: whether the method asks for losses in each round, which only the server's side knows.
     """
-    return training_plan(config.rounds, config.strategy, config.client, samples, losses=losses)
+    return training_plan(
+        config.rounds, config.strategy, config.population, config.client, samples, losses=losses
+    )
 
 
 def training_plan(
-    rounds: int, method: Target, client: ClientConfig, samples: int, *, losses: bool
+    rounds: int, method: Target, people: Target, client: ClientConfig, samples: int, *, losses: bool
 ) -> TrainingPlan:
-    """Return the plan for a client with `samples` samples, from groups of a configuration."""
+    """Return the plan for a client with `samples` samples, from groups of a configuration.
+
+    Its participation is that of a cohort of all clients, which is rounded, if that is more. The
+    communities that a method will find, each with a cohort, are not known.
+    """
+    share, clients = float(method.options.get("participation", 1.0)), people.options["clients"]
     return TrainingPlan(
         rounds=rounds,
-        participation=float(method.options.get("participation", 1.0)),
+        participation=max(share, cohort_size(share, clients) / clients),
         samples=samples,
         batch_size=client.batch_size,
         epochs=most(client.epochs),

@@ -9,7 +9,8 @@ from fl_app.client import accountant
 class TrainingPlan:
     """The plan of a run for one client: its `rounds`, the `participation`, and local training.
 
-    `samples` is the number of the client's samples; `batch_size` and `epochs` are those of SGD.
+    `participation` is the share of the rounds in which the client is expected to train, `samples`
+    the number of its samples; `batch_size` and `epochs` are those of SGD.
     `losses`: whether the method asks for losses on training data in each round, so that they have a
     share of the budget.
     """

@@ -27,6 +27,7 @@ from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 from fl_app.learner_reports import HELD_OUT, OFFERED, PREFIX
 from fl_app.params import to_bytes
+from fl_app.strategies.sampling import CohortSampler
 from fl_app.wiring import made
 
 guard = partial(made, "privacy=local_dp")
@@ -142,6 +143,28 @@ def test_a_budget_lasts_for_the_rounds_that_a_client_may_be_sampled_in() -> None
     assert accountant.rounds_of_one(60, 1.0) == 60
     assert 0.1 * 200 < accountant.rounds_of_one(200, 0.1) < 45
     assert accountant.rounds_of_one(1, 0.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("participation", "clients", "share"),
+    [(0.1, 4, 0.25), (0.4, 12, 5 / 12), (0.01, 3, 1 / 3), (0.4, 20, 0.4), (0.07, 100, 0.07),
+     (0.4, 11, 0.4), (1.0, 19, 1.0)],
+)  # fmt: skip
+def test_a_budget_lasts_for_cohorts_as_they_are_drawn(
+    participation: float, clients: int, share: float
+) -> None:
+    """Of 4 clients 0.1 is one, so that each trains in 25 of 100 rounds. 0.1 of 100 would be 10."""
+    config = load([
+        "privacy=local_dp", "strategy=fedavg", f"strategy.participation={participation}",
+        f"population.clients={clients}", "rounds=100", "tracking=none",
+    ])  # fmt: skip
+    plan = wiring.plan_of(config, 10)
+    assert plan.participation == share
+    for seed in range(5):
+        sampler = CohortSampler(seed, participation)
+        drawn = [sampler.draw(now, range(clients), "all") for now in range(1, 101)]
+        counts = np.bincount(np.concatenate(drawn), minlength=clients)
+        assert (counts > plan.rounds_of_one).mean() <= 0.01
 
 
 def test_private_training_is_reckoned_by_sampled_steps() -> None:
