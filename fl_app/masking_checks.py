@@ -26,7 +26,7 @@ def masking_problems(values: Mapping[str, Any]) -> list[str]:
     if not isinstance(settings, SecAgg):
         return _without_masks(values["strategy"]) if getattr(method, "needs_masks", False) else []
     found = _of_method(values["strategy"]) + _of_engine(values["engine"])
-    found += _of_cohort(values["strategy"], values["population"])
+    found += _of_cohort(values["strategy"], values["population"], settings)
     found += _of_sketches(values["strategy"], settings, values["engine"])
     privacy = values["privacy"].resolve()
     if privacy.kind != "none":
@@ -109,15 +109,17 @@ def _of_engine(engine: EngineConfig) -> list[str]:
     return found
 
 
-def _of_cohort(strategy: Target, population: Target) -> list[str]:
+def _of_cohort(strategy: Target, population: Target, settings: SecAgg) -> list[str]:
     """Return a problem if fewer clients train in a round than a sum needs."""
     share, clients = strategy.options.get("participation"), population.options.get("clients")
     if not isinstance(share, float) or not isinstance(clients, int):
         return []
     sampled = max(1, round(share * clients))
-    if sampled >= FEWEST:
+    least = max(settings.smallest, FEWEST)
+    if sampled >= least:
         return []
+    why = WITH if least == FEWEST else f"with masking.smallest={least}"
     return [
-        f"strategy.participation must sample {FEWEST} clients or more {WITH}, got {share:g} of "
+        f"strategy.participation must sample {least} clients or more {why}, got {share:g} of "
         f"{clients}, which is {sampled}; raise it"
     ]

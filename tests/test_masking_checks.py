@@ -44,6 +44,8 @@ def test_the_experiment_is_sound() -> None:
         (["privacy=local_dp"], "privacy must be none with masking=secagg, got local_dp"),
         (["strategy.participation=0.1"], "strategy.participation must sample 3 clients or more "
          "with masking=secagg, got 0.1 of 20, which is 2; raise it"),
+        (["masking.smallest=5", "strategy.participation=0.2"], "strategy.participation must "
+         "sample 5 clients or more with masking.smallest=5, got 0.2 of 20, which is 4; raise it"),
         (["masking.threshold=0.5"], "masking.threshold must be"),
         (["masking.neighbours=1"], "masking.neighbours must be"),
     ],

@@ -5,7 +5,6 @@ from functools import partial
 from logging import getLogger
 from typing import Any
 
-import numpy as np
 from flwr.app import MessageType, RecordDict
 from flwr.common import FitIns, Parameters
 from flwr.compat.common import recorddict_compat as compat
@@ -14,12 +13,13 @@ from flwr.server.client_proxy import ClientProxy
 from fl_app.engines.attached_evaluation import AttachedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.plain_exchange import Instructions, Learned
-from fl_app.engines.secure_sum import SecureSum
+from fl_app.engines.secure_sum import More, SecureSum, nothing
 from fl_app.masking.quantisation import dequantise
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.slots import (
     HEAD,
     SCORES,
+    ChosenSlots,
     SlotSums,
     WrongSumError,
     checked_counts,
@@ -30,6 +30,7 @@ from fl_app.masking.stages import CHOICE, CLIENTS, KEPT, OPEN, PART, SCORE, UPDA
 from fl_app.strategies.cohort import FitFailures
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
+from fl_app.strategies.outcome import Event
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.types import Reals
@@ -43,9 +44,10 @@ Question = Callable[[int], RecordDict]
 class MaskedExchange:
     """Each training and each evaluation is a secure sum, a training with a slot for each model.
 
-    If there are several models, a first sum counts who chose which, and a second one has
-    no slots that fewer than `smallest` clients chose. A sum that no honest clients can have is
-    discarded, as if too few had replied: who is to blame cannot be known.
+    If there are several models, a first sum counts who chose which, and a second one has no slots
+    that fewer than `smallest` clients chose, nor those in which fewer might be left if some are
+    lost in between. If more are lost later, there is no second sum. A sum that no honest clients
+    can have is discarded, as if too few had replied: who is to blame cannot be known.
 
     An evaluation cannot be attached to a training: each is a sum in several stages.
     """
@@ -71,41 +73,56 @@ class MaskedExchange:
         if not instructions:  # nobody is available
             return self._failures
         proxies = {messenger.roster.client_id(proxy): proxy for proxy, _ in instructions}
-        first = instructions[0][1]
-        models = len(first.parameters.tensors)
-        run = partial(self._sum, messenger, server_round, MessageType.TRAIN)
-
-        def question(client: int) -> RecordDict:
-            return RecordDict() if told[PART] == KEPT else compat.fitins_to_recorddict(first, True)
-
-        told: dict[str, Any] = {PART: UPDATE, CLIENTS: len(proxies)}
         try:
-            if models > 1 and self.settings.smallest > 1:
-                counted, clients = run(proxies, question, {**told, PART: CHOICE}, models)
-                counts = checked_counts(counted, len(clients))
-                told |= {PART: KEPT, OPEN: self._open(counts)}
-                lost = {failure.client_id for failure in self._failures}
-                proxies = {each: proxies[each] for each in clients if each not in lost}
-            length = HEAD + self.method.context.layout.size
-            total, clients = run(proxies, question, told, models * length)
-            limits = self.settings.limits
-            self._sums = slot_sums(
-                total.reshape(models, length), len(clients), limits, told[CLIENTS]
-            )
+            self._sums = self._by_model(messenger, server_round, proxies, instructions[0][1])
         except (TooFewRepliesError, WrongSumError) as error:
             self._sums = TooFewRepliesError(f"round {server_round}: {error}")
         return self._failures
 
-    def _open(self, counts: np.ndarray) -> list[int]:
-        """Return the slots that enough clients chose; raises TooFewRepliesError for none."""
-        least = self.settings.smallest
-        found: list[int] = np.flatnonzero(counts >= least).tolist()
-        if not found:
+    def _by_model(
+        self, messenger: ClientMessenger, server_round: int, proxies: Proxies, ins: FitIns
+    ) -> SlotSums:
+        """Return the sums of those who chose each model that `ins` offers."""
+        models, least = len(ins.parameters.tensors), self.settings.smallest
+        run = partial(self._sum, messenger, server_round, MessageType.TRAIN)
+        told: dict[str, Any] = {PART: UPDATE, CLIENTS: len(proxies)}
+
+        def question(client: int) -> RecordDict:
+            return RecordDict() if told[PART] == KEPT else compat.fitins_to_recorddict(ins, True)
+
+        chosen, more = None, nothing
+        length = HEAD + self.method.context.layout.size
+        if models > 1 and least > 1:
+            counted, clients = run(proxies, question, {**told, PART: CHOICE}, models, least)
+            chosen = ChosenSlots(checked_counts(counted, len(clients)), least)
+            told[PART], more = KEPT, partial(self._open, chosen)
+            lost = {failure.client_id for failure in self._failures}
+            proxies = {each: proxies[each] for each in clients if each not in lost}
+        total, clients = run(proxies, question, told, models * length, least, more)
+        slots = total.reshape(models, length)
+        sums = slot_sums(slots, len(clients), self.settings.limits, told[CLIENTS])
+        if chosen is not None:
+            chosen.check(sums.counts)
+        return sums
+
+    def _open(self, chosen: ChosenSlots, left: int) -> tuple[Mapping[str, Any], int]:
+        """Return which slots `left` clients fill, and how many of these must be in the sum.
+
+        Raises TooFewRepliesError if no slot has enough clients.
+        """
+        opened, counts = chosen.open(left), chosen.counts.tolist()
+        lost = chosen.clients - left
+        if not opened:
             raise TooFewRepliesError(
-                f"a model must be chosen by masking.smallest={least} clients to be trained, got "
-                f"{counts.tolist()}; sample more clients or lower it"
+                f"a model must be chosen by masking.smallest={chosen.smallest} clients that are "
+                f"still there to be trained, got {counts}, of whom {lost} were lost; sample more "
+                "clients or lower it"
             )
-        return found
+        for slot in chosen.open(chosen.clients):
+            if slot not in opened:
+                why = f"{counts[slot]} clients chose it, and {lost} of all were lost since"
+                self.method.events.append(Event("model skipped", f"model {slot}: {why}"))
+        return {OPEN: opened}, chosen.least(opened)
 
     def learn(self, server_round: int, failures: FitFailures) -> Learned:
         """Pass the sums to the method; raises TooFewRepliesError if there are none."""
@@ -146,6 +163,7 @@ class MaskedExchange:
         part: Mapping[str, Any],
         length: int,
         least: int = 1,
+        more: More = nothing,
     ) -> tuple[Reals, list[int]]:
         """Return a sum (length,) of numbers, and the clients in it, at least `least`."""
         context = self.method.context
@@ -160,6 +178,7 @@ class MaskedExchange:
             part=part,
             length=length,
             least=max(least, context.min_success),
+            more=more,
         )
         try:
             return dequantise(summed.run(), part[CLIENTS]), summed.survivors

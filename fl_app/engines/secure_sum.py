@@ -37,6 +37,16 @@ _DISPUTE = "masking: the shares must open that it exchanges, those between it an
 _WRONG_SHARES = "masking: the shares that it reveals must fit those that others reveal, and do not"
 Stage = Mapping[int, Mapping[str, Any]]
 """What each client is told in a stage, by client id."""
+More = Callable[[int], tuple[Mapping[str, Any], int]]
+"""Returns further fields of `part` and the smallest number of survivors, for clients that are left.
+
+May raise TooFewRepliesError.
+"""
+
+
+def nothing(left: int) -> tuple[Mapping[str, Any], int]:
+    """Return no fields, and any number of survivors."""
+    return {}, 0
 
 
 @dataclass
@@ -46,8 +56,9 @@ class SecureSum:
     `proxies` are the asked clients by id. In the stage of its vector each gets the records that
     `question` returns for its id in a message of type `kind`, and the fields of `part`, which say
     what it sends; CLIENTS among them is the number of clients for which numbers are quantised.
-    `least` is the smallest number of survivors. After `run`, `failures` has the clients that failed
-    in any stage, `survivors` those in the sum, and `up` and `down` the bytes of all stages.
+    `least` is the smallest number of survivors. Before this stage `more` may raise it and add
+    fields, by the number of clients that are left. After `run`, `failures` has the clients that
+    failed in any stage, `survivors` those in the sum, and `up` and `down` the bytes of all stages.
     """
 
     messenger: ClientMessenger
@@ -60,6 +71,7 @@ class SecureSum:
     part: Mapping[str, Any]
     length: int
     least: int
+    more: More = nothing
     failures: list[ClientFailure] = field(default_factory=list)
     survivors: list[int] = field(default_factory=list)
     up: int = 0
@@ -77,7 +89,9 @@ class SecureSum:
         boxes = self._stage(keys, lambda found, each: read_boxes(found, graph[each]))
         self._check(graph, [*boxes])
         passed = {each: [other for other in graph[each] if other in boxes] for each in boxes}
-        given = {each: self._vector_question(each, passed[each], boxes) for each in boxes}
+        fields, least = self.more(len(boxes))
+        self.least = max(self.least, least)
+        given = {each: self._vector_question(each, passed[each], boxes, fields) for each in boxes}
         told = self._stage(given, lambda found, each: read_vector(found, self.length, passed[each]))
         refused = {each: others for each, (_, others) in told.items()}
         vectors = self._undisputed({each: vector for each, (vector, _) in told.items()}, refused)
@@ -141,11 +155,16 @@ class SecureSum:
         if count < least:
             raise TooFewRepliesError(
                 f"round {self.server_round} must have at least {least} clients in its secure sum, "
-                f"got {count} that {what}; sample more clients or lower masking.threshold"
+                f"got {count} that {what}; sample more clients, or lower masking.threshold or "
+                "masking.smallest"
             )
 
     def _vector_question(
-        self, client: int, others: Sequence[int], boxes: Mapping[int, Mapping[int, bytes]]
+        self,
+        client: int,
+        others: Sequence[int],
+        boxes: Mapping[int, Mapping[int, bytes]],
+        fields: Mapping[str, Any],
     ) -> dict[str, Any]:
         """Return what a client needs to mask its vector."""
         return {
@@ -153,6 +172,7 @@ class SecureSum:
             IDS: [*others],
             BOXES: [boxes[other][client] for other in others],
             **self.part,
+            **fields,
         }
 
     def _revealed(self, held: Graph) -> tuple[Shares, Shares]:

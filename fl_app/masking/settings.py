@@ -23,7 +23,7 @@ class SecAgg(Masking):
 
     `threshold` is the share of a client's neighbours and itself that must stay until the end of a
     sum, `neighbours` with how many others a client shares masks; None: with all of the round.
-    `smallest` is the number of clients that must choose a model before their sum is formed.
+    `smallest` is the number of clients that the sum of a model must have.
     """
 
     masks = True

@@ -33,6 +33,41 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class ChosenSlots:
+    """The clients that chose each of m slots, `counts` (m,), before they fill them in a second sum.
+
+    Who of them is lost in between is not known, so all of these can have chosen the same slot. No
+    slot is summed in which fewer than `smallest` clients might then be left.
+    """
+
+    counts: np.ndarray
+    smallest: int
+
+    @property
+    def clients(self) -> int:
+        """Number of clients that chose a slot."""
+        return int(self.counts.sum())
+
+    def open(self, left: int) -> list[int]:
+        """Return the slots with `smallest` clients or more, whoever the `left` clients are."""
+        enough = self.counts >= self.smallest + self.clients - left
+        found: list[int] = np.flatnonzero(enough).tolist()
+        return found
+
+    def least(self, opened: list[int]) -> int:
+        """Return with how many clients each of these slots has `smallest`, whoever they are."""
+        return self.clients - int(self.counts[opened].min()) + self.smallest
+
+    def check(self, counts: np.ndarray) -> None:
+        """Raise WrongSumError if a slot was filled by more clients than chose it."""
+        if (counts > self.counts).any():
+            raise WrongSumError(
+                f"no slot may have more clients than chose it, got {counts.tolist()} after "
+                f"{self.counts.tolist()}"
+            )
+
+
+@dataclass(frozen=True)
 class SlotSums:
     """What the server learns of n clients that trained m models.
 

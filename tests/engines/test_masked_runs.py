@@ -163,6 +163,54 @@ def test_below_the_threshold_the_round_is_skipped_and_the_models_stay(
     assert second["accuracy"]["mean"] == pytest.approx(first["accuracy"]["mean"])
 
 
+BETWEEN = [UNMASK, *(f"{stage} again" for stage in STAGES)]
+"""The stages in which clients of the sum of the choices are lost for that of the updates."""
+
+
+@pytest.mark.parametrize("stage", BETWEEN)
+def test_clients_that_are_lost_between_the_two_sums_uncover_nobody(
+    tmp_path: Path, stage: str
+) -> None:
+    """Two clients choose model 0 and four model 1, of which one each would be missing."""
+    watched = Watched(fails={(client, stage, TRAIN, "2") for client in (0, 3)})
+    first, second = run(tmp_path, watched, "seed=3", "masking.smallest=2")
+    assert first["notes"] == {"clients_by_model": [2, 4], "too_few": []}
+    kinds = [event["kind"] for event in second["events"]]
+    if stage == f"{UNMASK} again":  # they are in the sum
+        assert kinds == []
+        assert second["notes"] == first["notes"]
+    elif stage == f"{VECTOR} again":
+        assert kinds == ["skipped"]
+        assert second["train_loss"] is None
+    else:
+        assert kinds == ["model skipped"]
+        assert second["notes"] == {"clients_by_model": [1, 3], "too_few": [0]}
+
+
+@pytest.mark.parametrize("lost", range(CLIENTS))
+def test_a_model_that_might_lose_too_many_is_skipped_whoever_is_lost(
+    tmp_path: Path, lost: int
+) -> None:
+    watched = Watched(fails={(lost, f"{SHARES} again", TRAIN, "2")})
+    _, second = run(tmp_path, watched, "seed=3", "masking.smallest=2")
+    (event,) = second["events"]
+    assert event["kind"] == "model skipped"
+    assert event["detail"] == "model 0: 2 clients chose it, and 1 of all were lost since"
+    assert second["notes"]["too_few"] == [0]
+    assert sum(second["notes"]["clients_by_model"]) == CLIENTS - 1
+
+
+def test_one_model_is_the_sum_of_as_many_clients_as_must_choose_one(tmp_path: Path) -> None:
+    words = ["strategy=fedavg", "strategy.participation=1", "~strategy.unchosen"]
+    lost = {(client, VECTOR, TRAIN, "2") for client in (1, 4)}
+    first, second = run(tmp_path, Watched(fails=lost), *words, "masking.smallest=5")
+    assert first["notes"] == {"clients_by_model": [CLIENTS], "too_few": []}
+    (event,) = second["events"]
+    assert event["kind"] == "skipped"
+    assert "must have at least 5 clients in its secure sum, got 4 that are left" in event["detail"]
+    assert second["accuracy"]["mean"] == pytest.approx(first["accuracy"]["mean"])
+
+
 def _lengthen(content: RecordDict) -> None:
     content[RECORD][MASKED] += b"1234"
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fl_app.masking.quantisation import dequantise
 from fl_app.masking.slots import (
     HEAD,
+    ChosenSlots,
     Limits,
     SlotSums,
     WrongSumError,
@@ -74,6 +75,44 @@ def test_of_a_slot_with_too_few_clients_only_the_count_is_left() -> None:
     assert found.updates[:2].tolist() == [[0, 0], [0, 0]]
     assert found.loss == pytest.approx(1.0, abs=1e-4)
     assert np.flatnonzero(placed(chosen(4), 1, 3)).tolist() == [1]
+
+
+def test_a_slot_stays_open_only_if_all_who_were_lost_may_have_chosen_it() -> None:
+    chosen_by = ChosenSlots(np.array([2, 0, 5, 3]), smallest=2)
+    assert chosen_by.clients == 10
+    assert chosen_by.open(10) == [0, 2, 3]
+    assert chosen_by.open(9) == [2, 3]
+    assert chosen_by.open(7) == [2]
+    assert chosen_by.open(6) == []
+    assert chosen_by.least([0, 2, 3]) == 10
+    assert chosen_by.least([2, 3]) == 9
+    assert chosen_by.least([2]) == 7
+
+
+@given(
+    choices=st.lists(st.integers(0, 3), min_size=3, max_size=14),
+    early=st.sets(st.integers(0, 13)),
+    late=st.sets(st.integers(0, 13)),
+    smallest=st.integers(1, 5),
+)
+def test_no_slot_is_summed_with_fewer_clients_than_must_have_chosen_it(
+    choices: list[int], early: set[int], late: set[int], smallest: int
+) -> None:
+    """Some are lost before the slots are opened, others after it."""
+    chosen_by = ChosenSlots(np.bincount(choices, minlength=4), smallest)
+    left = [slot for client, slot in enumerate(choices) if client not in early]
+    summed = [slot for client, slot in enumerate(choices) if client not in early | late]
+    opened = chosen_by.open(len(left))
+    if opened and len(summed) >= chosen_by.least(opened):
+        counts = np.bincount(summed, minlength=4)
+        chosen_by.check(counts)
+        assert (counts[opened] >= smallest).all()
+
+
+def test_a_client_that_fills_another_slot_than_it_chose_spoils_the_sum() -> None:
+    chosen_by = ChosenSlots(np.array([2, 4]), smallest=2)
+    with pytest.raises(WrongSumError, match=r"got \[1, 5\] after \[2, 4\]"):
+        chosen_by.check(np.array([1, 5]))
 
 
 @given(
