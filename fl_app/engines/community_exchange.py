@@ -14,6 +14,7 @@ from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.masked_exchange import MaskedExchange
 from fl_app.engines.plain_exchange import Instructions, Learned
 from fl_app.engines.secure_sum import size_of
+from fl_app.engines.spoilt_sum import formed
 from fl_app.ingress.masked import read_sketch
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.slots import HEAD, SlotSums, WrongSumError, slot_sums
@@ -66,7 +67,9 @@ class CommunityExchange(MaskedExchange):
         for row, clients in sorted(of_row.items()):
             try:
                 inside = {each: asked[each] for each in clients}
-                self._by_row[row] = self._summed(messenger, server_round, inside)
+                self._by_row[row] = formed(
+                    inside, lambda some: self._summed(messenger, server_round, some)
+                )
             except (TooFewRepliesError, WrongSumError) as error:
                 self._why[row] = str(error)
         return self._failures

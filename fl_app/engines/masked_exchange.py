@@ -14,6 +14,7 @@ from fl_app.engines.attached_evaluation import AttachedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.plain_exchange import Instructions, Learned
 from fl_app.engines.secure_sum import More, SecureSum, nothing
+from fl_app.engines.spoilt_sum import formed
 from fl_app.masking.quantisation import dequantise
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.slots import (
@@ -74,7 +75,10 @@ class MaskedExchange:
             return self._failures
         proxies = {messenger.roster.client_id(proxy): proxy for proxy, _ in instructions}
         try:
-            self._sums = self._by_model(messenger, server_round, proxies, instructions[0][1])
+            ins = instructions[0][1]
+            self._sums = formed(
+                proxies, lambda some: self._by_model(messenger, server_round, some, ins)
+            )
         except (TooFewRepliesError, WrongSumError) as error:
             self._sums = TooFewRepliesError(f"round {server_round}: {error}")
         return self._failures
@@ -142,11 +146,15 @@ class MaskedExchange:
             return compat.fitins_to_recorddict(FitIns(mine, {"round": server_round}), True)
 
         proxies = {client: known.proxy(client) for client in offers}
-        told = {PART: SCORE, CLIENTS: len(proxies)}
+
+        def form(some: Proxies) -> tuple[Reals, list[int]]:
+            told = {PART: SCORE, CLIENTS: len(some)}
+            return run(some, question, told, SCORES)
+
         down, up, self._failures = self.bytes_down, self.bytes_up, []
         run = partial(self._sum, messenger, server_round, MessageType.EVALUATE)
         try:
-            total, clients = run(proxies, question, told, SCORES)
+            total, clients = formed(proxies, form)
             self.method.aggregate_scores(*mean_accuracy(total, len(clients)))
         except (TooFewRepliesError, WrongSumError) as error:
             log.warning("evaluation: %s; nothing is measured", error)

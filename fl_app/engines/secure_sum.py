@@ -9,6 +9,7 @@ from flwr.app import ConfigRecord, RecordDict
 from flwr.server.client_proxy import ClientProxy
 
 from fl_app.engines.client_messenger import ClientMessenger
+from fl_app.engines.spoilt_sum import SpoiltSumError
 from fl_app.ingress.masked import read_boxes, read_public, read_revealed, read_vector
 from fl_app.masking.disputes import left_out
 from fl_app.masking.neighbours import Graph, ring
@@ -35,6 +36,10 @@ from fl_app.types import Integers
 
 _DISPUTE = "masking: the shares must open that it exchanges, those between it and"
 _WRONG_SHARES = "masking: the shares that it reveals must fit those that others reveal, and do not"
+_NO_SECRET = (
+    "masking: the shares of its secret must give it, and do not: it shared other ones, or several "
+    "of those that hold them told others"
+)
 Stage = Mapping[int, Mapping[str, Any]]
 """What each client is told in a stage, by client id."""
 More = Callable[[int], tuple[Mapping[str, Any], int]]
@@ -121,9 +126,12 @@ class SecureSum:
                 threshold=needed,
             )
         except UnmaskError as error:
-            raise TooFewRepliesError(
-                f"round {self.server_round} has no sum, as its masks cannot be removed: {error}"
-            ) from error
+            why = f"round {self.server_round} has no sum, as its masks cannot be removed: {error}"
+            disputed = {c for c in error.few if any(c not in (o, *held[o]) for o in seeds)}
+            if spoilers := error.wrong | disputed:
+                self.failures += [RejectedReply(each, _NO_SECRET) for each in sorted(error.wrong)]
+                raise SpoiltSumError(why, spoilers) from error
+            raise TooFewRepliesError(why) from error
         self.failures += [RejectedReply(each, _WRONG_SHARES) for each in sorted(wrong)]
         return found
 

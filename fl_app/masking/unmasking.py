@@ -14,7 +14,19 @@ Shares = Mapping[int, Mapping[int, bytes]]
 
 
 class UnmaskError(ValueError):
-    """Shares that do not give the secret: a client told a wrong one."""
+    """Shares that do not give secrets, of `wrong` clients, or are too `few`, of others."""
+
+    def __init__(self, problems: Sequence[str], wrong: Collection[int], few: Collection[int]):
+        super().__init__("; ".join(problems))
+        self.wrong, self.few = frozenset(wrong), frozenset(few)
+
+
+class _SecretError(ValueError):
+    """Why shares do not give a secret; `few`: more are needed."""
+
+    def __init__(self, why: str, *, few: bool) -> None:
+        super().__init__(why)
+        self.few = few
 
 
 def unmasked(
@@ -35,22 +47,50 @@ def unmasked(
     clients that told wrong shares, as far as more shares than needed show it. Raises UnmaskError
     for shares that give no secret, or another than that of the public key.
     """
-    wrong = set[int]()
+    found = _Secrets(threshold)
     for owner, shares in seed_shares.items():
-        seed, liars = _secret(owner, shares, threshold[owner], SEED_BYTES, None)
-        wrong |= liars
-        total = total - mask(seed, len(total))
+        seed = found.of(owner, shares, SEED_BYTES, None)
+        if seed is not None:
+            total = total - mask(seed, len(total))
     for owner in dropped:
         holders = [other for other in graph[owner] if other in seed_shares]
         if not holders:
             continue
-        public = mask_keys[owner]
-        private, liars = _secret(owner, key_shares[owner], threshold[owner], PRIVATE_BYTES, public)
-        wrong |= liars
+        private = found.of(owner, key_shares[owner], PRIVATE_BYTES, mask_keys[owner])
+        if private is None:
+            continue
         for other in holders:
             common = mask(mask_seed(private, mask_keys[other]), len(total))
             total = total - common if other < owner else total + common
-    return total, wrong
+    found.check()
+    return total, found.liars
+
+
+class _Secrets:
+    """Secrets from shares, of which each needs a `threshold`; `liars` told wrong ones."""
+
+    def __init__(self, threshold: Mapping[int, int]) -> None:
+        self.threshold, self.liars = threshold, set[int]()
+        self._errors: dict[int, _SecretError] = {}
+
+    def of(
+        self, owner: int, shares: Mapping[int, bytes], size: int, public: bytes | None
+    ) -> bytes | None:
+        """Return the secret of a client, None if its shares do not give it."""
+        try:
+            secret, liars = _secret(owner, shares, self.threshold[owner], size, public)
+        except _SecretError as error:
+            self._errors[owner] = error
+            return None
+        self.liars |= liars
+        return secret
+
+    def check(self) -> None:
+        """Raise UnmaskError if a secret was not found."""
+        if self._errors:
+            few = {owner for owner, error in self._errors.items() if error.few}
+            problems = [str(error) for error in self._errors.values()]
+            raise UnmaskError(problems, self._errors.keys() - few, few)
 
 
 def _secret(
@@ -64,9 +104,10 @@ def _secret(
     more shares are told than are needed.
     """
     if len(shares) < threshold:
-        raise UnmaskError(
+        raise _SecretError(
             f"{threshold} shares of client {owner} are needed, got {len(shares)}; lower "
-            "masking.threshold if many clients are lost"
+            "masking.threshold if many clients are lost",
+            few=True,
         )
 
     def combined(tellers: Sequence[int]) -> bytes | None:
@@ -85,7 +126,7 @@ def _secret(
     best = max(map(len, fitting.values()), default=0)
     secrets = [each for each, fits in fitting.items() if len(fits) == best]
     if len(secrets) != 1:
-        raise UnmaskError(_why(owner, size, public))
+        raise _SecretError(_why(owner, size, public), few=False)
     return secrets[0], {*tellers} - fitting[secrets[0]]
 
 

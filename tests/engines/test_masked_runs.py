@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.common import FitIns, Parameters
+from flwr.common.secure_aggregation.crypto.shamir import create_shares
 from flwr.compat.common import recorddict_compat as compat
 from safetensors.numpy import load_file
 
@@ -19,6 +20,7 @@ from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.community_exchange import CommunityExchange
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.masked_exchange import MaskedExchange
+from fl_app.masking import participant
 from fl_app.masking.participant import Participant
 from fl_app.masking.slots import SlotSums, slot_sums
 from fl_app.masking.stages import (
@@ -294,6 +296,60 @@ def test_a_client_that_sends_what_others_cannot_use_is_named_and_the_round_goes_
     assert only["failed"] == {}
     assert only["events"] == []
     assert sum(only["notes"]["clients_by_model"]) == counted
+
+
+@pytest.mark.parametrize("community", ["several models", "one model"])
+def test_a_client_whose_shares_give_no_secret_is_rejected_and_the_sum_formed_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, community: str
+) -> None:
+    honest = Participant.share
+
+    def share(self: Participant, public: Any, threshold: int) -> dict[int, bytes]:
+        if self.client_id != 3:
+            return honest(self, public, threshold)
+        draw = np.random.default_rng(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                participant,
+                "create_shares",
+                lambda secret, t, n: [
+                    each[:4] + draw.bytes(len(each) - 4) for each in create_shares(secret, t, n)
+                ],
+            )
+            return honest(self, public, threshold)
+
+    monkeypatch.setattr(Participant, "share", share)
+    one = ["strategy=fedavg", "strategy.participation=1", "~strategy.unchosen"]
+    words = one if community == "one model" else []
+    first, second = run(tmp_path, Watched(), *words, "engine.workers=1", "masking.smallest=1")
+    for record in (first, second):
+        assert [*record["rejected"]] == ["3"]
+        assert "the shares of its secret must give it" in record["rejected"]["3"]
+        assert record["events"] == []
+        assert sum(record["notes"]["clients_by_model"]) == CLIENTS - 1
+        assert record["accuracy"] is not None
+
+
+def test_two_that_refuse_the_shares_of_a_third_stop_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    honest = Participant.mask
+
+    def mask(self: Participant, vector: Any, boxes: Any) -> Any:
+        if self.client_id not in (4, 5) or 0 not in boxes:
+            return honest(self, vector, boxes)
+        others = {each: box for each, box in boxes.items() if each != 0}
+        masked, refused = honest(self, vector, others)
+        return masked, [*refused, 0]
+
+    monkeypatch.setattr(Participant, "mask", mask)
+    first, second = run(tmp_path, Watched(), "masking.smallest=1")
+    for record in (first, second):
+        assert [*record["rejected"]] == ["0"]
+        assert record["events"] == []
+        assert sum(record["notes"]["clients_by_model"]) == CLIENTS - 1
+    assert "4 shares of client 0 are needed, got 3" in caplog.text
+    assert "a sum is formed without [0]" in caplog.text
 
 
 def test_a_lie_under_the_mask_spoils_the_sum_which_is_then_not_used(tmp_path: Path) -> None:
