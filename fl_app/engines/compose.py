@@ -73,7 +73,8 @@ def prepare(
         f"the SuperLink's certificate {_described(made.certificate)}\n"
         f"{' and '.join(map(str, written))} are written\n"
         "start with: mkdir -p outputs data && docker compose up --build --detach\n"
-        f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose"
+        f"submit with: FLWR_HOME={shlex.quote(str(connection.home))} flwr run . compose --stream "
+        "--run-config \"overrides='records.folder=/outputs/first'\""
     )
 
 

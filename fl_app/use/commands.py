@@ -111,7 +111,10 @@ def predict(arguments: Sequence[str]) -> None:
     run = load_run(given.folder)
     model = run.model(client=given.client, community=given.community, name=given.model)
     columns = (TextColumn("{task.completed:,} rows"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)  # no empty line in its place where nobody watches
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task("", total=total(given.data))
         done = written(
             run, model, given.data, given.out, batch=given.batch,
