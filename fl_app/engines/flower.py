@@ -34,6 +34,8 @@ _LOOKS_WITHOUT_STREAM = 3
 _LAST_LINES_S = 10.0
 _REASON_LINES = 10
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_INTERNAL = "Internal server error"
+_INTERNAL_HINT = "; the log of the SuperLink says why, such as a full disk of its database"
 _UNAVAILABLE = "Connection to the SuperLink is unavailable"
 _NOT_FOUND = "Run ID not found"
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b(: |$)")
@@ -144,15 +146,21 @@ def command(
             raise FlowerError(late) from error
     answer = _last_object(said)
     if answer is None or not answer.get("success", False):
-        reason = str((answer or {}).get("error-message") or complained or said).strip()
-        if _UNAVAILABLE in reason:
-            raise FlowerError(
-                f"the SuperLink of the connection {connection.name} must be running, and does not "
-                f"answer; start it (one of scripts/deploy by scripts/deploy up) and try again: "
-                f"{reason}"
-            )
-        raise FlowerError(f"flwr {arguments[0]}: {reason}")
+        reason = (answer or {}).get("error-message") or complained or said
+        raise FlowerError(_told(connection, arguments[0], str(reason).strip()))
     return answer
+
+
+def _told(connection: Connection, action: str, reason: str) -> str:
+    """Return why a command of Flower failed, with what to do if its SuperLink is at fault."""
+    if _UNAVAILABLE in reason:
+        return (
+            f"the SuperLink of the connection {connection.name} must be running, and does not "
+            "answer; start it (one of scripts/deploy by scripts/deploy up) and try again: "
+            f"{reason}"
+        )
+    hint = _INTERNAL_HINT if _INTERNAL.lower() in reason.lower() else ""
+    return f"flwr {action}: {reason}{hint}"
 
 
 def _last_object(text: str) -> dict[str, object] | None:

@@ -101,6 +101,19 @@ def test_a_refusal_is_an_error_with_flowers_words(fake):
         flower.submit(Connection("here"), Path("/app"), overrides="", federation={})
 
 
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("Connection to the SuperLink is unavailable. Check it.", "here must be running, .* start"),
+        ("Internal server error", "the log of the SuperLink says why, such as a full disk"),
+    ],
+)
+def test_a_superlink_that_is_down_or_full_is_told_with_a_remedy(fake, reason, remedy):
+    answer(fake, "run", {"success": False, "error-message": reason})
+    with pytest.raises(FlowerError, match=remedy):
+        flower.submit(Connection("here"), Path("/app"), overrides="", federation={})
+
+
 def test_notes_before_the_answer_are_skipped(fake):
     (fake / "run").write_text('note: {not json} {"success": true, "run-id": "3"}')
     assert flower.submit(Connection("here"), Path("/app"), overrides="", federation={}) == 3
