@@ -28,12 +28,11 @@ from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
-from fl_app.records.models import FILE as MODELS
-from fl_app.records.names import CONFIG, OVERRIDES, REPORT, ROUNDS, SUMMARY
+from fl_app.records.names import OVERRIDES, REPORT, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
 from fl_app.records.reading import read_config, read_names, read_overrides
-from fl_app.records.recorder import CHECKPOINTS, RESUMED
+from fl_app.records.recorder import CHECKPOINTS, RESUMED, WRITTEN
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import check_strategy, identity
@@ -41,7 +40,7 @@ from fl_app.server_wiring import check_strategy, identity
 log = logging.getLogger(__name__)
 PAGE_S = 300.0
 """Time limit for the page of a run."""
-WRITTEN = (CLIENTS, own.PROJECT, CHECKPOINTS, CONFIG, MODELS, SUMMARY, REPORT)
+REPLACED = (CLIENTS, own.PROJECT, *WRITTEN, REPORT)
 """What a new run removes or replaces in its folder."""
 
 
@@ -54,7 +53,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
         if not resume:
-            fault = fault or output_folder.foreign(folder, WRITTEN)
+            fault = fault or output_folder.foreign(folder, REPLACED)
         wrong = [fault] if fault else []
 
         def also(values: Mapping[str, Any]) -> list[str]:

@@ -20,8 +20,9 @@ from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.shortage import NodeWait, too_few_simulated
-from fl_app.records import run_state
+from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
+from fl_app.records.recorder import WRITTEN
 from fl_app.records.run_state import RunState
 from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
@@ -124,6 +125,7 @@ def server_fn(context: Context) -> ServerAppComponents:
     """Build the server of a run from the overrides in its run_config."""
     overrides = str(context.run_config["overrides"])
     config = of_run(context.run_config)
+    _spare_own_files(config)
     loop = server_wiring.server(config)
     loop.superseded = partial(run_state.superseded, loop.recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
@@ -134,6 +136,17 @@ def server_fn(context: Context) -> ServerAppComponents:
         )
     log(INFO, "results of this run: %s", loop.recorder.folder.resolve())
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
+
+
+def _spare_own_files(config: Config) -> None:
+    """Raise ConfigError if a run of Flower's own command would replace files of the user."""
+    records = config.records
+    if records.folder is None or records.started_by is not None:
+        return
+    if records.resume or records.restarts:
+        return
+    if fault := output_folder.foreign(Path(records.folder), WRITTEN):
+        raise ConfigError([fault])
 
 
 app = StoppableApp(server_fn=server_fn)

@@ -104,3 +104,17 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="shapes") as raised:
         server_app.StoppableApp()(cast(Grid, RealGrid()), context)
     assert raised.traceback[-1].name == "fails"
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoint"])
+def test_flowers_own_command_replaces_no_files_but_those_of_a_run(
+    tmp_path: Path, name: str
+) -> None:
+    words = f"records.folder='{tmp_path}' strategy=fedavg"
+    given: Any = {"overrides": words}
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match=f"with your own {name}, which the run would replace"):
+        server_app.server_fn(Context(7, 0, {}, RecordDict(), given))
+    assert (tmp_path / name).read_text() == "mine"
+    (tmp_path / "rounds.jsonl").touch()  # it is the folder of a run
+    server_app._spare_own_files(load(words.split()))
