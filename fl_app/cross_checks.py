@@ -6,7 +6,6 @@ from typing import Any
 
 from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
-from fl_app.strategies.abilities import name_of
 from fl_app.types import Fallback
 from fl_app.used_with import ABSENT, idle_settings
 
@@ -145,8 +144,9 @@ def _without_effect(
         return []
     if use.only is not None and not method.__module__.startswith("fl_app."):
         return []  # a user's method may add a graph to one of ours that has none
+    name = getattr(method, "name", None) or method.__name__.lower()
     found: list[str] = use.problems(
-        name_of(method), strategy.options, asdict(graph), defaults["graph"], defaults["strategy"]
+        name, strategy.options, asdict(graph), defaults["graph"], defaults["strategy"]
     )
     return found
 

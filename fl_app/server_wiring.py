@@ -36,7 +36,7 @@ from fl_app.records.releases import ReleaseLog
 from fl_app.records.snapshot import spread
 from fl_app.report_checks import check_reports
 from fl_app.rng import generator
-from fl_app.strategies.abilities import asks_losses, name_of
+from fl_app.strategies.abilities import asks_losses
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.from_sums import FromSums
 from fl_app.strategies.secure_flic import SecureFlic
@@ -167,8 +167,9 @@ def class_counts(config: Config) -> Callable[[], np.ndarray] | None:
 
 def identity(config: Config) -> dict[str, Any]:
     """Return the strategy, engine and seed for the summary."""
-    return {"strategy": name_of(config.strategy.resolve()), "engine": config.engine.name,
-            "seed": config.seed}  # fmt: skip
+    method = config.strategy.resolve()
+    name = getattr(method, "name", None) or config.strategy.path.rsplit(".", 1)[-1].lower()
+    return {"strategy": name, "engine": config.engine.name, "seed": config.seed}
 
 
 def server(config: Config) -> RoundLoop:

@@ -31,7 +31,6 @@ from fl_app.masking.stages import CHOICE, CLIENTS, KEPT, OPEN, PART, SCORE, UPDA
 from fl_app.strategies.cohort import FitFailures
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.from_sums import FromSums
-from fl_app.strategies.outcome import Event
 from fl_app.strategies.replies import ClientFailure, TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.types import Reals
@@ -125,7 +124,7 @@ class MaskedExchange:
         for slot in chosen.open(chosen.clients):
             if slot not in opened:
                 why = f"{counts[slot]} clients chose it, and {lost} of all were lost since"
-                self.method.events.append(Event("model skipped", f"model {slot}: {why}"))
+                self.method.skip(slot, why)
         return {OPEN: opened}, chosen.least(opened)
 
     def learn(self, server_round: int, failures: FitFailures) -> Learned:

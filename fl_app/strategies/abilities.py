@@ -1,7 +1,6 @@
 """What a method may have beside the methods of `CommunityStrategy`, by its name alone."""
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from fl_app.records.serving import Descriptors
@@ -90,12 +89,6 @@ def asks_losses(kind: Any, options: Mapping[str, Any]) -> bool:
     if own is not None:
         return bool(own(options))
     return bool(getattr(kind, "compares", False)) or hasattr(kind, "wants_loss")
-
-
-def name_of(kind: Callable[..., Any]) -> str:
-    """Return the name of a method for records and messages: its own, or that of its class."""
-    own = getattr(kind, "name", None)
-    return str(own) if own else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
 
 
 def decided(

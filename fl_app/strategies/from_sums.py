@@ -10,6 +10,7 @@ from fl_app.masking.slots import SlotSums
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, Rows
 from fl_app.strategies.encoding import encode
+from fl_app.strategies.outcome import Event
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.sampling import draw_at_most
 from fl_app.types import Vectors
@@ -25,6 +26,10 @@ class FromSums(CommunityStrategy, ABC):
     def reject(self, failures: FitFailures) -> None:
         """Record the replies that were rejected before they could be part of a sum."""
         self.rejections.add_failed(failures)
+
+    def skip(self, row: int, why: str) -> None:
+        """Add the event that a model is not trained in this round."""
+        self.events.append(Event("model skipped", f"model {row}: {why}"))
 
     def configure_scores(self, server_round: int, known: Roster) -> tuple[Vectors, dict[int, Rows]]:
         """Begin an evaluation; return models (m, d) and the rows that each client chooses from."""

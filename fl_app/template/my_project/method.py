@@ -47,6 +47,7 @@ class KMeansOfUpdatesState(TwoPhaseState):
 class KMeansOfUpdates(TwoPhase):
     """K-means into `count` communities after round `cluster_round`."""
 
+    name = "kmeans_of_updates"
     state: KMeansOfUpdatesState
 
     def __init__(
