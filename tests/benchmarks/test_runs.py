@@ -1,6 +1,7 @@
 """Runs of the benchmarks leave the process as they found it."""
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from runs import silenced
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 def _fails(logger: logging.Logger) -> None:
@@ -22,3 +25,29 @@ def test_loggers_write_again_after_a_run(caplog: pytest.LogCaptureFixture) -> No
         _fails(logger)
     logger.error("seen")
     assert [record.message for record in caplog.records] == ["seen"]
+
+
+LOADING = """
+import importlib, pathlib, sys, traceback
+
+folder = pathlib.Path(sys.argv[1])
+files = sorted(folder.glob("*.py"))
+path = [str(folder), *sys.path]
+for file in files:
+    sys.path[:] = path
+    try:
+        importlib.import_module(file.stem)
+    except Exception:
+        print(file.name, traceback.format_exc())
+    for other in files:  # some use helpers of the tests, with the same names
+        found = sys.modules.get(other.stem)
+        if found is not None and pathlib.Path(found.__file__) != other:
+            del sys.modules[other.stem]
+"""
+
+
+def test_every_benchmark_can_be_loaded() -> None:
+    """Most take too long to be run here; a name that has moved must not wait for their next run."""
+    command = [sys.executable, "-W", "ignore", "-c", LOADING, str(BENCHMARKS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
