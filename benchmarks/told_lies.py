@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, _never
-from lying import TRAIN, Asked, LyingApp, Tell, network_of
+from lying import NETWORK, TRAIN, Asked, LyingApp, Tell
 from runs import run
 from table import REPO, header, row
 
@@ -69,13 +69,13 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "ifca judged": ("strategy=ifca", JUDGED),
     "feddrift": ("strategy=feddrift", "strategy.start=own", "strategy.delta=0.5"),
     "feddrift judged": ("strategy=feddrift", "strategy.start=own", "strategy.delta=0.5", JUDGED),
-    "fedem": ("strategy=fedem",),
-    "fedrc": ("strategy=fedrc",),
+    "fedem": ("strategy=fedem", "network=mixture"),
+    "fedrc": ("strategy=fedrc", "network=mixture"),
     "flux": ("strategy=flux", "strategy.cluster_round=4"),
     "flux judged": ("strategy=flux", "strategy.cluster_round=4", JUDGED),
     "pacfl": ("strategy=pacfl", "strategy.signature=classes", "strategy.threshold=20"),
-    "kmeans": ("strategy=kmeans",),
-    "kfed": ("strategy=kfed",),
+    "kmeans": ("strategy=kmeans", "network=centroids"),
+    "kfed": ("strategy=kfed", "network=centroids"),
 }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
     words = [each for each in SETTINGS if not each.startswith("rounds=")]
     given = METHODS[method]
-    network = network_of(given[0].removeprefix("strategy="))
+    network = () if any(each.startswith("network=") for each in given) else NETWORK
     return [*words, f"rounds={ROUNDS}", "strategy.participation=1.0", *network, *given]
 
 
