@@ -281,8 +281,9 @@ class FinishedRun:
 
 def _ranges(ids: Sequence[int]) -> str:
     """Return sorted ids in words, such as 0, 2..9."""
-    starts = [each for each in ids if each - 1 not in ids]
-    ends = [each for each in ids if each + 1 not in ids]
+    known = {*ids}
+    starts = [each for each in ids if each - 1 not in known]
+    ends = [each for each in ids if each + 1 not in known]
     pairs = zip(starts, ends, strict=True)
     return shortened([str(one) if one == last else f"{one}..{last}" for one, last in pairs])
 

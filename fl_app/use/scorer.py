@@ -17,7 +17,7 @@ from fl_app.client.local import LocalClient
 from fl_app.client.local_state import of_run
 from fl_app.client.personal import staying
 from fl_app.client.pretrained import prepare
-from fl_app.config import Config, ConfigError, check, load
+from fl_app.config import CONF, Config, ConfigError, check, load
 from fl_app.data.natural import encoded
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG
@@ -72,6 +72,20 @@ def _complete(tree: Any) -> None:
                 tree[group][name] = value
     if "personal" not in tree:
         tree["personal"] = usual["personal"]
+    for group, given in tree.items():
+        if OmegaConf.is_dict(given) and "_target_" in given:
+            for name, value in _defaults(str(group), given["_target_"]).items():
+                if name not in given:
+                    given[name] = value
+
+
+def _defaults(group: str, target: str) -> dict[str, Any]:
+    """Return the settings in conf of the first option of a group with this target."""
+    for file in sorted((CONF / group).glob("*.yaml")):
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if found.get("_target_") == target:
+            return {name: value for name, value in found.items() if name != "defaults"}
+    return {}
 
 
 class Scorer:

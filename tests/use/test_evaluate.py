@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fl_app.config import ConfigError
 from fl_app.one_run import run
@@ -88,12 +89,17 @@ def test_frozen_weights_come_from_the_run(tmp_path: Path) -> None:
     assert evaluate(tmp_path / "second", [])["recorded"]["largest_difference"] <= 1e-6
 
 
-def test_a_run_of_before_a_setting_is_evaluated_too(table_run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("group", ["engine", "strategy", "population", "task"])
+def test_a_run_of_before_a_setting_is_evaluated_too(
+    table_run: Path, tmp_path: Path, group: str
+) -> None:
     shutil.copytree(table_run, tmp_path / "run")
     config = tmp_path / "run" / "config.yaml"
-    lines = config.read_text().splitlines(keepends=True)
-    config.write_text("".join(line for line in lines if "place_newcomers" not in line))
-    assert len(config.read_text()) < sum(map(len, lines))
+    whole = yaml.safe_load(config.read_text())
+    new = {"engine": "place_newcomers", "strategy": "weighting", "population": "min_samples",
+           "task": "metrics"}[group]  # fmt: skip
+    del whole[group][new]
+    config.write_text(yaml.safe_dump(whole))
     assert evaluate(tmp_path / "run", [])["recorded"]["largest_difference"] == 0.0
 
 
