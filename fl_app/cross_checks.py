@@ -7,11 +7,17 @@ from typing import Any
 from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
 from fl_app.types import Fallback
-from fl_app.used_with import ABSENT, idle_settings
+from fl_app.used_with import ABSENT, idle_settings, yaml_of
+from fl_app.usual_settings import PARTS, TARGET
 
 DYNAMICS = "population.dynamics"
 SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
 """Settings of the group `client` that the optimiser SGD has as arguments."""
+OF_BATCHES = (
+    "epochs", "batch_size", "learning_rate", "momentum", "weight_decay", "proximal", "precision",
+    "batch_norm", "clip_norm",
+)  # fmt: skip
+"""Settings of the group `client` for training in batches, which Lloyd's algorithm has none of."""
 
 
 def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -42,7 +48,10 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
             f"records.snapshot_rounds must be at most rounds={rounds}, "
             f"got {records.snapshot_rounds}; remove the later ones"
         )
-    found += _unused_short_names(values["client"], defaults["client"])
+    if getattr(method, "clusters_points", False) and values["client"]:
+        found += _of_batches(values["client"], defaults["client"])
+    else:
+        found += _unused_short_names(values["client"], defaults["client"])
     found += _idle(values, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
 
@@ -106,6 +115,18 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
         f"{getattr(client, name)}; give client.optimizer.{argument} alone"
         for name, argument in SHORT_NAMES.items()
         if getattr(client, name) not in (options.get(argument), defaults[name])
+    ]
+
+
+def _of_batches(client: ClientConfig, defaults: Mapping[str, Any]) -> list[str]:
+    """Return a problem for each given setting that clients who cluster points do not read."""
+    given = {name: (getattr(client, name), defaults[name]) for name in OF_BATCHES}
+    parts = {name: (getattr(client, name).path, defaults[name][TARGET]) for name in PARTS}
+    return [
+        f"client.{name} must stay {yaml_of(usual)} with clients that cluster points, got "
+        f"{yaml_of(value)}: they have no batches; remove it"
+        for name, (value, usual) in (given | parts).items()
+        if value != usual
     ]
 
 

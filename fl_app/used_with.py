@@ -29,7 +29,9 @@ class When:
     @property
     def remedy(self) -> str:
         """What to choose for the other setting."""
-        return f"={_yaml(self.values[-1])}" if self.values else f" other than {_yaml(*self.unless)}"
+        if self.values:
+            return f"={yaml_of(self.values[-1])}"
+        return f" other than {yaml_of(*self.unless)}"
 
 
 UsedWith = Mapping[str, When]
@@ -55,13 +57,14 @@ def idle_settings(
         value = look_up(other)
         if value is not ABSENT and not when.holds(value):
             found.append(
-                f"{group}.{name} must stay {_yaml(usual[name])} with {other}={_yaml(value)}, got "
-                f"{_yaml(given[name])}; remove it, or choose {other}{when.remedy}"
+                f"{group}.{name} must stay {yaml_of(usual[name])} with {other}={yaml_of(value)}, "
+                f"got {yaml_of(given[name])}; remove it, or choose {other}{when.remedy}"
             )
     return found
 
 
-def _yaml(value: object) -> str:
+def yaml_of(value: object) -> str:
+    """Return a value as it stands in YAML."""
     return {None: "null", True: "true", False: "false"}[value] if (
         value is None or isinstance(value, bool)
     ) else str(value)  # fmt: skip

@@ -11,12 +11,16 @@ from fl_app.schema import TARGETS, Target
 
 PLAIN = ("client", "graph", "metrics")
 """Groups with fixed settings that have one option, `default`."""
+PARTS = {"optimizer": "sgd", "scheduler": "none", "transform": "none"}
+"""The options of the parts of the group `client` that do not count as given."""
 TARGET, BASES = "_target_", "defaults"
 
 
 def usual_settings(values: Mapping[str, Any], conf: Path) -> Mapping[str, Mapping[str, Any]]:
     """Return the default settings of each typed group, for the option that is chosen."""
-    found = {name: _option(conf, name, "default") for name in PLAIN}
+    found: dict[str, Mapping[str, Any]] = {name: _option(conf, name, "default") for name in PLAIN}
+    parts = {part: _option(conf, f"client/{part}", name) for part, name in PARTS.items()}
+    found["client"] = {**found["client"], **parts}
     found["dynamics"] = _option(conf, "population/dynamics", "none")
     if (engine := values["engine"]) is not None:
         found["engine"] = _option(conf, "engine", engine.name)

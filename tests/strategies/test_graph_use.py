@@ -19,6 +19,8 @@ from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.testing.toy import DETECTION, context, honest, play, roster
 
+POINTS = "strategy=kmeans network=centroids network.k=5"
+
 
 def _by_graph() -> tuple[list[str], list[str]]:
     """Return the methods with a graph of replies, and those without, each class once."""
@@ -140,6 +142,8 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
         ("strategy=ifca strategy.trial_rounds=5", "or choose strategy.restarts other than 0"),
         ("attack=alie attack.z=1 attack.cohort=9", "attack.cohort must stay 100 with attack.z=1.0"),
         ("privacy=local_dp privacy.rate=0.5", "or choose privacy.quantile other than null"),
+        (f"{POINTS} client.epochs=3", "client.epochs must stay 5 with clients that cluster points"),
+        (f"{POINTS} client/optimizer=adam", "client.optimizer must stay torch.optim.SGD"),
         ("client.cohort=single client.cohort_size=9", "must stay 64 with client.cohort=single"),
         ("engine.sample_cap=9 strategy.weighting=uniform", "choose strategy.weighting=capped"),
         ("metrics.host=0.0.0.0", "must stay 127.0.0.1 with metrics.port=null"),
