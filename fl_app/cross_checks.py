@@ -8,7 +8,6 @@ from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
 from fl_app.types import Fallback
 from fl_app.used_with import ABSENT, idle_settings, yaml_of
-from fl_app.usual_settings import PARTS, TARGET
 
 DYNAMICS = "population.dynamics"
 SHORT_NAMES = {"learning_rate": "lr", "momentum": "momentum", "weight_decay": "weight_decay"}
@@ -121,7 +120,11 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
 def _of_batches(client: ClientConfig, defaults: Mapping[str, Any]) -> list[str]:
     """Return a problem for each given setting that clients who cluster points do not read."""
     given = {name: (getattr(client, name), defaults[name]) for name in OF_BATCHES}
-    parts = {name: (getattr(client, name).path, defaults[name][TARGET]) for name in PARTS}
+    parts = {
+        name: (getattr(client, name).path, usual["_target_"])
+        for name, usual in defaults.items()
+        if isinstance(usual, Mapping)
+    }
     return [
         f"client.{name} must stay {yaml_of(usual)} with clients that cluster points, got "
         f"{yaml_of(value)}: they have no batches; remove it"

@@ -46,6 +46,11 @@ def here(engine: EngineConfig) -> bool:
     )
 
 
+def federation_folder(config: Config, folder: Path) -> Path:
+    """Return the folder of keys and nodes of a federation of ours, for a run in `folder`."""
+    return Path(config.engine.folder or folder / "federation")
+
+
 def _launch_inprocess(config: Config, overrides: str, folder: Path, view: Live) -> None:
     from fl_app.client_app import app as client_app
     from fl_app.engines.inprocess import InProcessGrid, app_context
@@ -105,7 +110,7 @@ def _launch_deployment(config: Config, overrides: str, folder: Path, view: Live)
             order,
             nodes=config.population.options["clients"],
             warm=config.engine.warm,
-            folder=Path(config.engine.folder or folder / "federation"),
+            folder=federation_folder(config, folder),
             connection=config.engine.connection,
         )
     _must_be_ok(outcome, folder)

@@ -21,8 +21,8 @@ from fl_app.client.local_state import CLIENTS
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 from fl_app.data.natural import by_column, encoded
-from fl_app.engines import ports, processes, signals, stop_request
-from fl_app.launch import here, launch
+from fl_app.engines import node_ids, ports, processes, signals, stop_request
+from fl_app.launch import federation_folder, here, launch
 from fl_app.progress import show_result
 from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
@@ -72,6 +72,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
             temporary.write_text(yaml.safe_dump(overrides))
         own.keep(config.resolved, folder / own.PROJECT)
         where += _absolute_paths(config)  # engines work in other folders
+        where += _node_ids(config, folder)
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
 
@@ -114,6 +115,15 @@ def _absolute_paths(config: Config) -> list[str]:
         for name, path in given.items()
         if path is not None
     ]
+
+
+def _node_ids(config: Config, folder: Path) -> list[str]:
+    """Return the override that holds each node of a federation of ours to its own client."""
+    engine = config.engine
+    if engine.name != "deployment" or engine.node_ids is not None or not here(engine):
+        return []
+    place = federation_folder(config, folder) / node_ids.FILE
+    return [override("engine.node_ids", str(place.resolve()))]
 
 
 def resume(folder: Path, changes: list[str]) -> None:

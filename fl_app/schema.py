@@ -142,7 +142,12 @@ class EngineConfig:
     """The engine that runs the rounds, and the replies that a round needs."""
 
     __pydantic_config__ = STRICT
-    used_with = MappingProxyType({"sample_cap": When("strategy.weighting", ("capped",))})
+    used_with = MappingProxyType(
+        {
+            "sample_cap": When("strategy.weighting", ("capped",)),
+            "node_ids": When("name", ("deployment",)),
+        }
+    )
     name: EngineName
     workers: Threads
     min_success: PositiveInt
@@ -160,6 +165,7 @@ class EngineConfig:
     warm: bool
     restarts: NonNegativeInt
     connection: Text | None
+    node_ids: Text | None
     folder: Text | None
 
 

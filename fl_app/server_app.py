@@ -19,6 +19,7 @@ from fl_app.data.checks import DataError
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.node_ids import Owners
 from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
@@ -127,6 +128,8 @@ def server_fn(context: Context) -> ServerAppComponents:
     config = of_run(context.run_config)
     _spare_own_files(config)
     loop = server_wiring.server(config)
+    if config.engine.node_ids is not None:
+        loop.messenger.owners = _owners(config.engine.node_ids)
     loop.superseded = partial(run_state.superseded, loop.recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
         loop.connections.node_wait = NodeWait(
@@ -136,6 +139,15 @@ def server_fn(context: Context) -> ServerAppComponents:
         )
     log(INFO, "results of this run: %s", loop.recorder.folder.resolve())
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
+
+
+def _owners(path: str) -> Owners:
+    """Return which client each node must be; raises ConfigError for a file of another form."""
+    try:
+        return Owners(Path(path))
+    except ValueError as error:
+        told = f"engine.node_ids: {error}; correct it, or remove the setting"
+        raise ConfigError([told]) from error
 
 
 def _spare_own_files(config: Config) -> None:

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from fl_app import launch, one_run
+from fl_app.config import load
 from fl_app.engines import deployment, simulation
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
@@ -85,6 +86,28 @@ def test_an_engine_that_does_not_start_is_a_failed_run_and_no_bug(
     monkeypatch.setattr(engine, f"run_{name}", fail)
     with pytest.raises(launch.RunFailedError, match="superlink must keep running"):
         one_run.run([*SMALL, f"engine={name}"], tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ([], "run/federation"),
+        (["engine.folder=mine"], "mine"),
+        (["engine.connection=of-others"], None),
+        (["engine.folder=up", "engine.connection=fl-app"], "up"),
+        (["engine.node_ids=list.json"], None),
+    ],
+)
+def test_the_nodes_of_a_federation_of_ours_are_held_to_their_clients(
+    words: list[str], place: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "up" / "home").mkdir(parents=True)
+    (tmp_path / "up" / "home" / "config.toml").touch()
+    config = load([*SMALL, "engine=deployment", *words])
+    file = None if place is None else f"engine.node_ids='{tmp_path / place / 'nodes.json'}'"
+    assert one_run._node_ids(config, Path("run")) == ([] if file is None else [file])
+    assert one_run._node_ids(load(SMALL), Path("run")) == []
 
 
 @pytest.mark.parametrize("name", ["clients/h.csv", "project/notes.txt", "config.yaml"])

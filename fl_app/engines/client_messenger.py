@@ -23,6 +23,7 @@ from flwr.serverapp.grid import Grid
 
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.node_ids import Owners
 from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.extent import check_extent
 from fl_app.ingress.fits import check_status
@@ -79,12 +80,14 @@ class ClientMessenger:
     """Sends instructions to clients and collects their replies or the reasons of failures.
 
     The message determines the client of a reply, not the content of the reply. `clients` is the
-    number of clients of the run; `timeout` is in seconds, None: no timeout.
+    number of clients of the run; `timeout` is in seconds, None: no timeout. With `owners`, a node
+    can introduce itself only as the client whose key it has.
     """
 
     def __init__(self, roster: Roster, *, clients: int, timeout: float | None) -> None:
         self.roster, self.clients = roster, clients
         self.timeout = timeout
+        self.owners: Owners | None = None
         self._outside = Introductions()
         self._introducing: dict[str, ClientProxy] = {}
         self._puller = Puller()
@@ -154,14 +157,15 @@ class ClientMessenger:
 
     def _introduce(self, proxy: ClientProxy, reply: RecordDict | str, found: Introductions) -> None:
         grid, node = _grid(proxy), f"node {proxy.cid}"
-        expected = grid.client_of(_node(proxy)) if isinstance(grid, InProcessGrid) else None
-        who = node if expected is None else expected
+        inside = grid.client_of(_node(proxy)) if isinstance(grid, InProcessGrid) else None
+        who = node if inside is None else inside
         found.failed.pop(node, None)
         found.rejected.pop(who, None)
         if isinstance(reply, str):
             found.failed[node] = reply
             return
         try:
+            expected = inside if self.owners is None else self.owners.client_of(proxy.cid)
             identity = trusted(_identity, reply, self.clients, expected)
             if not self.roster.introduce(proxy, identity):
                 holder = self.roster.proxy(identity.client_id).cid

@@ -122,6 +122,7 @@ def _registrar(nodes: int) -> dict[str, Any]:
     public = [_INSIDE.node_public_key(node) for node in range(nodes)]
     command = ["python", "-m", "fl_app.engines.registrar", "--address", "superlink:8000"]
     command += ["--root-certificates", str(_INSIDE.authority), "--audit", _OUTPUTS]
+    command += ["--node-ids", _OUTPUTS]
     found = _part(
         [*command, *map(str, public)],
         files=[_INSIDE.authority, *public],

@@ -4,6 +4,7 @@ python -m fl_app.engines.registrar --address HOST:PORT --root-certificates ca.cr
 """
 
 import argparse
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,8 +13,11 @@ from pathlib import Path
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.node_ids import FILE, registered, remember
 from fl_app.engines.nodes import register
 from fl_app.records.audit import AuditLog, actor, fingerprint
+
+_NAME = re.compile(r"node(\d{1,9})\.pub", re.ASCII)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,6 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for file in (options.root_certificates, *options.keys):
         if not file.is_file():
             found.error(f"certificates and keys must be files that are there, got {file}")
+    for key in options.keys if options.node_ids is not None else ():
+        if _NAME.fullmatch(key.name) is None:
+            found.error(f"with --node-ids a key must be named as node4.pub, got {key.name}")
     with tempfile.TemporaryDirectory(prefix="fl-app-") as home:
         connection = Connection(NAME, Path(home))
         connection.write(address=options.address, root_certificates=options.root_certificates)
@@ -32,9 +39,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             except FlowerError as error:
                 sys.exit(f"{key.name} could not be registered: {error}")
             print(f"{key.name} is registered", flush=True)
+            if options.node_ids is not None:
+                _remember(options.node_ids, key, node)
             if node is not None and options.audit is not None:
                 told = {"file": key.name, "node": node, "key": fingerprint(key), "by": actor()}
                 AuditLog(options.audit).append("registered", **told)
+
+
+def _remember(folder: Path, key: Path, node: str | None) -> None:
+    """Note which client the node of a key is; one that was registered before is noted already."""
+    name = _NAME.fullmatch(key.name)
+    assert name is not None
+    client = int(name[1])
+    if node is not None:
+        remember(folder, client, node)
+    elif client not in registered(folder):
+        print(
+            f"the id of the node of {key.name}, which was registered before, is not in "
+            f"{folder / FILE}; find it with flwr supernode list and add it"
+        )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--root-certificates", type=Path, required=True)
     told = "folder whose audit log notes each new key with the id of its node"
     found.add_argument("--audit", type=Path, metavar="FOLDER", help=told)
+    told = f"folder whose {FILE} notes which client the node of each key node<client>.pub is"
+    found.add_argument("--node-ids", type=Path, metavar="FOLDER", help=told)
     found.add_argument("keys", type=Path, nargs="+", metavar="KEY.pub")
     return found
 

@@ -36,7 +36,9 @@ def read_introduction(
     """
     if not isinstance(properties, Mapping):
         raise RejectionError("properties", "fields by name", shown(properties))
-    low, high = (0, clients - 1) if expected is None else (expected, expected)
+    client_id = integer(properties, "client_id", 0, clients - 1)
+    if expected is not None and client_id != expected:
+        raise RejectionError("client_id", f"{expected}, the client of this node", shown(client_id))
     malicious = properties.get("malicious", False)
     if type(malicious) is not bool:
         raise RejectionError("malicious", "true or false", shown(malicious))
@@ -44,7 +46,7 @@ def read_introduction(
     if flower != "" and (type(flower) is not str or _VERSION.fullmatch(flower) is None):
         raise RejectionError("flower", "a version such as 1.39.0", shown(flower))
     return Identity(
-        client_id=integer(properties, "client_id", low, high),
+        client_id=client_id,
         group=integer(properties, "group", -1, MOST_GROUPS),
         samples=integer(properties, "samples", 0, MOST_SAMPLES),
         malicious=malicious,

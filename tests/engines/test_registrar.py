@@ -6,6 +6,7 @@ import pytest
 
 from fl_app.engines import registrar
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.node_ids import FILE, read, remember
 
 
 def _words(folder: Path, key: str) -> list[str]:
@@ -30,3 +31,22 @@ def test_a_key_that_is_refused_is_told_in_a_sentence(
     monkeypatch.setattr(registrar, "register", refuses)
     with pytest.raises(SystemExit, match=r"^one.pub could not be registered: no elliptic curve$"):
         registrar.main(_words(tmp_path, "one.pub"))
+
+
+def test_the_client_of_each_node_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    ids = {"node4.pub": "44", "node7.pub": None}
+    monkeypatch.setattr(registrar, "register", lambda _, key: ids[key.name])
+    for name in ids:
+        (tmp_path / name).touch()
+    words = [*_words(tmp_path, "node4.pub"), str(tmp_path / "node7.pub")]
+    registrar.main([*words, "--node-ids", str(tmp_path)])
+    assert read(tmp_path / FILE) == {4: "44"}
+    assert "node of node7.pub, which was registered before, is not in" in capsys.readouterr().out
+    remember(tmp_path, 7, "77")
+    registrar.main([*words, "--node-ids", str(tmp_path)])
+    assert "registered before" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        registrar.main([*_words(tmp_path, "one.pub"), "--node-ids", str(tmp_path)])
+    assert "must be named as node4.pub, got one.pub" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from flwr.superlink.grid import InMemoryGrid
 
 from fl_app import server_app
 from fl_app.config import load
+from fl_app.engines.loop import RoundLoop
+from fl_app.ingress.rejection import RejectionError
 from fl_app.records import run_state
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
@@ -118,3 +120,18 @@ def test_flowers_own_command_replaces_no_files_but_those_of_a_run(
     assert (tmp_path / name).read_text() == "mine"
     (tmp_path / "rounds.jsonl").touch()  # it is the folder of a run
     server_app._spare_own_files(load(words.split()))
+
+
+def test_nodes_are_held_to_a_list_that_can_be_read(tmp_path: Path) -> None:
+    words = f"engine=deployment engine.node_ids='{tmp_path}/ids' records.folder='{tmp_path}/run'"
+    given: Any = {"overrides": words}
+    context = Context(7, 0, {}, RecordDict(), given)
+    with pytest.raises(ConfigError, match=r"- engine.node_ids: the file of node ids must be JSON"):
+        server_app.server_fn(context)
+    (tmp_path / "ids").write_text('{"4": "1234"}')
+    loop = server_app.server_fn(context).server
+    assert isinstance(loop, RoundLoop)
+    assert loop.messenger.owners is not None
+    assert loop.messenger.owners.client_of("1234") == 4
+    with pytest.raises(RejectionError, match=r"the node must be in engine.node_ids=.*, got 7"):
+        loop.messenger.owners.client_of("7")

@@ -62,5 +62,10 @@ def test_a_lie_is_rejected_unless_it_keeps_every_rule(draw: Random, expected: in
 def test_an_id_that_no_client_of_the_run_has_is_rejected(client: object) -> None:
     with pytest.raises(RejectionError, match=r"client_id must be an integer in 0\.\.11, got"):
         read_introduction(HONEST | {"client_id": client}, 12)
-    with pytest.raises(RejectionError, match=r"client_id must be an integer in 5\.\.5, got"):
+    with pytest.raises(RejectionError, match=r"client_id must be an integer in 0\.\.11, got"):
         read_introduction(HONEST | {"client_id": client}, 12, 5)
+
+
+def test_a_node_is_the_client_that_the_engine_knows() -> None:
+    with pytest.raises(RejectionError, match="client_id must be 5, the client of this node, got 4"):
+        read_introduction(HONEST, 12, 5)
