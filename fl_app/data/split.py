@@ -1,6 +1,6 @@
 """Splits the rows of a table into training and test, for each client that a column names."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -41,20 +41,33 @@ def split_rows(
     """Return training and test rows, in order; `share` of them, drawn with the seed, are for test.
 
     With `owners` (N,) it is the share of each owner's rows, and each owner of at least two rows
-    has both kinds.
+    has both kinds. The rows of an owner that are for test depend on its name and number of rows
+    alone: a run that is resumed with a further owner does not test others on what they trained on.
+    Of an owner that gets further rows, most keep their kind.
     """
-    draw = generator(seed, purpose="table split")
     if not share or not rows:
         return np.arange(rows), np.arange(0)
-    groups = [np.arange(rows)]
-    if owners is not None:
-        _, member = np.unique(np.asarray(owners), return_inverse=True)
-        order = np.argsort(member, kind="stable")
-        groups = np.split(order, np.cumsum(np.bincount(member))[:-1])
-    test = np.concatenate([_drawn(group, share, draw) for group in groups])
+    if owners is None:
+        drawn = generator(seed, purpose="table split").permutation(rows)
+        test = drawn[: _tested(rows, share)]
+    else:
+        test = np.concatenate([_of_owner(*of, share, seed) for of in _groups(owners)])
     return np.setdiff1d(np.arange(rows), test), np.sort(test)
 
 
-def _drawn(rows: np.ndarray, share: float, draw: np.random.Generator) -> np.ndarray:
-    count = min(max(round(len(rows) * share), 1), len(rows) - 1)
-    return draw.permutation(rows)[:count]
+def _groups(owners: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield each owner's name and its rows, in order."""
+    names, member = np.unique(np.asarray(owners, str), return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    groups = np.split(order, np.cumsum(np.bincount(member))[:-1])
+    yield from zip(names.tolist(), groups, strict=True)
+
+
+def _of_owner(name: str, rows: np.ndarray, share: float, seed: int) -> np.ndarray:
+    # each row keeps its number when later ones are added
+    numbers = generator(seed, purpose=f"table split of {name}").random(len(rows))
+    return rows[np.argsort(numbers, kind="stable")[: _tested(len(rows), share)]]
+
+
+def _tested(rows: int, share: float) -> int:
+    return min(max(round(rows * share), 1), rows - 1)
