@@ -6,6 +6,7 @@ of all clients are stacked, and each step of SGD computes the next batch of ever
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fl_app.client.stragglers import most
-from fl_app.client.training import Settings, autocast, epoch_order
+from fl_app.client.training import Settings, autocast, epoch_order, mean_loss
 
 Parameters = dict[str, Tensor]
 """Name to the clients' stacked parameters (m, ...)."""
@@ -63,7 +64,8 @@ def train_cohort(
     `images` (s_i, C, H, W) and `labels` (s_i,) can differ in length between clients. Each
     client's batches come from its own generator, as in training alone, and the result is the same
     up to the order of float sums. `epochs` (m,) are those of each client; None: of the settings.
-    The loss of each batch is appended to the client's list in `note` (m,).
+    The loss of each batch is appended to the client's list in `note` (m,), and without an epoch
+    that of the received model.
     `module` defines the network: its trainable parameters, in
     order, are the parts of a row of `starts`; its frozen parameters are shared by all clients.
     """
@@ -80,8 +82,20 @@ def train_cohort(
     module.train()
     losses = _descend(_batched(module, settings), first, samples_of_all, schedule, settings, note)
     models = torch.cat([piece.reshape(len(starts), -1) for piece in first.values()], dim=1)
-    samples = torch.tensor([len(each) for each in labels], device=starts.device)
-    return models, losses / samples
+    losses /= torch.tensor(sizes, device=starts.device)
+    module.eval()
+    for client in (client for client, count in enumerate(each_epochs) if not count):
+        own = {name: piece[client] for name, piece in first.items()}
+        answer = partial(_answers, module, own)
+        losses[client] = mean_loss(answer, images[client], labels[client], settings.precision)
+        if note is not None:
+            note[client].append(losses[client])
+    return models, losses
+
+
+def _answers(module: nn.Module, parameters: Parameters, x: Tensor) -> Tensor:
+    found: Tensor = functional_call(module, parameters, (x,))
+    return found
 
 
 def _batched(module: nn.Module, settings: Settings) -> Step:
@@ -91,7 +105,7 @@ def _batched(module: nn.Module, settings: Settings) -> Step:
         with autocast(y.device, settings.precision):
             logits = functional_call(module, parameters, (x,))
         each = functional.cross_entropy(logits.float(), y, reduction="none")
-        return (each * present).sum() / present.sum().clamp(min=1)
+        return each.where(present > 0, 0.0).sum() / present.sum().clamp(min=1)
 
     step: Step = vmap(grad_and_value(loss))
     return step
@@ -124,8 +138,8 @@ def _descend(
             # for a client that has finished, the velocity has no effect
             if velocity:
                 gradient = velocity[name].mul_(settings.momentum).add_(gradient)
-            parameter.addcmul_(gradient, active, value=-settings.learning_rate)
-        total += losses * count * last
+            parameter.add_(gradient.where(active, 0.0), alpha=-settings.learning_rate)
+        total += (losses * count * last).where(count > 0, 0.0)
         if note is not None:
             every.append(losses)
     for client, kept in enumerate(note or ()):
@@ -148,6 +162,8 @@ def _schedule(
     parts = zip(samples, epochs, generators, strict=True)
     for client, (count, last_epoch, generator) in enumerate(parts):
         step = 0
+        if count:  # the padding is its own, so that no other client's samples reach its gradient
+            index[:, client] = before
         for epoch in range(last_epoch):
             for batch in torch.split(epoch_order(count, generator), size):
                 index[step, client, : len(batch)] = before + batch

@@ -20,6 +20,7 @@ from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.client.networks import bounded
 from fl_app.client.sgd import SgdLearner
+from fl_app.client.stragglers import most
 from fl_app.client.training import autocast, scores, train, trainable
 from fl_app.learner_reports import Told
 
@@ -115,12 +116,13 @@ class MixtureLearner(SgdLearner):
         assert isinstance(module, Mixture)
         with keyed_layers(self.flat, job.layers_seed, trains=False):
             shares = self._expected(module, job)
-        with keyed_layers(self.flat, job.layers_seed):
+        settings = self.recipe.settings(self.settings, now, job.epochs)
+        with keyed_layers(self.flat, job.layers_seed, trains=most(settings.epochs) > 0):
             loss = train(
                 _Each(module),
                 job.images,
                 torch.cat([shares, job.labels[:, None].to(shares)], dim=1),
-                self.recipe.settings(self.settings, now, job.epochs),
+                settings,
                 generator=job.generator,
                 optimiser=self.recipe.optimiser(trainable(module), now),
                 clip_norm=self.recipe.clip_norm,

@@ -102,13 +102,15 @@ class SgdLearner(Learner):
     ) -> float:
         """Train the network from where it is, and return the last epoch's mean loss.
 
-        The loss of each batch is appended to `losses` if the job asks for them.
+        The loss of each batch is appended to `losses` if the job asks for them; without an epoch
+        it is that of the received model.
         """
         module, loss_of = self.flat.module, self.recipe.loss_of(job.labels, self.classes)
-        if losses is not None and TRAJECTORY in job.asked:
+        trains = most(settings.epochs) > 0
+        if losses is not None and trains and TRAJECTORY in job.asked:
             loss_of = noted(loss_of, losses)
-        with keyed_layers(self.flat, job.layers_seed):
-            return train(
+        with keyed_layers(self.flat, job.layers_seed, trains=trains):
+            loss = train(
                 module,
                 job.images,
                 job.labels,
@@ -120,6 +122,9 @@ class SgdLearner(Learner):
                 change=self.recipe.change(job.layers_seed),
                 toward=toward,
             )
+        if losses is not None and not trains:
+            losses.append(torch.tensor(loss))
+        return loss
 
     def own_model(self, job: TrainingJob, own: Mapping[str, np.ndarray]) -> Mapping[str, Any]:
         """Return a client's own model after SGD from its tensors: see `Ditto`."""
@@ -213,8 +218,9 @@ def _fused(
     began = perf_counter()
     starts = torch.from_numpy(np.stack([job.start for job in jobs])).to(flat.flat.device)
     each_losses: list[list[Tensor]] = [[] for _ in jobs]
+    epochs = [most(settings.epochs if j.epochs is None else j.epochs) for j in jobs]
     try:
-        with keyed_layers(flat, jobs[0].layers_seed):
+        with keyed_layers(flat, jobs[0].layers_seed, trains=max(epochs) > 0):
             models, losses = train_cohort(
                 flat.module,
                 starts,
@@ -222,7 +228,7 @@ def _fused(
                 [job.labels for job in jobs],
                 settings,
                 generators=[job.generator for job in jobs],
-                epochs=[most(settings.epochs if j.epochs is None else j.epochs) for j in jobs],
+                epochs=epochs,
                 note=each_losses if any(TRAJECTORY in job.asked for job in jobs) else None,
             )
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,8 @@ from fl_app.client.normalisation import Sharing, batches, paired
 from fl_app.client.stragglers import Epochs, most
 
 Precision = Literal["fp32", "bf16"]
+SCORED = 500
+"""Samples that are scored at a time."""
 
 
 class Settings(Protocol):
@@ -98,7 +101,8 @@ def train(
     """Train `module` in place by mini-batch SGD and return the last epoch's mean loss.
 
     `images` (s, C, H, W) and `labels` (s,) are on the module's device; `generator` (CPU)
-    shuffles the samples in each epoch. With zero epochs nothing changes and the loss is 0.0.
+    shuffles the samples in each epoch. With zero epochs nothing changes, and the loss is that of
+    the received model.
     Frozen parameters do not change, even with weight decay. `optimiser` replaces SGD,
     `loss_of` the cross-entropy, `clip_norm` bounds the norm of each batch's gradient, without
     the proximal term, and `change` returns other images (s, ...) in each epoch, by its number.
@@ -106,6 +110,9 @@ def train(
     `proximal` mu > 0 adds mu / 2 * ||w - w_start||^2 to the loss: Li et al., MLSys 2020, eq. 2.
     `toward` has other tensors in the place of w_start, one for each trainable parameter.
     """
+    if not most(settings.epochs):
+        module.eval()
+        return mean_loss(partial(scores, module), images, labels, settings.precision, loss_of)
     module.train()
     parameters = trainable(module)
     starts = list(toward or (p.detach().clone() for p in parameters) if settings.proximal else ())
@@ -130,6 +137,22 @@ def train(
                 optimiser.step()
                 total += loss.detach() * len(batch)
     return float(total) / len(labels)
+
+
+@torch.no_grad()
+def mean_loss(
+    answer: Callable[[Tensor], Tensor],
+    images: Tensor,
+    labels: Tensor,
+    precision: Precision,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = functional.cross_entropy,
+) -> float:
+    """Return the mean loss of the answers to `images` (s, ...) with `labels` (s, ...), s >= 1."""
+    total = 0.0
+    for x, y in zip(*(torch.split(part, SCORED) for part in (images, labels)), strict=True):
+        with autocast(y.device, precision):
+            total += float(loss_of(answer(x), y)) * len(y)
+    return total / len(labels)
 
 
 def _steps_alone(settings: Settings, images: Tensor) -> bool:
@@ -215,7 +238,7 @@ def evaluate(
     labels: Tensor,
     *,
     precision: Precision,
-    batch_size: int = 500,
+    batch_size: int = SCORED,
 ) -> Score:
     """Return the score of `module` on `images` (s, C, H, W) and `labels` (s,), s >= 1."""
     module.eval()

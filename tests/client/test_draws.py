@@ -77,6 +77,17 @@ def test_a_network_that_does_not_draw_needs_no_turn() -> None:
     assert client.learner.flat.draws is False
 
 
+@pytest.mark.parametrize("cohort", ["single", "fused"])
+def test_a_training_without_an_epoch_does_not_show_whether_a_network_draws(cohort: str) -> None:
+    network = "unplanned" if cohort == "fused" else "dropout"
+    words = [*SMALL, f"network._target_=user_networks.{network}", f"client.cohort={cohort}"]
+    config = load([*words, "client.epochs={low: 0, high: 0, share: 1}"])
+    _, start = wiring.initial_model(config)
+    client = client_wiring.client(config, 0)
+    client.fit(start, server_round=1)
+    assert client.learner.flat.draws is None
+
+
 def test_the_global_generators_are_as_they_were() -> None:
     flat = FlatModule(user.dropout((1, 2, 2), 2))
     before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -90,6 +91,47 @@ def test_a_cohort_gets_what_each_client_gets_alone(
     for model, loss, expected in zip(models, losses, _alone(sizes, local), strict=True):
         torch.testing.assert_close(model, torch.from_numpy(expected.model), atol=1e-4, rtol=1e-4)
         assert float(loss) == pytest.approx(expected.loss, abs=1e-4)
+
+
+def test_a_client_without_an_epoch_tells_the_loss_of_the_received_model() -> None:
+    flat, sizes = _flat(), [9, 600, 5]
+    jobs = _jobs(flat, sizes)
+    told: list[list[torch.Tensor]] = [[], [], []]
+    models, losses = train_cohort(
+        flat.module,
+        torch.stack([torch.from_numpy(job.start) for job in jobs]),
+        [job.images for job in jobs],
+        [job.labels for job in jobs],
+        Local(),
+        generators=[job.generator for job in jobs],
+        epochs=[1, 0, 0],
+        note=told,
+    )
+    for place in (1, 2):
+        score = _learner(flat, Local()).score(jobs[place].start, jobs[place].images,
+                                              jobs[place].labels)  # fmt: skip
+        assert float(losses[place]) == pytest.approx(score.loss, rel=1e-5)
+        assert [float(each) for each in told[place]] == [float(losses[place])]
+        np.testing.assert_array_equal(models[place].numpy(), jobs[place].start)
+
+
+def test_samples_that_overflow_spoil_their_own_client_alone() -> None:
+    flat = _flat()
+    jobs = _jobs(flat, [3, 9])
+    jobs[0].images[0] = float("inf")
+    models, losses = train_cohort(
+        flat.module,
+        torch.stack([torch.from_numpy(job.start) for job in jobs]),
+        [job.images for job in jobs],
+        [job.labels for job in jobs],
+        Local(),
+        generators=[job.generator for job in jobs],
+        epochs=[3, 1],
+    )
+    alone = _learner(_flat(), Local(epochs=1)).train(_jobs(_flat(), [3, 9])[1])
+    assert not torch.isfinite(models[0]).all()
+    torch.testing.assert_close(models[1], torch.from_numpy(alone.model), atol=1e-4, rtol=1e-4)
+    assert float(losses[1]) == pytest.approx(alone.loss, abs=1e-4)
 
 
 def test_half_precision_stays_close_to_full() -> None:
