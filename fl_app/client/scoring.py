@@ -53,15 +53,16 @@ def evaluate_task(
     module.eval()
     loss_of = task.loss_of(None, classes)
     measures = {name: build_metric(given, classes) for name, given in task.metrics.items()}
-    total, losses, right, count = 0.0, 0, 0, 0
+    total, losses, right, count = 0.0, 0.0, 0, 0
     seen: list[Tensor] = []
     parts = zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True)
     for x, y in parts:
         with autocast(y.device, precision):
             answers = scores(module, x)
         answers = answers.float()
-        total += float(loss_of(answers, y)) * task.count(y)
-        losses += task.count(y)
+        if weight := task.count(y):  # the mean of none is not a number
+            total += float(loss_of(answers, y)) * weight
+            losses += weight
         if task.has_accuracy:
             good, of = task.right(answers, y)
             right, count = right + int(good), count + of

@@ -107,9 +107,17 @@ class Task(ABC):
             }
         return build(**options | more)
 
-    def count(self, labels: Tensor) -> int:
-        """Return over how many the loss of these labels is a mean."""
-        return len(labels)
+    def count(self, labels: Tensor) -> float:
+        """Return the weight of these labels in a mean of losses: their number, or what it is of."""
+        return float(len(labels))
+
+    def _weighed(self, labels: Tensor) -> float:
+        """Return the weight of classes (s,): the cross-entropy with weights is a mean by these."""
+        given, build = self.loss.get("weight"), get_object(str(self.loss.get("_target_")))
+        weighs = isinstance(build, type) and issubclass(build, nn.CrossEntropyLoss | nn.NLLLoss)
+        if given is None or not weighs:
+            return float(len(labels))
+        return float(torch.tensor(given, dtype=torch.float64)[labels.cpu()].sum())
 
     def _weights(self, labels: Tensor, classes: int) -> dict[str, Tensor]:
         """Return the weight of each class as an argument of the loss: n / (present * count)."""
@@ -133,6 +141,9 @@ class Classification(Task):
 
     def right(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, int]:
         return (answers.argmax(1) == labels).sum(), len(labels)
+
+    def count(self, labels: Tensor) -> float:
+        return self._weighed(labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +181,8 @@ class Tokens(Task):
 
         return mean_or_zero
 
-    def count(self, labels: Tensor) -> int:
-        return int((labels != PADDING_LABEL).sum())
+    def count(self, labels: Tensor) -> float:
+        return self._weighed(labels[labels != PADDING_LABEL])
 
     def _weights(self, labels: Tensor, classes: int) -> dict[str, Tensor]:
         return super()._weights(labels[labels != PADDING_LABEL], classes)

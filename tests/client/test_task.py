@@ -338,6 +338,20 @@ def test_a_loss_of_tokens_is_a_mean_over_all_tokens_not_over_batches() -> None:
     assert score.loss == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["classification", "tokens"])
+def test_a_weighted_loss_is_a_mean_by_weights_however_labels_are_sorted(kind: str) -> None:
+    draw = torch.Generator().manual_seed(0)
+    labels = (torch.arange(700) >= 600).long()
+    answers = torch.randn(700, 2, generator=draw)
+    given = {"_target_": "torch.nn.CrossEntropyLoss", "weight": [1.0, 9.0]}
+    expected = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 9.0]))(answers, labels)
+    if kind == "tokens":
+        answers, labels = answers[:, None], labels[:, None]
+    task: Task = made(f"task={kind}", loss=given, metrics={})
+    score = evaluate_task(torch.nn.Identity(), answers, labels, task, classes=2, precision="fp32")
+    assert score.loss == pytest.approx(float(expected), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     "name",
     ["SpearmanCorrCoef", "R2Score", "RelativeSquaredError", "ExplainedVariance", "PearsonCorrCoef",
