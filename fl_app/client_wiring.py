@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from logging import getLogger
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ log = getLogger(__name__)
 _lock = threading.Lock()
 _local = threading.local()
 _crew_lock = threading.Lock()
-_crews: dict[tuple[str, int, int], Vectors] = {}
+_crews: dict[tuple[str, int, int, int], Vectors] = {}
 _parts_lock = threading.Lock()
 _constants: dict[str, Mapping[str, torch.Tensor]] = {}
 _entries: dict[str, PrivateEntries] = {}
@@ -118,22 +119,28 @@ def attack(config: Config) -> tuple[Attack, frozenset[int]]:
 
 
 def _honest_updates(
-    config: Config, data_root: str | None, start: Vector, server_round: int
+    config: Config,
+    data_root: str | None,
+    start: Vector,
+    server_round: int,
+    task: Mapping[str, Any],
 ) -> Vectors:
     """Return the honest updates (m, d) of the clients that the malicious clients observe.
 
-    All colluders received the same model and get the same result, so it is computed once per
-    process.
+    Colluders that received the same model and settings get the same result, so it is computed
+    once per process.
     """
     hostile, liars = attack(config)
     assert isinstance(hostile, Collusion)
     crew = hostile.observed(liars, config.population.options["clients"])
-    key = (config.key, server_round, zlib.crc32(start.tobytes()))
+    given = repr(sorted(task.items())).encode()
+    key = (config.key, server_round, zlib.crc32(start.tobytes()), zlib.crc32(given))
     with _crew_lock:
         if key not in _crews:
             _crews.clear()
             honest = [_alone(config, each, data_root) for each in crew]
-            updates = [each.fit(start, server_round=server_round).model - start for each in honest]
+            fits = (each.fit(start, server_round=server_round, task=task) for each in honest)
+            updates = [fit.model - start for fit in fits]
             _crews[key] = np.stack(updates)
         return _crews[key]
 

@@ -96,6 +96,11 @@ def asked(task: Mapping[str, Any]) -> dict[str, int | None]:
     }
 
 
+def without_reports(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a training of which nothing is told, on all samples."""
+    return {k: v for k, v in task.items() if k != HOLDS_OUT and not k.startswith(PREFIX)}
+
+
 def holds_out(task: Mapping[str, Any]) -> bool:
     """Whether a client leaves some of its training samples out in this round."""
     return bool(task.get(HOLDS_OUT)) or HELD_OUT in asked(task)

@@ -19,7 +19,7 @@ from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import UNSCORED, Score
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import HELD_OUT, Told, holds_out, sendable
+from fl_app.learner_reports import HELD_OUT, Told, holds_out, sendable, without_reports
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -60,7 +60,7 @@ class LocalClient:
     attack: Attack
     privacy: Privacy
     malicious: bool = False
-    colluders: Callable[[Vector, int], Vectors] | None = None
+    colluders: Callable[[Vector, int, Mapping[str, Any]], Vectors] | None = None
     plan: TrainingPlan | None = None
     entries: PrivateEntries | None = None
     memory: Memory | None = None
@@ -100,7 +100,7 @@ class LocalClient:
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
             model = start + self.attack.forge(
-                model - start, noise, partial(self._colluding, start, server_round)
+                model - start, noise, partial(self._colluding, start, server_round, task)
             )
         elif self.plan is not None:
             plan = private_losses.planned(self.plan, task)
@@ -192,10 +192,10 @@ class LocalClient:
         update, metrics = self.privacy.protect(update, plan, task, draws)
         return self.entries.moved(start, update), metrics
 
-    def _colluding(self, start: Vector, server_round: int) -> Vectors:
+    def _colluding(self, start: Vector, server_round: int, task: Mapping[str, Any]) -> Vectors:
         if self.colluders is None:
             raise ValueError("colluders must be given for this attack, got None; use client_wiring")
-        return self.colluders(start, server_round)
+        return self.colluders(start, server_round, without_reports(task))
 
     def _epochs(self, server_round: int) -> int:
         epochs = self.learner.settings.epochs

@@ -105,3 +105,18 @@ def test_an_attack_by_nobody_we_know_is_a_configuration_error() -> None:
         _config("attack=zero", "attack.clients=[4]")
     with pytest.raises(ConfigError, match="share"):
         _config("attack=zero", "attack.share=1.5")
+
+
+def test_colluders_of_a_clustering_of_points_train_as_the_honest_do() -> None:
+    words = ["strategy=kmeans", "network=centroids", "network.k=3", "attack=alie", "attack.z=1",
+             "attack.clients=[0,2]", "population.clients=4", "data=blobs"]  # fmt: skip
+    config = load(words)
+    _, start = wiring.initial_model(config)
+    start = start + np.arange(len(start), dtype=np.float32)
+    task = {"steps": 2, "tolerance": 1e-8, "own": False}
+    sent = [
+        client_wiring.client(config, each).fit(start, server_round=1, task=task).model
+        for each in (0, 2)
+    ]
+    np.testing.assert_allclose(sent[0], sent[1], atol=1e-5)
+    assert not np.allclose(sent[0], start)
