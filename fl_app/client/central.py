@@ -43,9 +43,13 @@ class CentralTest:
 def balanced(
     dataset: Dataset, device: torch.device, *, most: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the first test samples of each class: as many as the rarest has, at most `most`."""
+    """Return the first test samples of each class: as many as the rarest has, at most `most`.
+
+    Classes without any are left out.
+    """
     labels = dataset.test_labels
-    each = min(np.bincount(labels, minlength=dataset.classes).min(), most or len(labels))
-    chosen = [np.flatnonzero(labels == c)[:each] for c in range(dataset.classes)]
+    present, counts = np.unique(labels, return_counts=True)
+    each = min(counts.min(), most or len(labels))
+    chosen = [np.flatnonzero(labels == c)[:each] for c in present]
     images, targets = dataset.test(np.concatenate(chosen))
     return images.to(device), targets.to(device)

@@ -14,6 +14,7 @@ from fl_app.client.optimisation import Optimisation
 from fl_app.client.personal import Personal, Shared
 from fl_app.client.task import Loss, Task
 from fl_app.client.training import Settings
+from fl_app.rng import torch_seed
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class Recipe:
 
     def change(self, seed: int) -> Callable[[Tensor, int], Tensor] | None:
         """Return the function that augments a client's images in an epoch; None: none."""
-        return None if self.transform is None else partial(augmented, self.transform, seed=seed)
+        if self.transform is None:
+            return None
+        return partial(augmented, self.transform, seed=torch_seed(seed, purpose="images"))
 
     def settings(
         self, settings: Settings, server_round: int, epochs: int | None = None

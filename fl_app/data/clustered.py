@@ -89,6 +89,24 @@ class Split:
                 f"{clients} clusters need at least {clients} points, the data set has "
                 f"{self.counts[0]}; lower population.clients"
             )
+        if not iid_share:
+            self._check_points(available[0])
+
+    def _check_points(self, available: int) -> None:
+        """Raise ValueError if some clusters would have no points, since too many are the same."""
+        _, rows = self._halves(available, self.counts[0], "train split")
+        needed = self.clients
+        found = self._different(rows[: 4 * needed])  # a few suffice as a rule
+        if found < needed:
+            found = self._different(rows)
+        if found < needed:
+            raise ValueError(
+                f"{needed} clusters need at least {needed} different points, the data set has "
+                f"{found}; lower population.clients"
+            )
+
+    def _different(self, rows: np.ndarray) -> int:
+        return len(np.unique(_points(self.dataset.train_images, rows), axis=0))
 
     @property
     def lists(self) -> tuple[list[np.ndarray], list[np.ndarray]]:

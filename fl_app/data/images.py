@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from logging import getLogger
 from pathlib import Path
@@ -134,10 +135,20 @@ def _check_place(folder: Path) -> None:
 
 
 def shown_files(folder: Path) -> list[Path]:
-    """Return the files in a folder and below it that are not hidden."""
-    places = sorted(os.walk(folder, followlinks=True))
-    files = [Path(place) / name for place, _, names in places for name in sorted(names)]
+    """Return the files in a folder and below it that are not hidden; a link to a parent is none."""
+    files = [Path(place) / name for place, names in sorted(_walked(folder)) for name in names]
     return [p for p in files if not any(e.startswith(".") for e in p.relative_to(folder).parts)]
+
+
+def _walked(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder and the sorted names of its files; links are followed, but not upwards."""
+    above = {str(folder): frozenset(map(str, Path(os.path.realpath(folder)).parents))}
+    for place, below, names in os.walk(folder, followlinks=True):
+        line = above.pop(place) | {os.path.realpath(place)}
+        inside = {name: os.path.join(place, name) for name in below}
+        below[:] = [name for name in below if os.path.realpath(inside[name]) not in line]
+        above |= {inside[name]: line for name in below}
+        yield place, sorted(names)
 
 
 def _images(folder: Path, files: list[Path]) -> list[Path]:

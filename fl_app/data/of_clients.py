@@ -34,9 +34,10 @@ def of_clients(
     if not len(inputs[1]):
         inputs[1] = np.empty((0, *inputs[0].shape[1:]), inputs[0].dtype)
     labels = [_stacked(name, chain.from_iterable(y for _, y in part)) for part in (train, test)]
+    kind = np.result_type(*([each for each in labels if len(each)] or labels))
     owners = [np.repeat(np.arange(len(names)), [len(y) for _, y in part]) for part in (train, test)]
     return Dataset(
-        name, classes, inputs[0], labels[0], inputs[1], labels[1].astype(labels[0].dtype),
+        name, classes, inputs[0], labels[0].astype(kind), inputs[1], labels[1].astype(kind),
         target=target, owners=Owners(names, owners[0], owners[1], SOURCE),
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """Changes during a run: clients join, leave, drift or are temporarily unavailable."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,7 +132,7 @@ class Schedule:
         ids = np.arange(self.clients)
         if how.pattern == "periodic":
             phase = (server_round + ids * how.period // self.clients) % how.period
-            away = phase >= how.availability * how.period
+            away = phase >= math.ceil(round(how.availability * how.period, 9))
         else:
             draw = generator(self.seed, purpose="availability", round=server_round)
             away = draw.random(self.clients) >= how.availability

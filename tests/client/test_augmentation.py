@@ -10,11 +10,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
 from fl_app import client_wiring, wiring
 from fl_app.client.augmentation import augmented
+from fl_app.client.recipe import Recipe
 from fl_app.client.stragglers import Epochs, most
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
 from fl_app.records.models import read_models
+from fl_app.rng import global_seeds
 
 SMALL = ["population.clients=5", "population.groups=1", "population.train_samples=30",
          "population.test_samples=10", "strategy=fedavg", "strategy.participation=1", "rounds=2",
@@ -88,6 +90,28 @@ def test_a_client_without_an_epoch_sends_back_what_it_received() -> None:
     _, start = wiring.initial_model(config)
     np.testing.assert_array_equal(client_wiring.client(config, 0).fit(start, server_round=1).model,
                                   start)  # fmt: skip
+
+
+def test_a_client_without_an_epoch_tells_the_loss_of_what_it_received() -> None:
+    config = load([*SMALL, "client.epochs={low: 0, high: 0, share: 1}"], also=problems)
+    _, start = wiring.initial_model(config)
+    client = client_wiring.client(config, 0)
+    score = client.score(start, train_data=True, server_round=1)
+    assert client.fit(start, server_round=1).loss == pytest.approx(score.loss, rel=1e-5)
+
+
+def test_images_are_changed_by_other_numbers_than_layers_draw() -> None:
+    drawn: list[torch.Tensor] = []
+
+    def keep(image: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.rand(3))
+        return image
+
+    change = Recipe(transform=keep).change(5)
+    assert change is not None
+    change(torch.zeros(1, 1, 2, 2), 0)
+    with global_seeds(5):
+        assert not torch.equal(drawn[0], torch.rand(3))
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def test_hidden_files_and_folders_are_left_out(root: Path) -> None:
     assert (data.class_names, data.train_labels.tolist()) == (("cat", "dog"), [0, 1])
 
 
+def test_a_link_to_a_folder_above_brings_no_image_twice(root: Path) -> None:
+    cats, dogs = root / "train" / "cat", root / "train" / "dog"
+    (cats / "round").symlink_to(cats, target_is_directory=True)
+    (cats / "up").symlink_to(root, target_is_directory=True)
+    (cats / "others").symlink_to(dogs, target_is_directory=True)
+    (dogs / "others").symlink_to(cats, target_is_directory=True)
+    found = [str(path.relative_to(root)) for path in images.shown_files(cats)]
+    assert found == ["train/cat/0.png", "train/cat/others/0.png"]
+
+
 def test_a_grey_gif_is_an_image(root: Path) -> None:
     Image.new("L", (4, 4), 90).save(root / "train" / "cat" / "0.gif")
     data = image_folder(root=str(root), channels=1, standardise=False)

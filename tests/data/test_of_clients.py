@@ -56,6 +56,17 @@ def test_a_regression_has_numbers() -> None:
     assert found.train_labels.ravel().tolist() == [0.5]
 
 
+@pytest.mark.parametrize("kinds", [(np.int64, np.float64), (np.uint8, np.int64)])
+def test_labels_for_test_are_not_cut_to_the_kind_of_those_for_training(
+    kinds: tuple[type, type],
+) -> None:
+    train, test = kinds[0](3), kinds[1](300.5)
+    inputs = np.ones(2, np.float32)
+    given = {"a": ([(inputs, train)], [(inputs, test)])}
+    found = of_clients("mine", 1, given, target="regression")
+    assert (found.train_labels.item(), found.test_labels.item()) == (3, test)
+
+
 @pytest.mark.parametrize(
     ("samples", "told"),
     [

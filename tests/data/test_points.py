@@ -76,3 +76,13 @@ def test_clusters_one_apart_are_dealt_whole_far_from_the_origin(offset: float) -
 def test_more_clusters_than_points_are_refused() -> None:
     with pytest.raises(ValueError, match="need at least 800 points, the data set has 1438"):
         half_iid(digits(seed=0), seed=0, clients=800)
+
+
+def test_clusters_of_points_that_are_the_same_are_refused() -> None:
+    points = np.repeat(np.arange(3, dtype=np.float32), 20)[:, None, None, None]
+    labels = np.zeros(60, int)
+    data = Dataset("same", 1, points, labels, points[:3], labels[:3])
+    assert sorted(len(each) for each in non_iid(data, seed=0, clients=3).train) == [20, 20, 20]
+    with pytest.raises(ValueError, match="4 clusters need at least 4 different points, the data"):
+        non_iid(data, seed=0, clients=4)
+    assert all(len(each) for each in half_iid(data, seed=0, clients=4).train)

@@ -76,6 +76,12 @@ def test_availability_is_the_share_of_rounds_that_a_client_is_there() -> None:
     assert regular.unavailable(1) == regular.unavailable(5)
 
 
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_share_of_a_period_is_a_number_of_rounds(percent: int) -> None:
+    regular = _schedule(clients=100, availability=percent / 100, pattern="periodic", period=100)
+    assert len(regular.unavailable(7)) == 100 - percent
+
+
 def test_more_changes_than_clients_are_refused() -> None:
     with pytest.raises(ValueError, match=r"lets 12 of .* join later and 0 leave"):
         _schedule(newcomers=6, join_rounds=[2, 3]).check()
