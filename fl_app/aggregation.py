@@ -127,7 +127,8 @@ def sample_weights(samples: Weights, *, how: Weighting, cap: float) -> Weights:
     """Return the weights (n,) of clients from their numbers of samples (n,).
 
     `samples`: the number of samples; `uniform`: 1; `capped`: the number of samples, at most `cap`
-    times the lower median of the positive numbers, which limits the effect of any claim.
+    times the lower median of the positive numbers of all replies of a round, which limits the
+    effect of any claim.
     """
     if how == "uniform":
         return np.ones(len(samples))

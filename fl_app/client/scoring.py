@@ -25,8 +25,9 @@ OF_DIFFERENT_LABELS = (
 """Metrics for which torchmetrics returns 0, or a number without meaning, where they are undefined.
 
 The first need samples of each class. The second need both classes of a single label; for several
-classes torchmetrics excludes one without samples from the mean. The last need labels of at least
-two values. For several labels at once, `value` excludes those without both classes from the mean.
+classes torchmetrics excludes one with neither samples nor predictions from the mean. The last need
+labels of at least two values. For several labels at once, `value` excludes those without both
+classes from the mean.
 """
 
 

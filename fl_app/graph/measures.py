@@ -64,11 +64,12 @@ class CosineDistance:
     of_distance: ClassVar[bool] = True
 
     def rows(self, vectors: ClientVectors, rows: Labels) -> Block:
-        """Return distances in [0, 2]."""
+        """Return distances in [0, 2].
+
+        The products of the backend are in single precision, for which models that have nearly
+        converged are all in one direction.
+        """
         part = _direction(vectors, self.layout)
-        if part.stop == vectors.table().shape[1]:
-            products, lengths = vectors.backend.products(rows, len(vectors))
-            return 2.0 - shifted_cosine(products, lengths[rows], lengths)
         (lengths,) = vectors.lengths([part])
         products = inner_products(vectors.table(rows, part), vectors.table(part=part))
         return 2.0 - shifted_cosine(products, lengths[rows], lengths)

@@ -72,8 +72,10 @@ class Cfl(CommunityStrategy):
     are judged some rounds after the last one: see `fl_app.strategies.fallback`. If one is undone,
     there are no further ones.
     `mean_below` and `norm_above`, if given, allow a split only if the norm of the cluster's mean
-    update is below the first and its largest norm is above the second. `gap_above` allows it only
-    if the mean similarity within the parts exceeds the mean across them by more than this value.
+    update is below the first and its largest norm is above the second. The mean is of equal
+    weights; equation 17 weighs it by samples, of which a client can claim any number. `gap_above`
+    allows it only if the mean similarity within the parts exceeds the mean across them by more than
+    this value.
     With `graph.contrast`, which the paper does not have, the updates are cumulated over the rounds
     without the drift of each cluster (`add_updates`), the two parts are `halves` of the significant
     communities, and there is no split without these. Since a split is final, the threshold of

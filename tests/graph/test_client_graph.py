@@ -100,6 +100,20 @@ def test_rows_as_they_come_equal_the_whole_matrix(kind: str, name: str) -> None:
     assert graph.rows_computed == 11 * 4
 
 
+@pytest.mark.parametrize("spread", [1e-2, 1e-3, 3e-4, 3e-5])
+def test_cosine_distances_of_models_that_have_nearly_converged_are_exact(spread: float) -> None:
+    draw, groups = np.random.default_rng(0), np.arange(8) % 2
+    base, centres = draw.normal(size=6000), draw.normal(size=(2, 6000))
+    models = base + spread * (centres[groups] + draw.normal(size=(8, 6000)))
+    models = models.astype(np.float32)
+    graph = _graph(CosineDistance(Layout(("w",), ((60, 100),), 1)), InMemory())
+    for client, model in enumerate(models):
+        graph.put(client, model, 1)
+    units = models.astype(float) / np.linalg.norm(models.astype(float), axis=1)[:, None]
+    expected = ((units[:, None] - units) ** 2).sum(axis=2) / 2
+    np.testing.assert_allclose(graph.values(), expected, rtol=1e-3, atol=1e-15)
+
+
 @pytest.mark.parametrize("kind", ["shifted cosine", "euclidean", "cosine"])
 def test_sketches_give_nearly_the_same_values(kind: str) -> None:
     measure, _whole = MEASURES[kind]
