@@ -5,6 +5,7 @@
 Needs Linux. It starts a SuperLink, a SuperExec and three nodes with the warm process.
 """
 
+import argparse
 import os
 import tempfile
 import time
@@ -43,6 +44,7 @@ def seconds(token: str) -> Counter[str]:
 
 def main() -> None:
     """Measure, and write the section."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="fl-idle-") as folder,
         Federation(Path(folder), nodes=NODES, warm=True) as federation,

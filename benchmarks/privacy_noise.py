@@ -3,6 +3,7 @@
 .venv/bin/python benchmarks/privacy_noise.py
 """
 
+import argparse
 from math import sqrt
 from pathlib import Path
 
@@ -41,6 +42,7 @@ their mean is `noise multiplier * sqrt(parameters) / {BATCH}`.
 
 def main() -> None:
     """Compute the noise and write the page."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     lines = [HEAD, *_updates(), SAMPLE_HEAD, *_samples()]
     PAGE.write_text("\n".join(lines) + "\n")
     print(PAGE.read_text())

@@ -5,7 +5,7 @@
 Options and networks are in benchmarks/problems, a folder like that of a user. The tables are
 written from data of scikit-learn and texts of Python's library. The folder `--data` contains MNIST,
 Fashion-MNIST and `cifar10-imagefolder.tar.gz`, the images of CIFAR-10 as
-`cifar10/{train,test}/<class>/<number>.png`. Existing results are not measured again.
+`cifar10/{train,test}/<class>/<number>.jpg`. Existing results are not measured again.
 """
 
 import argparse

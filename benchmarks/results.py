@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -69,6 +70,8 @@ def write_page(
     """
     given = _parser(about, page.stem, data=data).parse_args()
     log = page.with_suffix(".jsonl")
+    if given.measured and not log.exists():
+        sys.exit(f"--measured needs results in {log}, which is not there; the page stays as it is")
     if not given.measured:
         places = {"out": given.out.resolve()} | ({"data": given.data.resolve()} if data else {})
         given.out.mkdir(parents=True, exist_ok=True)
