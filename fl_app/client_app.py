@@ -191,7 +191,8 @@ def client_fn(context: Context) -> Client:
 def _memory(config: Config, client_id: int, context: Context) -> Memory:
     """Return where that stays which never leaves the client.
 
-    Raises ValueError for a resumed run if the node has no place for it that survives a run.
+    Raises ValueError for a run that goes on after a resume or a loss, if the node has no place for
+    it that outlives a submission.
     """
     return _place(config, client_id, context, kept_by(config), _LOCAL)
 
@@ -206,18 +207,21 @@ def _place(config: Config, client_id: int, context: Context, kept: str, name: st
     run, every = config.records.folder, config.records.checkpoint_every
     place = context.node_config.get("state-folder")
     part = "" if name == _LOCAL else name
+    # a lost run is submitted again with the settings of its start, so that it says no resume
+    goes_on = config.records.resume or config.records.restarts > 0
     if not kept or run is None:
         return ContextMemory(context.state, name)
     if config.engine.name != "deployment":
         return local_state.of_run(Path(run), client_id, every, part)
     if place is not None:
         found = local_state.of_node(Path(str(place)), run, client_id, every, part)
-        found.begin(context.run_id, resume=config.records.resume)
+        found.begin(context.run_id, resume=goes_on)
         return found
-    if config.records.resume:
+    if goes_on:
         raise ValueError(
-            f"the node config must have state-folder to resume a run with {kept}, got none, so "
-            "what this client had of its own is lost; start a new run"
+            f"the node config must have state-folder to resume a run with {kept} or to go on with "
+            "one that was lost, got none, so what this client had of its own is lost; start a new "
+            "run"
         )
     return ContextMemory(context.state, name)
 

@@ -11,6 +11,7 @@ import numpy as np
 CLIENTS = "clients"
 """The folder in the output folder of a run with a folder for each simulated client."""
 RUN = "run.txt"
+"""Has Flower's ids of the submissions of the run, one a line."""
 KEPT = 2
 """Checkpoints that may lie behind a client's last round: the last one and the one before."""
 
@@ -26,15 +27,19 @@ class FolderMemory:
         self.folder, self.every = folder, every
 
     def begin(self, run_id: int, *, resume: bool) -> None:
-        """Remove what an earlier run left here, unless this one resumes it."""
+        """Remove what an earlier run left here, unless this submission resumes it.
+
+        A late message of an earlier submission of the same run removes nothing.
+        """
         mark = self.folder / RUN
-        known = mark.read_text() if mark.exists() else None
-        if known == str(run_id):
+        known = mark.read_text().split() if mark.exists() else []
+        if str(run_id) in known:
             return
         if not resume:
             shutil.rmtree(self.folder, ignore_errors=True)
+            known = []
         self.folder.mkdir(parents=True, exist_ok=True)
-        mark.write_text(str(run_id))
+        mark.write_text("\n".join([*known, str(run_id)]))
 
     def read(self, until: int) -> dict[str, np.ndarray]:
         """Return what was written last, up to a round; empty for a client that had not trained."""

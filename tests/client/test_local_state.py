@@ -7,7 +7,10 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from fl_app.client.local_state import FolderMemory, of_node
-from fl_app.client_app import ContextMemory, client_fn
+from fl_app.client.own_sketch import OwnSketch
+from fl_app.client.sketch_release import SketchRelease
+from fl_app.client_app import ContextMemory, _own_updates, client_fn
+from fl_app.run_config import of_run
 
 
 def _value(memory: FolderMemory, until: int) -> float | None:
@@ -44,6 +47,7 @@ def test_another_run_of_a_node_begins_anew(tmp_path: Path) -> None:
     memory.begin(7, resume=False)  # the next message of the same run
     assert _value(memory, 1) == 1
     memory.begin(8, resume=True)
+    memory.begin(7, resume=False)  # a late message of the submission that was lost
     assert _value(memory, 1) == 1
     memory.begin(9, resume=False)
     assert _value(memory, 1) is None
@@ -54,12 +58,15 @@ RUN = ["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "po
        "engine=deployment", "records.folder=there"]  # fmt: skip
 
 
-def _memory(node: dict[str, str], *more: str) -> object:
-    context = Context(
-        run_id=3, node_id=1, node_config={"partition-id": 0, **node}, state=RecordDict(),
-        run_config={"overrides": " ".join([*RUN, *more])},
+def _context(node: dict[str, str], *words: str, run_id: int = 3) -> Context:
+    return Context(
+        run_id=run_id, node_id=1, node_config={"partition-id": 0, **node}, state=RecordDict(),
+        run_config={"overrides": " ".join(words)},
     )  # fmt: skip
-    client = client_fn(context)
+
+
+def _memory(node: dict[str, str], *more: str, run_id: int = 3) -> object:
+    client = client_fn(_context(node, *RUN, *more, run_id=run_id))
     return client.local.memory  # type: ignore[attr-defined]
 
 
@@ -74,3 +81,37 @@ def test_a_node_needs_a_folder_to_resume(tmp_path: Path) -> None:
     assert found.folder.is_relative_to(tmp_path)
     with pytest.raises(ValueError, match="must have state-folder to resume a run"):
         _memory({}, "records.resume=true")
+
+
+LOST = ("records.resume=false", "records.restarts=1")
+"""What a lost run is submitted again with: the settings of its start, and the number of losses."""
+
+
+def test_a_run_that_was_lost_finds_what_it_left(tmp_path: Path) -> None:
+    node = {"state-folder": str(tmp_path)}
+    first = _memory(node, run_id=1)
+    assert isinstance(first, FolderMemory)
+    _write(first, 4, 5)
+    again = _memory(node, *LOST, run_id=2)
+    assert isinstance(again, FolderMemory)
+    assert [_value(again, until) for until in (3, 4, 9)] == [None, 4, 5]  # round 1 begins anew
+    with pytest.raises(ValueError, match=r"must have state-folder .* was lost, got none"):
+        _memory({}, *LOST)
+
+
+def test_a_sketch_that_was_released_stays_when_its_run_is_lost(tmp_path: Path) -> None:
+    node, models = {"state-folder": str(tmp_path)}, [np.ones(3, np.float32)]
+
+    def client(now: int, run_id: int, *more: str) -> OwnSketch:
+        words = ("experiment=secure_flic", "engine=deployment", "strategy.randomness=system",
+                 "records.folder=there", *more)  # fmt: skip
+        context = _context(node, *words, run_id=run_id)
+        config = of_run(context.run_config, on_client=True)
+        release = SketchRelease.of(config.strategy.options)
+        assert release is not None
+        return OwnSketch(release, _own_updates(config, 0, context), config.seed, 0, now)
+
+    client(1, 1).trained(np.zeros(3, np.float32), models[0])
+    first = client(2, 1).released(models, lambda: slice(None))
+    client(1, 2, *LOST).trained(np.zeros(3, np.float32), 2 * models[0])
+    assert np.array_equal(client(2, 2, *LOST).released(models, lambda: slice(None)), first)
