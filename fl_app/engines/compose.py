@@ -19,7 +19,7 @@ ENVIRONMENT = ".env"
 _MARK = "# Written by scripts/deploy keys, which replaces it\n"
 _INSIDE = Credentials(Path("/keys"))
 _KEYS = "${FL_APP_KEYS:-./deployment/keys}"
-_OUTPUTS, _PORT = "/outputs", 9094
+_OUTPUTS, _STATE, _PORT = "/outputs", "/state", 9094
 _GPUS = {"reservations": {"devices": [{"capabilities": ["gpu"], "driver": "nvidia", "count": 1}]}}
 _WARM = "fl_app.engines.warm_node"
 _HEALTH = ("python", "-Im", "fl_app.engines.health")
@@ -112,10 +112,10 @@ def write(repo: Path, folder: Path, *, nodes: int, gpus: bool, warm: bool) -> li
 
 
 def node_services(nodes: int, *, gpus: bool, warm: bool) -> dict[str, Any]:
-    """Return the services of a compose file: the registrar and the nodes."""
+    """Return the services of a compose file, the registrar and the nodes, with their volumes."""
     found = {"registrar": _registrar(nodes)}
     found |= {f"supernode-{node}": _supernode(node, nodes, gpus, warm) for node in range(nodes)}
-    return {"services": found}
+    return {"services": found, "volumes": {f"client-{node}": None for node in range(nodes)}}
 
 
 def _registrar(nodes: int) -> dict[str, Any]:
@@ -136,7 +136,13 @@ def _registrar(nodes: int) -> dict[str, Any]:
 
 def _supernode(node: int, nodes: int, gpus: bool, warm: bool) -> dict[str, Any]:
     command = commands.supernode(
-        _INSIDE, node=node, nodes=nodes, superlink="superlink:9092", port=_PORT, data_root="/data"
+        _INSIDE,
+        node=node,
+        nodes=nodes,
+        superlink="superlink:9092",
+        port=_PORT,
+        data_root="/data",
+        state_folder=_STATE,
     )
     command = ["python", "-m", _WARM, *command] if warm else command
     found = _part(
@@ -145,7 +151,7 @@ def _supernode(node: int, nodes: int, gpus: bool, warm: bool) -> dict[str, Any]:
         after={"registrar": "service_completed_successfully"},
         restart="unless-stopped",
     )
-    found["volumes"].append(_mount("${FL_APP_DATA:-./data}", "/data"))
+    found["volumes"] += [_mount("${FL_APP_DATA:-./data}", "/data"), f"client-{node}:{_STATE}"]
     found["healthcheck"] = {
         "test": ["CMD", *_HEALTH, "--process", "flower-supernode", "--port", "9092"],
         "interval": "30s",

@@ -50,8 +50,9 @@ def test_the_serverapp_runs_the_same_command():
 @pytest.mark.parametrize("node", range(NODES))
 def test_each_node_runs_the_same_command_with_its_own_key(node):
     expected = commands.supernode(
-        KEYS, node=node, nodes=NODES, superlink="superlink:9092", port=9094, data_root="/data"
-    )
+        KEYS, node=node, nodes=NODES, superlink="superlink:9092", port=9094, data_root="/data",
+        state_folder="/state",
+    )  # fmt: skip
     warm = ["python", "-m", "fl_app.engines.warm_node"]
     assert SERVICES[f"supernode-{node}"]["command"] == [*warm, *expected]
     cold = compose.node_services(NODES, gpus=False, warm=False)["services"]
@@ -116,6 +117,10 @@ def test_state_and_results_outlive_their_containers():
     assert mounts("superlink")["/state"] == ("state", False)
     assert "state" in COMPOSE["volumes"]
     assert "/outputs" in mounts("serverapp")
+    volumes = compose.node_services(NODES, gpus=False, warm=True)["volumes"]
+    for node in range(NODES):  # what stays with a client is seen by no other node
+        assert mounts(f"supernode-{node}")["/state"] == (f"client-{node}", False)
+    assert volumes == {f"client-{node}": None for node in range(NODES)}
 
 
 def test_the_order_of_starting_is_superlink_keys_nodes():

@@ -36,7 +36,8 @@ def command(name):
     given |= {"CREDENTIALS_DIRECTORY": "/keys", "FL_NODE_PORT": "9094"}
     (text,) = read(name)["ExecStart"]
     text = re.sub(r"\$\{?\$?(\w+)\}?", lambda found: given.get(found[1], found[0]), text)
-    text = text.replace("%i", "4").replace("%S", "/var/lib").replace("%N", name.split(".")[0])
+    unit = name.split(".")[0].replace("@", "@4")
+    text = text.replace("%i", "4").replace("%S", "/var/lib").replace("%N", unit)
     return [word.removeprefix(BIN) for word in shlex.split(text)]
 
 
@@ -54,8 +55,9 @@ def test_the_superexec_runs_the_same_command():
 
 def test_a_node_runs_the_same_command_with_its_own_key():
     expected = commands.supernode(
-        KEYS, node=4, nodes=9, superlink="fl.example.org:9092", port=9094, data_root="/srv/data"
-    )
+        KEYS, node=4, nodes=9, superlink="fl.example.org:9092", port=9094, data_root="/srv/data",
+        state_folder="/var/lib/fl-node@4/clients",
+    )  # fmt: skip
     expected[expected.index(str(KEYS.node_key(4)))] = "/keys/node"
     assert command("fl-node@.service") == ["python", "-m", warm_node.__name__, *expected]
 
