@@ -58,7 +58,7 @@ class Introductions:
     """Nodes that are not admitted.
 
     `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
-    it. Nodes in `waiting` have not answered yet.
+    it. Nodes in `waiting` have not answered yet; one that failed is asked again.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -134,11 +134,19 @@ class ClientMessenger:
         if not strangers:
             self._listen()
         found = self._outside
-        gone = {who for who in found.rejected if isinstance(who, str)}
-        gone -= {f"node {cid}" for cid in self.roster.clients} if gone else set()
-        rejected = {who: why for who, why in found.rejected.items() if who not in gone}
+        self._forget_gone(found)
         waiting = [f"node {proxy.cid}" for proxy in self._introducing.values()]
-        return Introductions(found.failed.copy(), rejected, waiting)
+        return Introductions(found.failed.copy(), found.rejected.copy(), waiting)
+
+    def _forget_gone(self, found: Introductions) -> None:
+        """Forget the nodes that failed or were rejected and have left; silent ones stay named."""
+        failed = {who for who, why in found.failed.items() if not isinstance(why, Silence)}
+        gone = failed | {who for who in found.rejected if isinstance(who, str)}
+        gone -= {f"node {cid}" for cid in self.roster.clients} if gone else set()
+        for who in gone:
+            found.rejected.pop(who, None)
+            if who in failed:
+                del found.failed[who]
 
     def _ask(self, strangers: Sequence[ClientProxy]) -> None:
         ins = compat.getpropertiesins_to_recorddict

@@ -38,6 +38,7 @@ class Connections:
         self.messenger, self.roster = messenger, roster
         self.clients, self.least, self.timeout_s = clients, least, timeout_s
         self._outside = Introductions()
+        self._open = False
 
     @property
     def refused(self) -> list[RejectedReply]:
@@ -53,6 +54,7 @@ class Connections:
     def introduce(self) -> None:
         """Ask new nodes for their identity; log those that are not admitted."""
         before, self._outside = self._outside, self.messenger.introduce()
+        self._open = _may_come(before, self._outside)
         refused = self._outside.failed, self._outside.rejected
         if self._outside.answered and refused != (before.failed, before.rejected):
             log.warning("nodes that are not admitted: %s", self._outside)
@@ -81,7 +83,8 @@ class Connections:
             self.introduce()
             present = len(self.roster.proxies())
             enough = present >= self.least
-            if present >= needed or (enough and present + self._outside.answered >= needed):
+            refused = enough and present + self._outside.answered >= needed
+            if present >= needed or (refused and not self._open):
                 break
             if self.node_wait is not None:
                 self.node_wait.check(self.roster.num_available(), needed)
@@ -99,3 +102,16 @@ class Connections:
                 "the run continues with %d of %d clients, without clients %s; %s",
                 present, needed, self.roster.lost(self.clients), self._outside,
             )  # fmt: skip
+
+
+def _may_come(before: Introductions, now: Introductions) -> bool:
+    """Whether a node that was asked can still be admitted, by its first answer or its next one.
+
+    One that was silent is asked again, since it may have been starting: once, as it may be gone.
+    """
+    silent = {who for who, why in now.failed.items() if isinstance(why, Silence)}
+    for who in silent:
+        if not isinstance(before.failed.get(who), Silence):
+            return True
+    refused = {*now.rejected, *(now.failed.keys() - silent)}
+    return any(who not in refused for who in now.waiting)

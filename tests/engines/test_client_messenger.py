@@ -558,11 +558,15 @@ def test_another_release_of_flower_is_named(caplog: pytest.LogCaptureFixture) ->
     assert warning.startswith(f"client 1 has flwr 1.30.0 and the server {flwr.__version__};")
 
 
-def test_a_rejected_node_that_left_is_forgotten() -> None:
-    messenger, _, known = strangers({101: trains(1), 102: trains(77)})
-    assert list(messenger.introduce().rejected) == ["node 102"]
-    known.unregister(known.all()["102"])
-    assert messenger.introduce().rejected == {}
+def test_a_node_that_was_rejected_or_failed_and_left_is_forgotten() -> None:
+    raised = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no such folder")
+    messenger, _, known = strangers({101: trains(1), 102: trains(77), 103: raised})
+    outside = messenger.introduce()
+    assert ([*outside.rejected], outside.failed) == (["node 102"], {"node 103": "no such folder"})
+    for node in ("102", "103"):
+        known.unregister(known.all()[node])
+    outside = messenger.introduce()
+    assert (outside.rejected, outside.failed) == ({}, {})
 
 
 def test_a_node_that_cannot_be_asked_is_asked_again() -> None:

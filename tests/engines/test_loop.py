@@ -229,6 +229,37 @@ def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
     assert [record["failed"] for record in rounds] == [outside.failed] * 3
 
 
+GONE = {"node 9": Silence("the node is gone")}
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [Introductions(GONE), Introductions(GONE, waiting=["node 9"])],  # it was starting
+        [Introductions({"node 8": "an ImportError of its client"}, waiting=["node 9"])] * 2,
+    ],
+)
+def test_a_node_that_was_asked_is_waited_for_until_it_has_answered(
+    play: Callable[..., Played], looks: list[Introductions]
+) -> None:
+    def joins(look: int) -> set[int]:
+        played.federation.outside = looks[look - 1] if look <= len(looks) else Introductions()
+        return {0, 2} if look <= len(looks) else {0, 1, 2}
+
+    played = play(joins)
+    played.loop.connections.timeout_s = 9999
+    assert [record["lost"] for record in played()] == [[]] * 3
+
+
+def test_a_node_that_stays_gone_is_asked_once_more_and_not_waited_for(
+    play: Callable[..., Played],
+) -> None:
+    played = play(lambda look: {0, 2})
+    played.loop.connections.timeout_s = 9999
+    played.federation.outside = Introductions(GONE)
+    assert [record["lost"] for record in played()] == [[1]] * 3
+
+
 def test_a_new_node_that_is_gone_is_no_failure_of_a_client(play: Callable[..., Played]) -> None:
     played = play(lambda look: {0, 1, 2})
     played.federation.outside = Introductions(failed={"node 9": Silence("the node is gone")})
