@@ -94,20 +94,22 @@ class SecureFlic(FromSums):
             dimension=dimension, epsilon=epsilon, delta=delta, randomness=randomness
         )
         self.state = SecureFlicState(communities=Communities.of(context.initial))
-        self._booked = list[int]()
+        self._booked = 0, list[int]()  # a round, and who was first asked for a sketch in it
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample from all clients, or from each community; ask for the sketches that are due."""
         present, state = list(roster(client_manager).proxies()), self.state
-        self._booked = []
+        former, booked = self._booked
+        # a round that is repeated has one record, which must name those of all its attempts
+        self._booked = server_round, booked if server_round == former else []
         if server_round < self.cluster_round:
             cohort = self.sampler.draw(server_round, present, "all")
             state.trained.update(cohort)
             return self.instruct(server_round, cohort, client_manager)
         cohort = [client for client in present if self.releases(client, server_round)]
-        self._booked = [client for client in cohort if client not in state.asked]
+        self._booked[1].extend(client for client in cohort if client not in state.asked)
         state.asked.update(cohort)
         for row in range(len(state.communities.models)):
             inside = [each for each in present if state.communities.members.get(each) == row]
@@ -214,5 +216,5 @@ class SecureFlic(FromSums):
             "clip": 1.0,
             "next_clip": 1.0,
             "fitting": None,
-            "released": {str(client): of_one for client in self._booked},
+            "released": {str(client): of_one for client in self._booked[1]},
         }

@@ -151,6 +151,18 @@ def test_each_sketch_is_booked_once() -> None:
     assert again["epsilon"] == booked["epsilon"]
 
 
+def test_a_round_that_is_repeated_books_who_was_asked_in_any_attempt() -> None:
+    method = _method(epsilon=8.0)
+    _asked(method, 1, roster(CLIENTS))
+    _asked(method, 3, roster(CLIENTS - 2))
+    with pytest.raises(TooFewRepliesError):
+        method.aggregate_sketches(3, {})
+    _asked(method, 3, roster(CLIENTS))
+    booked = method.outcome(3).privacy
+    assert booked is not None
+    assert list(booked["released"]) == [str(each) for each in range(CLIENTS)]
+
+
 @pytest.mark.parametrize("done", [2, 3, 4])
 def test_a_restored_method_goes_on_as_if_nothing_had_happened(done: int, tmp_path: Path) -> None:
     known = roster(CLIENTS)
