@@ -24,13 +24,15 @@ from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
 from fl_app.records.recorder import WRITTEN
-from fl_app.records.run_state import RunState
+from fl_app.records.run_state import RunState, SupersededError
 from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
 from fl_app.schema import ConfigError
 from fl_app.strategies.replies import TooFewRepliesError
 
-_TOLD = (ConfigError, DataError, CheckpointError, TimeoutError, TooFewRepliesError)
+_TOLD = (
+    ConfigError, DataError, CheckpointError, TimeoutError, TooFewRepliesError, SupersededError,
+)  # fmt: skip
 """Errors whose text is for a user; Flower's log would put dozens of lines of code before it."""
 
 
@@ -130,14 +132,15 @@ def server_fn(context: Context) -> ServerAppComponents:
     loop = server_wiring.server(config)
     if config.engine.node_ids is not None:
         loop.messenger.owners = _owners(config.engine.node_ids)
-    loop.superseded = partial(run_state.superseded, loop.recorder.folder, context.run_id)
+    recorder = loop.recorder
+    recorder.superseded = partial(run_state.superseded, recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
         loop.connections.node_wait = NodeWait(
             overrides,
             by_flwr=config.records.started_by is None,
             timeout_s=config.engine.nodes_timeout_s,
         )
-    log(INFO, "results of this run: %s", loop.recorder.folder.resolve())
+    log(INFO, "results of this run: %s", recorder.folder.resolve())
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
 
 

@@ -5,7 +5,7 @@ fails and sends one message per thread. All engines use this loop.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from logging import getLogger
 
 from flwr.server.history import History as FlowerHistory
@@ -108,7 +108,6 @@ class RoundLoop(Server):
             strategy, self.exchange, *seen, recorder, wanted=evaluate_with_training
         )
         self.output = RunOutput(strategy, recorder, *seen, self.newcomers, self.carried)
-        self.superseded: Callable[[], bool] = lambda: False
         self._outcome: Outcome | None = None
         self._restart = recorder.restarts
         self._sound = True
@@ -140,7 +139,7 @@ class RoundLoop(Server):
             failure = reason_of(error)
             raise
         finally:
-            if self.superseded():  # this process was thought to be lost, and another one writes now
+            if self.recorder.superseded():  # this process was thought to be lost
                 log.error("this run was submitted again meanwhile; nothing more is written")
             else:
                 # After a stop during an aggregation, the previous checkpoint stays valid.
@@ -155,6 +154,7 @@ class RoundLoop(Server):
             return
         for server_round in range(first, last + 1):
             stop_request.check()
+            self.recorder.check_owner()
             end = self.end.exhausted()
             if end is not None and server_round == 1:
                 raise ValueError(f"{end.detail}; use more noise or a larger privacy.epsilon")

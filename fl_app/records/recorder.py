@@ -22,6 +22,7 @@ from fl_app.records.plain import dumps
 from fl_app.records.reading import read_names
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
+from fl_app.records.run_state import SupersededError
 from fl_app.records.serving import Served, community_name, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
@@ -47,7 +48,8 @@ class Recorder:
     receives the rounds too. `form` describes the state dict of a saved model, and `use` what is
     needed to use it elsewhere, as JSON values. `monitor` starts the metrics endpoint of the folder,
     and `started_by` is who says to have started the run. `restarts` is how often a lost run was
-    submitted again; then it continues from its checkpoint if it has one.
+    submitted again; then it continues from its checkpoint if it has one. `superseded` says whether
+    such a submission has taken the folder over from this process.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Recorder:
         self.snapshot_rounds = snapshot_rounds
         self.form = form
         self.restarts = restarts
+        self.superseded: Callable[[], bool] = lambda: False
         self._checkpoints = folder / CHECKPOINTS
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
         self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
@@ -124,6 +127,14 @@ class Recorder:
             with replacing(self.folder / CLIENT_NAMES) as temporary:
                 temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")
 
+    def check_owner(self) -> None:
+        """Raise SupersededError if this process stood still and was thought to be lost."""
+        if self.superseded():
+            raise SupersededError(
+                f"{self.folder} must belong to this submission of the run, got a later one; follow "
+                f"that with fl-app watch {self.folder}, this process writes no more"
+            )
+
     def _check_names(self) -> None:
         """Raise ValueError if a resumed run has given ids of clients to others."""
         before, now = read_names(self.folder), [*self.names.values()]
@@ -135,7 +146,11 @@ class Recorder:
                 )
 
     def round(self, record: dict[str, Any]) -> None:
-        """Append the record of a finished round to rounds.jsonl, then send it to the tracker."""
+        """Append the record of a finished round to rounds.jsonl, then send it to the tracker.
+
+        Raises SupersededError.
+        """
+        self.check_owner()
         self.history.append(record)
         written = self.history.rounds[-1]
         self.tracking.round(written)
@@ -205,8 +220,9 @@ class Recorder:
 
         `open_round` is that after the history, whose `record` has no scores yet. A checkpoint that
         cannot be written is logged as an error, and the run continues. The round is that of the
-        history, since an interrupt can come before the loop has counted it.
+        history, since an interrupt can come before the loop has counted it. Raises SupersededError.
         """
+        self.check_owner()
         rounds = self.history.rounds
         last = rounds[-1] if rounds else {"round": 0}
         done = int((last if open_round is None else open_round["record"])["round"])

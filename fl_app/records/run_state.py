@@ -16,6 +16,10 @@ _PLACES = (FILE, f"*/{FILE}", f"*/*/{FILE}")
 """Where the output folders of runs are below a folder of them."""
 
 
+class SupersededError(RuntimeError):
+    """A later submission of the run writes into its folder now."""
+
+
 @dataclass(frozen=True)
 class RunState:
     """The last submission of a run.

@@ -27,6 +27,7 @@ from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import read_rounds
 from fl_app.records.recorder import Recorder
+from fl_app.records.run_state import SupersededError
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.replies import (
     ClientFailure,
@@ -548,12 +549,29 @@ def test_without_a_checkpoint_it_starts_anew(tmp_path: Path) -> None:
     assert rounds[0]["events"][-1]["detail"] == "the run was lost and goes on after round 0"
 
 
-def test_a_process_that_was_replaced_writes_no_more(play: Callable[..., Played]) -> None:
+@pytest.mark.parametrize("fits", [0, 1, 2])
+def test_a_process_that_was_replaced_writes_no_more(play: Callable[..., Played], fits: int) -> None:
     played = play()
-    played.loop.superseded = lambda: True
-    played()
+    played.loop.recorder.superseded = lambda: played.federation.fits > fits  # it stood still there
+    with pytest.raises(SupersededError, match="must belong to this submission of the run"):
+        played()
+    done = list(range(1, fits + 1))
+    assert [record["round"] for record in read_rounds(played.folder)] == done
+    audit = (played.folder / "audit.jsonl").read_text().splitlines()
+    written = [entry for entry in map(json.loads, audit) if entry["event"] == "checkpoint written"]
+    assert [entry["round"] for entry in written] == done
     assert not (played.folder / "summary.json").exists()
     assert not (played.folder / "models.safetensors").exists()
+
+
+def test_a_process_that_was_replaced_between_rounds_asks_nobody(
+    play: Callable[..., Played],
+) -> None:
+    played = play()
+    played.loop.recorder.superseded = lambda: True
+    with pytest.raises(SupersededError):
+        played()
+    assert played.federation.fits == 0
 
 
 def _restarted(event: dict[str, Any]) -> bool:
