@@ -27,6 +27,7 @@ from fl_app import client_wiring
 from fl_app.client import local_state
 from fl_app.client.local import LocalClient
 from fl_app.client.memory import Memory
+from fl_app.client.node_memory import NodeMemory
 from fl_app.client.private_losses import TOLD, answers
 from fl_app.client_mods import CLIENT, as_addressed, as_attached, as_private
 from fl_app.config import Config
@@ -214,9 +215,15 @@ def _place(config: Config, client_id: int, context: Context, kept: str, name: st
     if config.engine.name != "deployment":
         return local_state.of_run(Path(run), client_id, every, part)
     if place is not None:
-        found = local_state.of_node(Path(str(place)), run, client_id, every, part)
-        found.begin(context.run_id, resume=goes_on)
-        return found
+        found = NodeMemory(
+            root=Path(str(place)).expanduser(),
+            client_id=client_id,
+            part=part,
+            folder=run,
+            run=config.records.id,
+            every=every,
+        )
+        return found.begin(context.run_id, goes_on=goes_on)
     if goes_on:
         raise ValueError(
             f"the node config must have state-folder to resume a run with {kept} or to go on with "

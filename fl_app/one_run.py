@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import secrets
 import shlex
 import shutil
 import socket
@@ -73,6 +74,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         own.keep(config.resolved, folder / own.PROJECT)
         where += _absolute_paths(config)  # engines work in other folders
         where += _node_ids(config, folder)
+        where += _id(config, folder, resume=resume)
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
 
@@ -124,6 +126,16 @@ def _node_ids(config: Config, folder: Path) -> list[str]:
         return []
     place = federation_folder(config, folder) / node_ids.FILE
     return [override("engine.node_ids", str(place.resolve()))]
+
+
+def _id(config: Config, folder: Path, *, resume: bool) -> list[str]:
+    """Return the override with the id by which nodes know a run, also when its folder has moved."""
+    if config.engine.name != "deployment":
+        return []
+    known = secrets.token_hex(8)
+    if resume:
+        known = (read_config(folder).get("records") or {}).get("id")
+    return [] if known is None else [override("records.id", known)]
 
 
 def resume(folder: Path, changes: list[str]) -> None:

@@ -211,6 +211,7 @@ class RecordsConfig:
     resume: bool
     restarts: NonNegativeInt
     started_by: Text | None
+    id: Text | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from fl_app import launch, one_run
 from fl_app.config import load
@@ -108,6 +109,16 @@ def test_the_nodes_of_a_federation_of_ours_are_held_to_their_clients(
     file = None if place is None else f"engine.node_ids='{tmp_path / place / 'nodes.json'}'"
     assert one_run._node_ids(config, Path("run")) == ([] if file is None else [file])
     assert one_run._node_ids(load(SMALL), Path("run")) == []
+
+
+def test_a_run_over_grpc_keeps_its_id_when_it_is_resumed(tmp_path: Path) -> None:
+    config = load([*SMALL, "engine=deployment"])
+    (given,) = one_run._id(config, tmp_path, resume=False)
+    assert one_run._id(config, tmp_path, resume=False) != [given]
+    assert one_run._id(load(SMALL), tmp_path, resume=False) == []
+    assert one_run._id(config, tmp_path, resume=True) == []  # an earlier version started it
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(load([*SMALL, given]).resolved))
+    assert one_run._id(config, tmp_path, resume=True) == [given]
 
 
 @pytest.mark.parametrize("name", ["clients/h.csv", "project/notes.txt", "config.yaml"])

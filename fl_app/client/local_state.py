@@ -1,17 +1,13 @@
 """What stays with a client between rounds, in files on its own machine."""
 
 import os
-import shutil
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
 CLIENTS = "clients"
 """The folder in the output folder of a run with a folder for each simulated client."""
-RUN = "run.txt"
-"""Has Flower's ids of the submissions of the run, one a line."""
 KEPT = 2
 """Checkpoints that may lie behind a client's last round: the last one and the one before."""
 
@@ -25,21 +21,6 @@ class FolderMemory:
 
     def __init__(self, folder: Path, every: int) -> None:
         self.folder, self.every = folder, every
-
-    def begin(self, run_id: int, *, resume: bool) -> None:
-        """Remove what an earlier run left here, unless this submission resumes it.
-
-        A late message of an earlier submission of the same run removes nothing.
-        """
-        mark = self.folder / RUN
-        known = mark.read_text().split() if mark.exists() else []
-        if str(run_id) in known:
-            return
-        if not resume:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            known = []
-        self.folder.mkdir(parents=True, exist_ok=True)
-        mark.write_text("\n".join([*known, str(run_id)]))
 
     def read(self, until: int) -> dict[str, np.ndarray]:
         """Return what was written last, up to a round; empty for a client that had not trained."""
@@ -76,9 +57,3 @@ def of_run(folder: Path, client_id: int, every: int, part: str = "") -> FolderMe
     A `part` is a memory of its own, in a folder of that name.
     """
     return FolderMemory(folder / CLIENTS / str(client_id) / part, every)
-
-
-def of_node(folder: Path, run: str, client_id: int, every: int, part: str = "") -> FolderMemory:
-    """Return the memory of a node in its own folder, for the run with this output folder."""
-    name = blake2b(run.encode(), digest_size=8).hexdigest()
-    return FolderMemory(folder.expanduser() / name / str(client_id) / part, every)

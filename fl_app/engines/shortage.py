@@ -4,7 +4,9 @@ import shlex
 import time
 from dataclasses import dataclass, field
 
-OF_LAUNCH = ("records.folder=", "records.resume=", "records.restarts=", "records.started_by=")
+OF_LAUNCH = tuple(
+    f"records.{name}=" for name in ("folder", "resume", "restarts", "started_by", "id")
+)
 """Overrides that the command fl-app adds to a run by itself."""
 _NAMELESS = "<connection>"
 """For the name of the user's connection, which no process of a run knows."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from fl_app.client.local_state import FolderMemory, of_node
+from fl_app.client.local_state import FolderMemory
 from fl_app.client.own_sketch import OwnSketch
 from fl_app.client.sketch_release import SketchRelease
 from fl_app.client_app import ContextMemory, _own_updates, client_fn
@@ -38,20 +38,6 @@ def test_only_rounds_that_a_checkpoint_can_need_are_kept(tmp_path: Path) -> None
     assert _value(memory, 5) == 5  # of the checkpoint before the last one
     assert _value(memory, 4) is None
     assert len(list((tmp_path / "0").iterdir())) == 5
-
-
-def test_another_run_of_a_node_begins_anew(tmp_path: Path) -> None:
-    memory = of_node(tmp_path, "/outputs/run", 0, 1)
-    memory.begin(7, resume=False)
-    _write(memory, 1)
-    memory.begin(7, resume=False)  # the next message of the same run
-    assert _value(memory, 1) == 1
-    memory.begin(8, resume=True)
-    memory.begin(7, resume=False)  # a late message of the submission that was lost
-    assert _value(memory, 1) == 1
-    memory.begin(9, resume=False)
-    assert _value(memory, 1) is None
-    assert of_node(tmp_path, "/outputs/other", 0, 1).folder != memory.folder
 
 
 RUN = ["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "population.clients=2",
