@@ -1,6 +1,7 @@
 """The server's part of a secure sum: removing the masks from the sum of the masked vectors."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, combinations, islice
 
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares
 
@@ -9,6 +10,12 @@ from fl_app.masking.keystream import SEED_BYTES, mask
 from fl_app.masking.neighbours import Graph
 from fl_app.types import Integers
 
+_SPARE = 2
+"""Shares told beyond those needed with which a lie of one client never wins."""
+_POINT_BYTES = 4
+"""A share begins with the point at which it is the value of a polynomial."""
+_TRIES = 4
+"""Parts of the shares that are tried for each share told, before a secret is given up."""
 Shares = Mapping[int, Mapping[int, bytes]]
 """The shares of one secret of each client, by the client that told them."""
 
@@ -67,7 +74,13 @@ def unmasked(
 
 
 class _Secrets:
-    """Secrets from shares, of which each needs a `threshold`; `liars` told wrong ones."""
+    """Secrets from shares, of which each needs a `threshold`; `liars` told wrong ones.
+
+    To find who lied takes many times longer than a secret that all shares fit. So the shares of
+    known liars are left out of further secrets, or tried last where too few others would be left to
+    show another lie: its secret may need them, as a client that shares wrong ones makes its honest
+    neighbours look like liars.
+    """
 
     def __init__(self, threshold: Mapping[int, int]) -> None:
         self.threshold, self.liars = threshold, set[int]()
@@ -77,8 +90,13 @@ class _Secrets:
         self, owner: int, shares: Mapping[int, bytes], size: int, public: bytes | None
     ) -> bytes | None:
         """Return the secret of a client, None if its shares do not give it."""
+        needed = self.threshold[owner]
+        tellers = [each for each in shares if each not in self.liars]
+        if len(tellers) < needed + _SPARE:
+            tellers += [each for each in shares if each in self.liars]
+        told = {each: shares[each] for each in tellers}
         try:
-            secret, liars = _secret(owner, shares, self.threshold[owner], size, public)
+            secret, liars = _secret(owner, told, needed, size, public)
         except _SecretError as error:
             self._errors[owner] = error
             return None
@@ -98,10 +116,10 @@ def _secret(
 ) -> tuple[bytes, set[int]]:
     """Return a secret of `size` bytes, that of a `public` key if there is one, and who lied.
 
-    Any `threshold` shares give the secret. If the first and the last ones give two, parts without
-    each client are tried: the secret is that which the most shares fit. Two polynomials of Shamir's
-    scheme have fewer than `threshold` points in common, so that no lie of one client wins if two
-    more shares are told than are needed.
+    Any `threshold` shares give the secret. If the first and the last ones give two, other parts are
+    tried: the secret is that which the most shares fit. Two polynomials of Shamir's scheme have
+    fewer than `threshold` points in common, so that no lie of one client wins if _SPARE more shares
+    are told than are needed, and that no other part is tried once so many fit that none has more.
     """
     if len(shares) < threshold:
         raise _SecretError(
@@ -118,11 +136,15 @@ def _secret(
     if secret is not None and (public or combined(tellers[-threshold:]) == secret):
         return secret, set()
     fitting = dict[bytes, set[int]]()
-    for part in _parts(tellers, threshold):
+    for part in islice(_parts(tellers, threshold), _TRIES * len(tellers)):
         found = combined(part)
-        if found is not None:
-            fits = {each for each in tellers if combined([*part[:-1], each]) == found}
-            fitting[found] = max(fitting.get(found, set()), fits | {*part}, key=len)
+        if found is None or fitting.get(found, set()) >= {*part}:
+            continue
+        others = [each for each in tellers if each not in part]
+        fits = {*part, *(each for each in others if combined([*part[:-1], each]) == found)}
+        fitting[found] = max(fitting.get(found, set()), fits, key=len)
+        if 2 * len(fits) >= len(tellers) + threshold:
+            break
     best = max(map(len, fitting.values()), default=0)
     secrets = [each for each, fits in fitting.items() if len(fits) == best]
     if len(secrets) != 1:
@@ -130,17 +152,29 @@ def _secret(
     return secrets[0], {*tellers} - fitting[secrets[0]]
 
 
-def _parts(tellers: Sequence[int], size: int) -> set[tuple[int, ...]]:
-    """Return parts of this size, of which some are without any one of the tellers."""
-    found = set[tuple[int, ...]]()
-    for away in tellers:
-        rest = tuple(each for each in tellers if each != away)
-        found |= {rest[:size], rest[-size:]}
-    return {part for part in found if len(part) == size}
+def _parts(tellers: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Yield parts of this size: for any one of the tellers one without it, then for any two.
+
+    Tellers are left out in groups, as many at once as are not needed, and the last ones first.
+    """
+    spare = len(tellers) - size
+    for width, count in ((spare, 1), (spare // 2, 2)):
+        if width == 0:
+            continue
+        ends = range(len(tellers), 0, -width)
+        groups = [tellers[max(0, end - width) : end] for end in ends]
+        for groups_away in combinations(groups, count):
+            away = {*chain(*groups_away)}
+            yield [each for each in tellers if each not in away][:size]
 
 
 def _combined(shares: Sequence[bytes], size: int, public: bytes | None) -> bytes | None:
-    """Return the secret; None: another length, which its owner may choose, or another key."""
+    """Return the secret; None: another length, which its owner may choose, or another key.
+
+    Also None for a share at point 0, which would be the secret whatever the others are.
+    """
+    if any(int.from_bytes(share[:_POINT_BYTES], "little") == 0 for share in shares):
+        return None
     try:
         secret: bytes = combine_shares([*shares])
     except ValueError:

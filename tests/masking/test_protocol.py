@@ -1,6 +1,7 @@
 """A secure sum: right for any clients that drop out, and refused where it would reveal one."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from flwr.common.secure_aggregation.secaggplus_utils import share_keys_plaintext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_app.masking import unmasking
 from fl_app.masking.disputes import left_out
 from fl_app.masking.keys import cipher_key
 from fl_app.masking.participant import Participant, ProtocolError
@@ -205,6 +207,93 @@ def test_a_wrong_share_of_a_key_is_found_if_there_are_more_than_needed() -> None
     plain = sum((vectors[each] for each in masked), np.zeros(5, np.uint32))
     assert played.total(masked).tolist() == plain.tolist()
     assert played.wrong == {1}
+
+
+def _lie(played: Round, liar: int, spoil: Callable[[bytes], bytes]) -> None:
+    """Spoil all shares of seeds that a client will reveal."""
+    shares = played.clients[liar].seed_shares
+    shares.update({owner: spoil(share) for owner, share in shares.items()})
+
+
+def _changed(share: bytes) -> bytes:
+    """Return another share of which the secret's padding is still right."""
+    return share[:4] + bytes(each ^ 0x55 for each in share[4:20]) + share[20:]
+
+
+@pytest.mark.parametrize("liar", [0, 6, 11])
+def test_to_find_a_liar_takes_few_more_decodings_than_a_sum_without_it(
+    liar: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does nothing else meanwhile, and the liar could come again in every round."""
+    decoded = []
+    combine = unmasking.combine_shares
+    monkeypatch.setattr(
+        unmasking, "combine_shares", lambda shares: (decoded.append(1), combine(shares))[1]
+    )
+    played = Round(12).begin()  # 8 of 12 are needed
+    vectors = _vectors(12)
+    masked = played.vectors(vectors)
+    _lie(played, liar, _changed)
+    plain = sum(vectors.values(), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {liar}
+    assert len(decoded) <= 2 * 12 + 3 * 5  # a sum without it, and three parts with four others each
+
+
+def test_one_client_that_shares_what_is_no_secret_takes_a_bounded_number_of_decodings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded = []
+    combine = unmasking.combine_shares
+    monkeypatch.setattr(
+        unmasking, "combine_shares", lambda shares: (decoded.append(1), combine(shares))[1]
+    )
+    played = Round(12).begin()
+    masked = played.vectors(_vectors(12))
+    for each, client in played.clients.items():  # on no polynomial, and each with right padding
+        share = client.seed_shares[3]
+        client.seed_shares[3] = share[:4] + bytes([each + 1] * 16) + share[20:]
+    with pytest.raises(UnmaskError) as caught:
+        played.total(masked)
+    assert caught.value.wrong == {3}
+    assert len(decoded) <= 2 * 12 + 4 * 12 * 5
+
+
+@pytest.mark.parametrize("liars", [(0, 11), (3, 7), (5, 6)])
+def test_two_liars_are_found_wherever_they_are(liars: tuple[int, int]) -> None:
+    played = Round(12).begin()
+    vectors = _vectors(12)
+    masked = played.vectors(vectors)
+    for liar in liars:
+        _lie(played, liar, _changed)
+    plain = sum(vectors.values(), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {*liars}
+
+
+@pytest.mark.parametrize("liar", [0, 3, 7])
+def test_a_share_at_point_zero_is_no_secret(liar: int) -> None:
+    """Any others with it give the secret that its teller chooses."""
+    played = Round(8).begin()
+    vectors = _vectors(8)
+    masked = played.vectors(vectors)
+    _lie(played, liar, lambda share: bytes(4) + share[4:36] + bytes([16] * 16))
+    plain = sum(vectors.values(), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {liar}
+
+
+def test_shares_of_slandered_clients_are_used_where_they_are_needed() -> None:
+    """Clients 0, 2 and 4 gave 1, 3 and 5 a wrong share; six of eight are needed."""
+    played = Round(8).begin()
+    vectors = _vectors(8)
+    masked = played.vectors(vectors)
+    for owner in (0, 2, 4):
+        shares = played.clients[owner + 1].seed_shares
+        shares[owner] = shares[owner][:4] + bytes(48)
+    plain = sum(vectors.values(), np.zeros(5, np.uint32))
+    assert played.total(masked).tolist() == plain.tolist()
+    assert played.wrong == {1, 3, 5}
 
 
 @pytest.mark.parametrize(
