@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 
+from fl_app.ingress.extent import check_extent
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.masking.keys import KEY_SHARE_BYTES, PUBLIC_BYTES, SEED_SHARE_BYTES, check_public
 from fl_app.masking.stages import (
@@ -66,9 +67,10 @@ def read_vector(
     record = _record(content)
     vector = np.frombuffer(_exactly(record, MASKED, 4 * length), "<u4")
     refused = record.get(REFUSED)
-    named = refused if isinstance(refused, list) else []
-    found = [each for each in named if type(each) is int and each in neighbours]
-    if not isinstance(refused, list) or not len(named) == len(found) == len({*found}):
+    if not isinstance(refused, list) or len(refused) > len(neighbours):
+        raise RejectionError(REFUSED, "neighbours, each once", shown(refused))
+    found = [each for each in refused if type(each) is int and each in neighbours]
+    if not len(refused) == len(found) == len({*found}):
         raise RejectionError(REFUSED, "neighbours, each once", shown(refused))
     return vector, found
 
@@ -92,6 +94,7 @@ def read_sketch(content: RecordDict, dimension: int, largest: float) -> Sketch:
 
 
 def _record(content: RecordDict) -> ConfigRecord:
+    check_extent(content, arrays=None)
     found = content.config_records.get(RECORD)
     if found is None or len(content) != 1:
         raise RejectionError("the reply", f"one record {RECORD}", shown(sorted(content)))
@@ -107,8 +110,10 @@ def _exactly(record: ConfigRecord, name: str, size: int) -> bytes:
 
 def _all_of(record: ConfigRecord, name: str, count: int, size: int) -> list[bytes]:
     values = record.get(name)
-    given = values if isinstance(values, list) else []
-    found = [each for each in given if isinstance(each, bytes) and len(each) == size]
-    if not isinstance(values, list) or not len(given) == len(found) == count:
-        raise RejectionError(name, f"{count} values of {size} bytes", shown(values))
+    rule = f"{count} values of {size} bytes"
+    if not isinstance(values, list) or len(values) != count:
+        raise RejectionError(name, rule, shown(values))
+    found = [each for each in values if isinstance(each, bytes) and len(each) == size]
+    if len(found) != count:
+        raise RejectionError(name, rule, shown(values))
     return found

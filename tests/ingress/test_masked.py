@@ -1,5 +1,7 @@
 """What is checked of a reply in a secure sum: its form, since its content is hidden."""
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, RecordDict
@@ -133,6 +135,44 @@ def test_shares_of_another_number_or_length_are_rejected() -> None:
     ):
         with pytest.raises(RejectionError, match="values of"):
             read_revealed(_reply(**{SEEDS: seeds, KEYS: keys}), 2, 1)
+
+
+class _Counted(list[object]):
+    """A list that counts how often its values are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[object]:
+        for each in super().__iter__():
+            self.reads += 1
+            yield each
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        (REFUSED, 7, lambda told: read_vector(told, 2, [1, 2])),
+        (SEEDS, b"s", lambda told: read_revealed(told, 2, 1)),
+        (BOXES, b"x", lambda told: read_boxes(told, [1, 2])),
+        (IDS, 7, lambda told: read_boxes(told, [1, 2])),
+    ],
+)
+def test_a_list_that_is_too_long_is_rejected_unread(
+    name: str, value: object, read: Callable[[RecordDict], object]
+) -> None:
+    """The server reads replies one after another, and a reply may have gigabytes."""
+    told = _reply(**{MASKED: b"12345678", IDS: [1, 2], name: [value] * 10_000})
+    sent = _Counted(told[RECORD][name])  # type: ignore[call-overload]
+    told[RECORD].__dict__["_data"][name] = sent
+    with pytest.raises(RejectionError, match=f"{name} must be"):
+        read(told)
+    assert sent.reads < 10
+
+
+def test_a_reply_with_more_fields_than_any_client_is_asked_for_is_rejected() -> None:
+    told = _reply(**{SKETCH: bytes(4)}, **{f"more-{each}": 0 for each in range(10_000)})
+    with pytest.raises(RejectionError, match="the reply must be of at most 10000 fields"):
+        read_sketch(told, 1, 2.0)
 
 
 def test_a_sketch_is_read_as_it_was_sent() -> None:
