@@ -25,7 +25,9 @@ Pull = Future[list[Message]]
 Call = Callable[[], list[Message]]
 
 PATIENCE_S = 10.0
-"""How long other replies wait for a reply whose pieces are still arriving."""
+"""How long other replies wait, in one look, for those whose pieces are still arriving."""
+LEAST_PATIENCE_S = 0.1
+"""How long at least for each of them, so that most replies are read as soon as they are whole."""
 OF_THE_LOST = (
     ErrorCode.NODE_UNAVAILABLE,
     ErrorCode.MESSAGE_UNAVAILABLE,
@@ -44,12 +46,15 @@ class Puller:
     """Pulls replies; a pull that has not completed continues until the next call.
 
     Pulls run one after another in a thread. A stalled pull keeps its thread; the next pull gets
-    a new one. `in_vain_s` is the time that the last look needed for messages without a reply.
+    a new one. One look waits PATIENCE_S for all stalled pulls together, half of what is left of it
+    for each, so that no group of clients delays the others. `in_vain_s` is the time that the last
+    look needed for messages without a reply.
     """
 
     def __init__(self) -> None:
         self._coming: dict[str, Pull] = {}
         self._jobs: SimpleQueue[Job | None] | None = None
+        self._patience_s = PATIENCE_S
         self.in_vain_s = 0.0
 
     def look(self, grid: Grid, ids: Iterable[str]) -> Iterator[tuple[str, RecordDict | str]]:
@@ -57,7 +62,7 @@ class Puller:
 
         The id is the one in the request, not the one in the reply.
         """
-        self.in_vain_s = 0.0
+        self.in_vain_s, self._patience_s = 0.0, PATIENCE_S
         for message_id in ids:
             began = time.monotonic()
             try:
@@ -85,8 +90,10 @@ class Puller:
         pull = self._coming.get(message_id)
         if pull is None:
             pull = self._start(lambda: list(grid.pull_messages([message_id])))
-            _await(pull)
+            limit_s = max(self._patience_s / 2, LEAST_PATIENCE_S)
+            _await(pull, limit_s)
             if not pull.done():
+                self._patience_s -= limit_s
                 self._coming[message_id] = pull
                 self._leave()
         if not pull.done():
@@ -109,10 +116,10 @@ class Puller:
         self._jobs = None
 
 
-def _await(pull: Pull) -> None:
-    """Wait for a reply, at most PATIENCE_S; raises KeyboardInterrupt on a request to stop."""
-    end = time.monotonic() + PATIENCE_S
-    while wait([pull], min(PATIENCE_S, stop_request.LOOK_S)).not_done and time.monotonic() < end:
+def _await(pull: Pull, limit_s: float) -> None:
+    """Wait for a reply, at most `limit_s`; raises KeyboardInterrupt on a request to stop."""
+    end = time.monotonic() + limit_s
+    while wait([pull], min(limit_s, stop_request.LOOK_S)).not_done and time.monotonic() < end:
         stop_request.check()
 
 

@@ -434,6 +434,26 @@ def test_a_reply_that_stalls_for_good_costs_its_own_client_in_the_end(
     assert str(failures[1]) == "client 1: no reply within engine.round_timeout_s=0.3"
 
 
+def test_stalled_replies_share_the_time_that_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a hundred clients would delay each exchange by a quarter of an hour."""
+    waited = []
+    monkeypatch.setattr(puller, "_await", lambda _, limit_s: waited.append(limit_s))
+    end = threading.Event()
+
+    class Stalled(FakeGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            end.wait(60)
+            return []
+
+    looking = puller.Puller()
+    for message_ids in (range(100), range(100, 103)):
+        waited.clear()
+        assert list(looking.look(Stalled({}), map(str, message_ids))) == []
+        assert waited[:3] == [5.0, 2.5, 1.25]
+        assert sum(waited) < puller.PATIENCE_S + puller.LEAST_PATIENCE_S * 100
+    end.set()
+
+
 def test_messages_share_the_models_that_flower_would_hash_for_each() -> None:
     messenger, grid, known = federation({101: trains(1), 102: trains(2), 103: trains(3)})
     one, other = (Parameters([bytes([k]) * 9], "numpy.ndarray") for k in range(2))
