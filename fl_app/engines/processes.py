@@ -4,7 +4,7 @@ When the context ends, also by Ctrl-C or an error, all processes are stopped: ea
 session, and everything that it starts inherits a mark. If the parent is killed (`kill -9`), a
 watchdog process ends all processes with the mark. Processes remain only if the watchdog is killed
 too. Without /proc (not Linux) the mark cannot be read, and only the process groups of the direct
-children are stopped.
+children that still run are stopped.
 """
 
 import contextlib
@@ -129,26 +129,42 @@ class Supervisor:
                 env={**self.environment, **(extra or {})},
             )
         process = Process(name, popen, log, start)
-        self._processes.append(process)
+        self._processes = [each for each in self._processes if each.alive] + [process]
         return process
 
     def end(self, process: Process, *, grace_s: float = watchdog.GRACE_S) -> None:
         """Stop one process: SIGTERM, and after `grace_s` SIGKILL to its whole group."""
-        if process.alive:
-            process.popen.terminate()
+        self._processes = [each for each in self._processes if each is not process]
+        if process.popen.returncode is not None:
+            self._end_rest(process)
+            return
+        process.popen.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.popen.wait(grace_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.popen.pid, signal.SIGKILL)
+            os.killpg(process.popen.pid, signal.SIGKILL)  # at once, before another group has its id
         process.popen.wait()
+
+    def _end_rest(self, process: Process) -> None:
+        """Kill what is left of the group of a process that was noticed to have ended.
+
+        Its id may be that of another process since, so only processes with the mark are killed.
+        """
+        group = process.popen.pid
+        if any(each.popen.pid == group for each in self._processes):
+            return
+        for pid in watchdog.marked(self.token):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(pid) == group:
+                    os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
         """Stop all processes, the last started first, and wait until all have ended."""
         with signals.deferred():
-            for process in reversed(self._processes):
-                if process.alive:
-                    process.popen.terminate()
-            for process in reversed(self._processes):
+            running = [each for each in reversed(self._processes) if each.alive]
+            for process in running:
+                process.popen.terminate()
+            for process in running:
                 self.end(process)
             self._processes.clear()
             watchdog.sweep(self.token)

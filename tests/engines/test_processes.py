@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.engines import watchdog
+from fl_app.engines import processes, watchdog
 from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import (
     ProcessError,
@@ -193,3 +193,30 @@ def command_of(pid):
 def test_a_kill_lets_others_start(tmp_path):
     kill_all()
     assert spawn(["true"]).wait() == 0
+
+
+def test_a_process_that_was_noticed_to_have_ended_is_never_signalled_by_its_id(
+    tmp_path, monkeypatch
+):
+    """Its id may be that of another one's group by then."""
+    killed = []
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, "exit 0")
+        until(lambda: not process.alive)
+        monkeypatch.setattr(processes.os, "killpg", lambda group, _: killed.append(group))
+        supervisor.end(process)
+    assert killed == []
+
+
+@pytest.mark.parametrize("by", [lambda supervisor, _: supervisor.stop(), Supervisor.end])
+def test_what_an_ended_process_left_in_its_group_is_ended(tmp_path, by):
+    with Supervisor({"PATH": "/usr/bin:/bin"}) as supervisor:
+        process = start(supervisor, tmp_path, "sleep 300 & echo started")
+        until(lambda: not process.alive)
+        other = start(supervisor, tmp_path, "echo started; exec sleep 300", "other")
+        wait_for_line(other, "started", timeout_s=120)
+        assert len(watchdog.marked(supervisor.token)) == 2
+        by(supervisor, process)
+        rest = [other.popen.pid] if by is Supervisor.end else []
+        until(lambda: watchdog.marked(supervisor.token) == rest)
+        supervisor.end(other)
