@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fl_app import deploy_arguments, deploy_state
@@ -158,6 +158,7 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
         except BlockingIOError:
             print(_HELD.format(folder))
             return 1
+        membership.drop_orders(folder)
         federation = Federation(
             folder,
             nodes=options.nodes or NODES_AT_FIRST,
@@ -196,11 +197,26 @@ def change(folder: Path, action: str, node: int | None) -> int:
         print(_absent(folder))
         return 1
     try:
-        print(membership.ask(folder, action, node, timeout_s=_CHANGE_TIMEOUT_S))
+        with _ended_like_ctrl_c():
+            print(membership.ask(folder, action, node, timeout_s=_CHANGE_TIMEOUT_S))
     except (membership.OrderError, TimeoutError) as error:
         print(error)
         return 1
     return 0
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM and the end of the terminal interrupt the block, so that it can clean up."""
+    every = [signal.SIGTERM, signal.SIGHUP]
+    caught = [each for each in every if signal.getsignal(each) == signal.SIG_DFL]
+    for each in caught:
+        signal.signal(each, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for each in caught:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def _absent(folder: Path) -> str:

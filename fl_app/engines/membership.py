@@ -29,27 +29,39 @@ class OrderError(ValueError):
 def ask(folder: Path, action: str, node: int | None, *, timeout_s: float) -> str:
     """Leave an order for the keeper of a folder and return its answer.
 
-    Raises OrderError if it was refused, and TimeoutError if nobody answers.
+    Raises OrderError if it was refused, and TimeoutError if nobody answers. An order that nobody
+    has taken when this ends, also by an interrupt, is withdrawn.
     """
     orders = folder / ORDERS
     orders.mkdir(mode=0o700, exist_ok=True)
     order = orders / f"{time.time_ns():020d}-{uuid.uuid4().hex}.order"
-    answer = order.with_suffix(".answer")
-    with replacing(order) as temporary:
-        temporary.write_text(json.dumps({"action": action, "node": node}))
-    deadline = time.monotonic() + timeout_s
-    while not answer.exists():
-        if time.monotonic() > deadline:
-            order.unlink(missing_ok=True)
-            raise TimeoutError(
-                f"the federation must answer within {timeout_s:g} s; see {folder / 'keeper.log'}"
-            )
-        time.sleep(_POLL_S)
-    told = json.loads(answer.read_text())
-    answer.unlink()
+    try:
+        with replacing(order) as temporary:
+            temporary.write_text(json.dumps({"action": action, "node": node}))
+        told = _answered(order.with_suffix(".answer"), timeout_s)
+    finally:
+        order.unlink(missing_ok=True)
     if not told["done"]:
         raise OrderError(told["text"])
     return str(told["text"])
+
+
+def _answered(answer: Path, timeout_s: float) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout_s
+    while not answer.exists():
+        if time.monotonic() > deadline:
+            log = answer.parent.parent / "keeper.log"
+            raise TimeoutError(f"the federation must answer within {timeout_s:g} s; see {log}")
+        time.sleep(_POLL_S)
+    told: dict[str, Any] = json.loads(answer.read_text())
+    answer.unlink()
+    return told
+
+
+def drop_orders(folder: Path) -> None:
+    """Delete the orders and answers that a former keeper left: nobody waits for them any more."""
+    for path in (folder / ORDERS).glob("*"):
+        path.unlink(missing_ok=True)
 
 
 def carry_out(federation: Federation) -> bool:

@@ -263,3 +263,38 @@ def test_without_a_keeper_nothing_waits(tmp_path: Path, capsys) -> None:
     with pytest.raises(TimeoutError, match="must answer within 0 s"):
         membership.ask(tmp_path, "add-node", None, timeout_s=0.0)
     assert list((tmp_path / membership.ORDERS).iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_command_withdraws_its_order(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the keeper, or the next one, would remove a node that nobody asks it to any more."""
+    monkeypatch.setattr(deploy, "keeper", lambda folder: {"pid": 1})
+    left = []
+
+    def interrupted(seconds: float) -> None:
+        left.append([path.suffix for path in (tmp_path / membership.ORDERS).iterdir()])
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    before = signal.getsignal(number)
+    words = ["remove-node", "--node", "1", "--folder", str(tmp_path)]
+    assert deploy.main(words) == 130
+    assert left == [[".order"]]
+    assert list((tmp_path / membership.ORDERS).iterdir()) == []
+    assert signal.getsignal(number) == before
+
+
+def test_a_keeper_drops_what_a_former_one_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = tmp_path / membership.ORDERS
+    orders.mkdir()
+    for name in ("a.order", "b.answer", "c.order.tmp"):
+        (orders / name).touch()
+    monkeypatch.setattr(deploy, "Federation", lambda folder, **_: pytest.fail("not yet"))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(pytest.fail.Exception, match="not yet"):
+        deploy.main(["keep", "--folder", str(tmp_path)])
+    assert list(orders.iterdir()) == []
