@@ -27,7 +27,15 @@ from pathlib import Path
 from fl_app import deploy_arguments, deploy_state
 from fl_app.config import CONF
 from fl_app.deploy_state import holder, keeper
-from fl_app.engines import compose, credentials, flower, log_files, membership, watchdog
+from fl_app.engines import (
+    compose,
+    credentials,
+    flower,
+    log_files,
+    membership,
+    private_folder,
+    watchdog,
+)
 from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import NAME, Federation
@@ -62,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _act(folder, options, overrides)
     except KeyboardInterrupt:
         return 130
-    except TimeoutError as error:
+    except (TimeoutError, private_folder.ExposedFolderError) as error:
         print(error)
     except OSError as error:
         print(f"{folder} must be a folder with room in which you can read and write: {error}")
@@ -105,7 +113,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     if holder(folder) is not None:
         print(_HELD.format(folder))
         return 1
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder.make(folder)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
     words += [] if options.nodes is None else ["--nodes", str(options.nodes)]
     words += ["--no-warm"] if options.warm is False else []
@@ -151,7 +159,7 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
 def keep(folder: Path, options: argparse.Namespace) -> int:
     """Run a federation until SIGTERM or Ctrl-C; `up` does it in a process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder.make(folder)
     with deploy_state.file_of(folder).open("a") as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process

@@ -12,7 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from fl_app.engines import commands, credentials, flower, flower_commands, log_files, warm_clients
+from fl_app.engines import (
+    commands,
+    credentials,
+    flower,
+    flower_commands,
+    log_files,
+    private_folder,
+    warm_clients,
+)
 from fl_app.engines.flower import Connection
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.node_ids import offline, registered, remember
@@ -112,7 +120,7 @@ class Federation:
 
     def __enter__(self) -> Self:
         free_ports(2 + self.nodes)  # without them, nothing is made
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # keys, models, logs
+        private_folder.make(self.folder)
         self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
         credentials.must_have_private_keys(self.keys, range(self.nodes))
         self.audit = AuditLog(self.folder)
