@@ -21,16 +21,18 @@ from fl_app.ingress.carried import address
 FIRST = 2
 """Node id of client 0: 0 and 1 are Flower's own."""
 _POLL_S = 0.1
+_LATE_S = 60.0
+"""How long a reply is kept beyond the time in which its message had to be answered."""
 _SETTLED_S = 1.0
 """Flower registers the nodes of a simulation while the ServerApp starts; it takes milliseconds."""
 
 
 @dataclass
 class _Carrier:
-    """A node: the messages that wait for it, and the one that it works on by both ids."""
+    """A node: the messages that wait for it, and the one that it works on with its id there."""
 
     waiting: deque[tuple[str, Message]] = field(default_factory=deque)
-    working: tuple[str, str] | None = None
+    working: tuple[str, Message, str] | None = None
 
 
 class CarryingGrid(Grid):
@@ -39,7 +41,7 @@ class CarryingGrid(Grid):
     def __init__(self, grid: Grid, nodes: Sequence[int], clients: int) -> None:
         self._grid, self._clients = grid, clients
         self._carriers = {node: _Carrier() for node in sorted(nodes)}
-        self._replies: dict[str, Message] = {}
+        self._replies: dict[str, tuple[Message, float]] = {}
         self._sent = 0
         self._lock = RLock()  # replies are pulled in a thread
 
@@ -72,7 +74,9 @@ class CarryingGrid(Grid):
         """Send each message once its node has answered the messages before it."""
         ids = []
         with self._lock:
-            nodes = list(self._carriers)
+            nodes, now = list(self._carriers), time.time()
+            # a round that has ended asks for its late replies no more
+            self._replies = {each: of for each, of in self._replies.items() if of[1] > now}
             for message in messages:
                 client = message.metadata.dst_node_id - FIRST
                 self._sent += 1
@@ -87,7 +91,7 @@ class CarryingGrid(Grid):
         """Return the replies that have arrived to these messages."""
         with self._lock:
             self._advance()
-            return [self._replies.pop(each) for each in message_ids if each in self._replies]
+            return [self._replies.pop(each)[0] for each in message_ids if each in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -109,29 +113,34 @@ class CarryingGrid(Grid):
         """Collect the replies of all nodes, and give the next message to each idle one."""
         for node, carrier in self._carriers.items():
             if carrier.working is not None:
-                outer, inner = carrier.working
+                outer, message, inner = carrier.working
                 for reply in self._grid.pull_messages([inner]):
-                    self._replies[outer] = reply
+                    self._replies[outer] = reply, _due(message) + _LATE_S
                     carrier.working = None
             while carrier.waiting and carrier.working is None:
                 outer, message = carrier.waiting.popleft()
                 sent = self._push(node, message)
                 if sent is None:
                     gone = Error(ErrorCode.NODE_UNAVAILABLE, "the node is gone, or it is too late")
-                    self._replies[outer] = Message(gone, reply_to=message)
+                    self._replies[outer] = Message(gone, reply_to=message), time.time() + _LATE_S
                 else:
-                    carrier.working = outer, sent
+                    carrier.working = outer, message, sent
 
     def _push(self, node: int, message: Message) -> str | None:
         """Send a message to its node; None if it is too late for it, or the node is gone."""
         asked = message.metadata
-        left = asked.created_at + asked.ttl - time.time()
+        left = _due(message) - time.time()
         if left <= 0:
             return None
         content = RecordDict({**message.content})
         address(content, asked.dst_node_id - FIRST)
         sent = Message(content, node, asked.message_type, ttl=left, group_id=asked.group_id)
         return next((each for each in self._grid.push_messages([sent]) if each), None)
+
+
+def _due(message: Message) -> float:
+    """Return until when a message has to be answered."""
+    return message.metadata.created_at + message.metadata.ttl
 
 
 def simulates(grid: Grid) -> bool:

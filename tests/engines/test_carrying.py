@@ -1,6 +1,7 @@
 """Fewer nodes than clients: each message reaches its client, one at a time on each node."""
 
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from stand_in_grid import StandInGrid
 
 from fl_app import client_mods
+from fl_app.engines import carrying
 from fl_app.engines.carrying import FIRST, CarryingGrid, simulated_nodes
 from fl_app.ingress.carried import CARRIED, address
 from fl_app.ingress.rejection import RejectionError
@@ -103,6 +105,25 @@ def test_all_replies_are_waited_for_but_no_longer_than_said() -> None:
     nodes.gone = True
     (reply,) = grid.send_and_receive([to(1)])
     assert reply.error == Error(ErrorCode.NODE_UNAVAILABLE, reply.error.reason)
+
+
+def test_late_replies_of_rounds_that_have_ended_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A simulation of many rounds would otherwise keep the model of each."""
+    nodes, now = Nodes(), time.time()
+    grid = CarryingGrid(nodes, NODES, CLIENTS)
+    (late,) = grid.push_messages([to(0, ttl=100.0)])
+    monkeypatch.setattr(carrying.time, "time", lambda: now + 130)
+    nodes.answer(0)
+    list(grid.pull_messages(["another"]))
+    (another,) = grid.push_messages([to(0, ttl=1000.0)])
+    assert list(grid._replies) == [late]
+    nodes.answer(1)
+    monkeypatch.setattr(carrying.time, "time", lambda: now + 170)
+    list(grid.push_messages([to(1, ttl=1000.0)]))
+    assert list(grid._replies) == [another]
+    assert [each.content["said"]["to"] for each in grid.pull_messages([late, another])] == [0]
 
 
 def test_only_a_simulations_nodes_carry() -> None:
