@@ -13,7 +13,6 @@ deploy keys                 keys, nodes, settings and a Flower home for docker-c
 
 import argparse
 import contextlib
-import fcntl
 import itertools
 import os
 import shlex
@@ -161,9 +160,7 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     private_folder.make(folder)
     with deploy_state.file_of(folder).open("a") as held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock ends with this process
-        except BlockingIOError:
+        if not deploy_state.lock(held):
             print(_HELD.format(folder))
             return 1
         membership.drop_orders(folder)

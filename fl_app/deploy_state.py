@@ -4,14 +4,29 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
+from typing import IO
 
 from fl_app.engines.federation import Federation
+
+_TRIES, _PAUSE_S = 50, 0.02
+"""About a second: `holder` has the lock for a moment only."""
 
 
 def file_of(folder: Path) -> Path:
     """Return the file that the keeper of a federation locks while it runs."""
     return folder / "federation.pid"
+
+
+def lock(file: IO[str]) -> bool:
+    """Lock the open file of a keeper until this process ends; False if another keeper has it."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_PAUSE_S)
+    return False
 
 
 def publish(federation: Federation, folder: Path, *, up: bool) -> None:

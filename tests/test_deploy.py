@@ -119,6 +119,25 @@ def test_a_federation_in_the_foreground_is_not_kept_twice(tmp_path, capsys):
     assert f"a federation is already running in {tmp_path}; stop it" in capsys.readouterr().out
 
 
+def test_who_only_looks_lets_a_keeper_start(tmp_path, monkeypatch):
+    """`up` itself looks again and again whether its keeper runs."""
+    path = deploy_state.file_of(tmp_path)
+    with path.open("a") as looks, path.open("a") as held:
+        fcntl.flock(looks, fcntl.LOCK_SH)
+        pauses = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                fcntl.flock(looks, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(deploy_state.time, "sleep", pause)
+        assert deploy_state.lock(held)
+        assert len(pauses) == 3
+        with path.open("a") as another:
+            assert not deploy_state.lock(another)
+
+
 def test_the_status_names_the_nodes_that_are_not_online(tmp_path, capsys, monkeypatch):
     for number, node in enumerate(["17", "18", "19"]):
         node_ids.remember(tmp_path, number, node)
