@@ -178,6 +178,8 @@ class Federation:
                 member.due = now + member.wait_s
                 member.wait_s = min(2 * member.wait_s, _BACK_OFF_MAX_S)
             elif now >= member.due:
+                if member.number is not None:  # another program may listen on its port by now
+                    member.command[1:] = self._node_words(member.number)[1:]
                 member.started_as(self._launch(member.name, member.command, member.home))
                 self.restarts += 1
             log_files.limit(member.process.log)
@@ -208,13 +210,17 @@ class Federation:
 
     def start_node(self, number: int) -> None:
         """Register the key of a node and start its SuperNode."""
-        (port,) = free_ports(1)
         key = self.keys.node_public_key(number)
         node_id = register(self.connection, key)
         if node_id is not None:
             remember(self.folder, number, node_id)
             self._note("registered", number, node_id)
-        words = commands.supernode(
+        self._add(f"supernode-{number}", self._node_words(number), number)
+
+    def _node_words(self, number: int) -> list[str]:
+        """Return the command of a SuperNode, with a port that is free now."""
+        (port,) = free_ports(1)
+        return commands.supernode(
             self.keys,
             node=number,
             nodes=max(self.nodes, number + 1),
@@ -223,7 +229,6 @@ class Federation:
             data_root=None if self.data_root is None else str(self.data_root.resolve()),
             state_folder=self._state_folder,
         )
-        self._add(f"supernode-{number}", words, number)
 
     def unregister_node(self, number: int) -> None:
         """Make the SuperLink refuse the key of a node; raises FlowerError."""

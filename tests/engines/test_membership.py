@@ -234,6 +234,22 @@ def test_a_node_that_ends_without_a_reason_was_refused(
     assert told[0].startswith("supernode-2 has ended: the SuperLink no longer lets it in: its key")
 
 
+def test_a_node_that_is_started_again_gets_a_port_that_is_free_then(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may listen on the former one, and it would fail for ever."""
+    monkeypatch.setattr(federations, "free_ports", lambda count: [4321])
+    monkeypatch.setattr(commands, "supernode", lambda keys, **given: ["sleep", str(given["port"])])
+    member = federation.members[1]
+    member.process.popen.kill()
+    member.process.popen.wait()
+    member.wait_s = 0.0
+    for _ in range(2):
+        federation.check()
+    assert member.process.popen.args == ["sleep", "4321"]
+    assert member.process.alive
+
+
 def test_the_log_of_a_node_that_runs_for_months_is_limited(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
