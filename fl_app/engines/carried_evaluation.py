@@ -71,6 +71,7 @@ class CarriedEvaluation:
     def begin(self, record: dict[str, Any], outcome: Outcome, parameters: Parameters) -> None:
         """Open a round that clients are to evaluate."""
         self.open = OpenRound.of(self.method, self.roster, parameters, record, outcome)
+        self.recorder.trained()
 
     def apart_because(self, outcome: Outcome, server_round: int) -> str | None:
         """Return why a round needs its own exchange for evaluation, None if the next carries it."""

@@ -45,7 +45,7 @@ class Metrics:
         gauge("rounds_planned", "Rounds of the run").set(rounds)
         self.state = gauge("run_state", "1 for the state of the run", "state")
         self.round_number = gauge("round", "Last completed round")
-        told = "End of the last completed round; before the first one, the start of the run"
+        told = "End of the last trained round; before the first one, the start of the run"
         self.finished = gauge("round_end_timestamp_seconds", told)
         self.finished.set(time.time())  # an alert compares it with the present time
         self.seconds = gauge("round_seconds", "Seconds of the last round", "phase")
@@ -54,6 +54,9 @@ class Metrics:
         self.replies = counter("replies", "Clients of all rounds", "outcome")
         self.rejections = counter("rejections", "Rejected replies by the field at fault", "rule")
         self.accuracy = gauge("accuracy", "Last measured accuracy over the clients", "statistic")
+        told = "Highest mean of the accuracy since this process of the run has started"
+        self.best = gauge("accuracy_best", told)
+        self._best = 0.0
         self.loss = gauge("train_loss", "Training loss of the last round")
         self.communities = gauge("communities", "Communities")
         self.bytes = counter("transferred_bytes", "Bytes of models", "direction")
@@ -66,10 +69,14 @@ class Metrics:
         for each in STATES:
             self.state.labels(each).set(each == state)
 
+    def trained(self) -> None:
+        """Note that a round is trained, whose record comes after the next one's training."""
+        self.finished.set(time.time())
+
     def round(self, record: Mapping[str, Any]) -> None:
         """Take over the record of a round."""
         self.round_number.set(record["round"])
-        self.finished.set(time.time())
+        self.trained()
         for phase, field in PHASES.items():
             self.seconds.labels(phase).set(record["time"][field])
             self.total_seconds.labels(phase).inc(record["time"][field])
@@ -85,6 +92,8 @@ class Metrics:
         if record["accuracy"]:
             for statistic in ("mean", "std"):
                 self.accuracy.labels(statistic).set(record["accuracy"][statistic])
+            self._best = max(self._best, record["accuracy"]["mean"])
+            self.best.set(self._best)
         if record["communities"]:
             self.communities.set(record["communities"]["count"])
         if record["privacy"]:

@@ -145,6 +145,11 @@ class Recorder:
                     "the data now give its id; continue with fl-app resume=, which keeps the ids"
                 )
 
+    def trained(self) -> None:
+        """Note that a round is trained, whose record waits for its scores."""
+        if self._endpoint is not None:
+            self._endpoint.metrics.trained()
+
     def round(self, record: dict[str, Any]) -> None:
         """Append the record of a finished round to rounds.jsonl, then send it to the tracker.
 

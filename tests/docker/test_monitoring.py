@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -224,6 +225,42 @@ def test_prometheus_evaluates_each_alert(prometheus: str) -> None:
     assert rules["FlAppRejections"]["state"] == "firing"
     assert rules["FlAppClientsMissing"]["state"] == "pending"
     assert rules["FlAppNoRound"]["state"] == "inactive"
+
+
+IN_RUN = 'job="fl-app",instance="s:9464"'
+A_NEW_RUN = {
+    f'fl_app_accuracy{{{IN_RUN},statistic="mean"}}': "0.95x30 _x60 0.1+0.01x60",
+    f"fl_app_accuracy_best{{{IN_RUN}}}": "0.95x30 _x60 0.1+0.01x60",
+}
+"""A run reaches 0.95 and ends; an hour later another one begins at 0.1 and learns."""
+A_FALL = {
+    f'fl_app_accuracy{{{IN_RUN},statistic="mean"}}': "0.95x30 0.7x90",
+    f"fl_app_accuracy_best{{{IN_RUN}}}": "0.95x120",
+}
+
+
+@pytest.mark.parametrize(("series", "fires"), [(A_NEW_RUN, False), (A_FALL, True)])
+def test_the_accuracy_is_compared_with_that_of_its_own_run(
+    series: Mapping[str, str], fires: bool, tmp_path: Path
+) -> None:
+    if (program := shutil.which("promtool")) is None:
+        pytest.skip("promtool is not installed, as by apt-get install prometheus")
+    (summary,) = (
+        rule["annotations"]["summary"] for rule in RULES if rule["alert"] == "FlAppAccuracyFalls"
+    )
+    labels = {"job": "fl-app", "instance": "s:9464", "severity": "warning"}
+    fired = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    told = {"eval_time": "105m", "alertname": "FlAppAccuracyFalls"}
+    told["exp_alerts"] = [fired] if fires else []
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "alert_rule_test": [told]}
+    file = tmp_path / "tests.yml"
+    rules = [str(FOLDER / "alerts.yml")]
+    file.write_text(yaml.safe_dump({"rule_files": rules, "tests": [test]}))
+    found = subprocess.run(
+        [program, "test", "rules", file], check=False, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_prometheus_scrapes_the_serverapp_of_the_compose_file() -> None:

@@ -17,6 +17,7 @@ from carried_runs import ALL, APART, CARRIED, CLIENTS, MIXED, NORM, Watched, ass
 from fl_app.client_app import FederatedClient
 from fl_app.engines.carried_evaluation import CarriedEvaluation
 from fl_app.engines.plain_exchange import PlainExchange
+from fl_app.records.recorder import Recorder
 from fl_app.testing.toy import context
 from fl_app.wiring import made
 
@@ -109,6 +110,16 @@ def test_only_the_last_round_has_an_exchange_of_its_own_if_all_train(tmp_path: P
     run(tmp_path, *words, watched=watched)
     assert [watched.seen["evaluate", str(each)] for each in range(1, 5)] == [0, 0, 0, CLIENTS]
     assert [watched.attached[str(each)] for each in range(1, 5)] == [0, 6, 6, 6]
+
+
+def test_a_round_that_waits_for_its_scores_is_told_to_be_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record comes only after the next round's training, which can take another hour."""
+    told = []
+    monkeypatch.setattr(Recorder, "trained", lambda self: told.append(len(self.history.rounds)))
+    run(tmp_path, "strategy=fedavg", CARRIED)
+    assert told == [0, 1, 2]
 
 
 @pytest.mark.parametrize("participation", ["1", "0.5"])

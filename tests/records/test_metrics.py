@@ -63,6 +63,22 @@ def test_a_round_sets_the_last_values_and_adds_to_the_totals(metrics: Metrics) -
     assert read(metrics, "run", strategy="flic", engine="inprocess", seed="0") == 1
 
 
+def test_the_best_accuracy_is_that_of_the_run(metrics: Metrics) -> None:
+    assert read(metrics, "accuracy_best") == 0.0
+    for mean, best in ((0.4, 0.4), (0.75, 0.75), (0.5, 0.75)):
+        metrics.round(RECORD | {"accuracy": {"mean": mean, "std": 0.1}})
+        assert read(metrics, "accuracy_best") == best
+
+
+def test_a_round_ends_when_it_is_trained_though_its_record_comes_later(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.time, "time", lambda: 1234.0)
+    metrics.trained()
+    assert read(metrics, "round_end_timestamp_seconds") == 1234.0
+    assert read(metrics, "round") == 0
+
+
 def test_what_clients_send_makes_few_labels(metrics: Metrics) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
     whys = [f"{a}{b} must be a number, got 1" for a in letters[:10] for b in letters[:10]]
