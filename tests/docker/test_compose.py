@@ -135,6 +135,14 @@ def test_the_control_port_is_open_to_this_machine_only():
     assert SERVICES["superlink"]["ports"] == ["127.0.0.1:8000:8000", "9092:9092"]
 
 
+def test_monitoring_reaches_the_serverapp_and_not_the_superlink():
+    """Whoever reaches the SuperLink can submit runs, which bring code."""
+    members = {name: {*service["networks"]} for name, service in SERVICES.items()}
+    assert members["prometheus"] == members["grafana"] == {"monitoring"}
+    assert {name for name in PARTS if "monitoring" in members[name]} == {"serverapp"}
+    assert {*COMPOSE["networks"]} == {"federation", "monitoring"}
+
+
 @pytest.mark.parametrize("service", PARTS)
 def test_a_part_has_a_health_check_no_capability_and_the_users_id(service):
     part = SERVICES[service]
