@@ -132,7 +132,7 @@ def _id(config: Config, folder: Path, *, resume: bool) -> list[str]:
     """Return the override with the id by which nodes know a run, also when its folder has moved."""
     if config.engine.name != "deployment":
         return []
-    known = secrets.token_hex(8)
+    known: str | None = secrets.token_hex(8)
     if resume:
         known = (read_config(folder).get("records") or {}).get("id")
     return [] if known is None else [override("records.id", known)]
