@@ -80,8 +80,8 @@ def check_audit(arguments: Sequence[str]) -> None:
     if not path.exists():
         raise ValueError(f"{options.folder} must be a folder with {audit.FILE}, got none")
     if options.show:
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            print(_event(line))
+        for line in path.read_bytes().splitlines():  # as text they have more ends
+            print(_event(line.decode("utf-8", errors="replace")))
     found = audit.check(path, last=options.last)
     for problem in found.problems:
         print(problem)

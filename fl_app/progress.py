@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fl_app.records.history import read_rounds
 from fl_app.records.names import REPORT, ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
 from fl_app.records.serving import no_better_than_chance
@@ -95,8 +96,7 @@ class Live:
     def _fresh(self) -> list[dict[str, Any]]:
         if not self.file.exists():
             return []
-        lines = self.file.read_text().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith("\n")]
+        *whole, _cut = self.file.read_bytes().split(b"\n")
         # a resumed run removes the lines of rounds that it will replay
         fresh, self.shown = whole[self.shown :], len(whole)
         return [json.loads(line) for line in fresh]
@@ -143,7 +143,7 @@ def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
 def show_result(folder: Path, console: Console) -> None:
     """Print the communities with their accuracies, the overall result and the folder."""
     summary = json.loads((folder / SUMMARY).read_text())
-    rounds = [json.loads(line) for line in (folder / ROUNDS).read_text().splitlines()]
+    rounds = read_rounds(folder)
     last = next((r["accuracy"] for r in reversed(rounds) if r["accuracy"]), None)
     accuracy, found = summary["accuracy"], summary["communities"]
     if found["assignment"]:

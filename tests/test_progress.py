@@ -13,9 +13,16 @@ from rich.console import Console
 
 from fl_app import progress, terminal
 from fl_app.evaluation.agreement import adjusted_rand, pure_share
-from fl_app.progress import Live, _communities, _one_group, _right_and_wrong, live
+from fl_app.progress import (
+    Live,
+    _communities,
+    _one_group,
+    _right_and_wrong,
+    live,
+    show_result,
+)
 from fl_app.records.history import FIELDS, History
-from fl_app.records.names import ROUNDS
+from fl_app.records.names import ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
 
 
@@ -83,6 +90,21 @@ def test_a_record_that_cannot_be_shown_neither_ends_the_view_nor_hides_the_error
         fails()
     assert output.getvalue().startswith("round=4 rounds=3")
     assert caplog.text.count("the progress of some rounds is not shown") == 1
+
+
+def test_names_with_ends_of_lines_are_shown_and_so_is_the_result(tmp_path: Path) -> None:
+    name = "a\u2028b\u2029c\x85d"
+    console, output = _console(terminal=False)
+    view = Live(tmp_path, rounds=1, console=console)
+    History(tmp_path).append(_record(1, failed={"4": f"{name} is gone"}))
+    view.tick()
+    assert output.getvalue() == "round=1 rounds=1 phase=federated loss=0.500 missing=1\n"
+    summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 1}
+    summary |= {"communities": {"assignment": {}, "ari": None}, "metrics": {}}
+    summary |= {"clients": {"removed": []}, "time": {"total_s": 1.0}, "accuracy": {"mean": None}}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    show_result(tmp_path, console)
+    assert "completed: x on y, 1 rounds" in output.getvalue()
 
 
 def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_path: Path) -> None:

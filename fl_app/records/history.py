@@ -91,22 +91,24 @@ def read_rounds(folder: Path) -> list[dict[str, Any]]:
     Raises FileNotFoundError if there is no such file, and ValueError with the number of a line
     that is not a record.
     """
-    text = (folder / ROUNDS).read_text(encoding="utf-8")
-    *lines, _cut = text.split("\n")
+    # bytes: a kill can cut a character, and text has more ends of lines than JSON escapes
+    *lines, _cut = (folder / ROUNDS).read_bytes().split(b"\n")
     return [_record(line, folder / ROUNDS, number) for number, line in enumerate(lines, start=1)]
 
 
-def _record(line: str, path: Path, number: int) -> dict[str, Any]:
+def _record(line: bytes, path: Path, number: int) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
+        text = line.decode("utf-8")
+        record = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        why = error.reason if isinstance(error, UnicodeDecodeError) else error.msg
         raise ValueError(
-            f"line {number} of {path} must be JSON ({error.msg}); remove it, or resume the run "
+            f"line {number} of {path} must be JSON ({why}); remove it, or resume the run "
             "from its checkpoint, which rewrites the file"
         ) from error
     if not isinstance(record, dict):
         raise ValueError(
-            f"line {number} of {path} must be the record of a round, got {line[:40]!r}; remove it"
+            f"line {number} of {path} must be the record of a round, got {text[:40]!r}; remove it"
         )
     return record
 

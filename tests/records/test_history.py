@@ -93,9 +93,16 @@ def test_a_line_cut_short_is_left_out(tmp_path: Path) -> None:
     assert read_rounds(tmp_path) == [record(1)]
 
 
-@pytest.mark.parametrize("line", ["{nothing}", "[1]"])
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / ROUNDS).write_text(f"{json.dumps(record(1))}\n{line}\n")
+def test_a_character_cut_short_is_left_out(tmp_path: Path) -> None:
+    History(tmp_path).append(record(1))
+    with (tmp_path / ROUNDS).open("ab") as file:
+        file.write('{"round": 2, "phase": "\u2028'.encode()[:-1])
+    assert read_rounds(tmp_path) == [record(1)]
+
+
+@pytest.mark.parametrize("line", [b"{nothing}", b"[1]", b'{"a": "\xff"}'])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: bytes) -> None:
+    (tmp_path / ROUNDS).write_bytes(json.dumps(record(1)).encode() + b"\n" + line + b"\n")
     with pytest.raises(ValueError, match="line 2 of"):
         read_rounds(tmp_path)
 
