@@ -5,7 +5,6 @@ import json
 import logging
 import secrets
 import shlex
-import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,8 +16,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from fl_app import own, terminal
-from fl_app.client.local_state import CLIENTS
+from fl_app import former_run, own, terminal
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 from fl_app.data.natural import by_column, encoded
@@ -29,11 +27,9 @@ from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
-from fl_app.records.names import OVERRIDES, REPORT, ROUNDS, SUMMARY
-from fl_app.records.newcomers import FILE as NEWCOMERS
-from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
+from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
 from fl_app.records.reading import read_config, read_names, read_overrides
-from fl_app.records.recorder import CHECKPOINTS, RESUMED, WRITTEN
+from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import check_strategy, identity
@@ -41,8 +37,6 @@ from fl_app.server_wiring import check_strategy, identity
 log = logging.getLogger(__name__)
 PAGE_S = 300.0
 """Time limit for the page of a run."""
-REPLACED = (CLIENTS, own.PROJECT, *WRITTEN, REPORT)
-"""What a new run removes or replaces in its folder."""
 
 
 def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
@@ -54,7 +48,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
         if not resume:
-            fault = fault or output_folder.foreign(folder, REPLACED)
+            fault = fault or output_folder.foreign(folder, former_run.REPLACED)
         wrong = [fault] if fault else []
 
         def also(values: Mapping[str, Any]) -> list[str]:
@@ -82,18 +76,13 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 def _remove_results(folder: Path, *, resume: bool) -> None:
     """Remove what an earlier run in this folder has left; a resumed run continues the rest.
 
-    The last checkpoint of the earlier run stays under another name until there is a new one. A run
-    that outlived the process that followed it still needs all of them.
+    A run that outlived the process that followed it still needs all of it.
     """
     state = run_state.read(folder)
-    resume = resume or (state is not None and state.unfinished)
-    for file in (SUMMARY, RESUMED):
-        (folder / file).unlink(missing_ok=True)
-    if not resume:
-        checkpoint.retire(folder / CHECKPOINTS)
-        shutil.rmtree(folder / CLIENTS, ignore_errors=True)
-        for file in (NEWCOMERS, FIRST_CLIENTS, ROUNDS):
-            (folder / file).unlink(missing_ok=True)
+    if resume or (state is not None and state.unfinished):
+        former_run.remove_end(folder)
+    else:
+        former_run.remove(folder)
 
 
 def _known_clients(folder: Path, overrides: list[str]) -> list[str]:

@@ -121,7 +121,16 @@ def test_a_run_over_grpc_keeps_its_id_when_it_is_resumed(tmp_path: Path) -> None
     assert one_run._id(config, tmp_path, resume=True) == [given]
 
 
-@pytest.mark.parametrize("name", ["clients/h.csv", "project/notes.txt", "config.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "clients/h.csv",
+        "project/notes.txt",
+        "config.yaml",
+        "figures/accuracy.png",
+        "points.safetensors",
+    ],
+)
 def test_a_run_replaces_no_files_but_those_of_a_run(name: str, ends: None, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
@@ -139,6 +148,31 @@ def test_a_run_takes_the_folder_of_an_earlier_one_but_not_its_checkpoint(
         made = sorted(path.name for path in (tmp_path / CHECKPOINTS).glob("*"))
         checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
     assert made == [FORMER]
+
+
+OF_A_RUN = (
+    "rounds.jsonl", "models.safetensors", "serving.json", "points.safetensors", "report.html",
+    "snapshots/round_00002.safetensors", "figures/similarity.png", "figures/similarity.pdf",
+    "tensorboard/events.out.tfevents.1.host", "client_names.json", "config.yaml", "summary.json",
+)  # fmt: skip
+OF_THE_USER = ("notes.txt", "snapshots/mine.npz", "figures/poster.png", "tensorboard/mine.txt")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_new_run_keeps_no_results_of_an_earlier_one_and_the_files_of_the_user(
+    resume: bool, ends: None, tmp_path: Path
+) -> None:
+    for name in ("overrides.yaml", *OF_A_RUN, *OF_THE_USER):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    if resume:
+        (tmp_path / "config.yaml").write_text("{}")
+        (tmp_path / "client_names.json").write_text("[]")
+    with pytest.raises(BegunError):
+        one_run.run([*SMALL, "records.report=false"], tmp_path, resume=resume)
+    left = {name for name in (*OF_A_RUN, *OF_THE_USER) if (tmp_path / name).exists()}
+    kept = {*OF_A_RUN, *OF_THE_USER} - {"summary.json"} if resume else {*OF_THE_USER}
+    assert left - {"summary.json"} == kept
 
 
 HOLDING = """

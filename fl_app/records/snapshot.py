@@ -13,6 +13,7 @@ from fl_app.records.tensors import save
 from fl_app.types import Labels, Matrix
 
 FOLDER = "snapshots"
+FILES = "round_*.safetensors"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
 
     Raises ValueError with the name of a file that is not a snapshot.
     """
-    paths = (folder / FOLDER).glob("round_*.safetensors")
+    paths = (folder / FOLDER).glob(FILES)
     return sorted((_read(path) for path in paths), key=lambda snapshot: snapshot.round)
 
 

@@ -23,6 +23,8 @@ from fl_app.types import Labels, Matrix, PositiveInt, Text
 log = getLogger(__name__)
 T = TypeVar("T")
 Pixels = UInt8[np.ndarray, "h w 3"]
+TENSORBOARD = "tensorboard"
+"""The folder of the event files."""
 LEAST_PIXELS, MOST_PIXELS = 256, 1024
 OF_CLIENTS = ("clients", "moved", "failed", "rejected")
 """Parts of a record with an entry per client, which are too many for scalars."""
@@ -81,7 +83,7 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
 
         self.writer = SummaryWriter(
-            str(run.folder / "tensorboard"),
+            str(run.folder / TENSORBOARD),
             purge_step=run.done + 1 if run.done else None,
             flush_secs=flush_s,
         )

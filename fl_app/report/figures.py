@@ -5,6 +5,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from fl_app.records.names import FIGURES as FOLDER
 from fl_app.report.budget import privacy
 from fl_app.report.clients import clients, validity
 from fl_app.report.clusters import centroids, clustering, paths
@@ -17,7 +18,6 @@ from fl_app.report.network import graph
 from fl_app.report.run import read_run
 from fl_app.report.style import SETTINGS
 
-FOLDER = "figures"
 FIGURES = (
     accuracy, clients, communities, validity, similarity, similarities, graph, migration,
     stabilisation, splits, defence, privacy, clustering, paths, centroids,
@@ -45,6 +45,11 @@ def write_figures(folder: Path) -> list[Path]:
     if failed:
         raise ExceptionGroup(f"{len(failed)} of {len(FIGURES)} figures failed", failed)
     return written
+
+
+def names() -> list[str]:
+    """Return the names of the files that `write_figures` can write."""
+    return [f"{make.__name__}{ending}" for make in FIGURES for ending in (".png", ".pdf")]
 
 
 def _save(figure: Figure, folder: Path, name: str) -> list[Path]:
