@@ -1,4 +1,7 @@
-"""Checks the folders of a run or sweep before Hydra makes them, and those that a command names."""
+"""Checks the folders of a run or sweep before Hydra makes them, and those that a command names.
+
+Also the measures for the table of a sweep, which is written after hours.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from fl_app.records import output_folder
+from fl_app.report.compare.measures import MEASURES, METRIC
 from fl_app.schema import USAGE_ERROR, ConfigError
 
 RUN = "hydra.run.dir="
@@ -30,10 +34,14 @@ class CheckFolders(Callback):
             _require([Path(config.hydra.run.dir)])
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Check the folder of a sweep, and that of the further file for its table."""
-        page = config.hydra.callbacks.table.page if "table" in config.hydra.callbacks else None
+        """Check the folder of a sweep, that of the further file for its table, and its measures."""
+        table = config.hydra.callbacks.get("table")
+        page = table.page if table else None
         with suppress(OmegaConfBaseException):
-            _require([Path(config.hydra.sweep.dir), *([Path(page).parent] if page else [])])
+            _require(
+                [Path(config.hydra.sweep.dir), *([Path(page).parent] if page else [])],
+                _unmeasured(table.measures or ()) if table else [],
+            )
 
 
 def named(arguments: Sequence[str]) -> list[str]:
@@ -49,7 +57,18 @@ def named(arguments: Sequence[str]) -> list[str]:
     return [fault] if fault else []
 
 
-def _require(folders: Sequence[Path]) -> None:
-    if faults := [fault for folder in folders if (fault := output_folder.problem(folder))]:
+def _unmeasured(names: Sequence[str]) -> list[str]:
+    """Return a problem for each name that is no measure; those of metrics only a run knows."""
+    rule = f"must be of {', '.join(MEASURES)}, or {METRIC}<name of a metric>"
+    return [
+        f"hydra.callbacks.table.measures {rule}, got {name}; correct or remove it"
+        for name in names
+        if name not in MEASURES and not name.startswith(METRIC)
+    ]
+
+
+def _require(folders: Sequence[Path], wrong: Sequence[str] = ()) -> None:
+    faults = [fault for folder in folders if (fault := output_folder.problem(folder))]
+    if faults := [*faults, *wrong]:
         print(ConfigError(faults), file=sys.stderr)
         sys.exit(USAGE_ERROR)
