@@ -27,7 +27,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
@@ -53,6 +53,8 @@ from fl_app.use import commands as use
 log = logging.getLogger(__name__)
 _failed: list[Path] = []
 """Folders of the runs of a sweep that failed."""
+_refused: dict[str, tuple[str, ...]] = {}
+"""Errors of the runs of a sweep that are not configured right, by their overrides."""
 _begun: list[Path] = []
 """Folders of the runs of this command."""
 _bugs: list[Exception] = []
@@ -103,15 +105,24 @@ def _main() -> None:
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
     sys.argv[1:] = arranged(arguments)
-    _begun.clear()
+    for former in (_begun, _failed, _refused):
+        former.clear()
     with _hydra_answers(arguments):
         _hydra_main()
     if {*arguments} & {"-m", "--multirun"} and not _begun:
         with _errors_printed():
             raise ConfigError(["a sweep must have a run, got overrides without a value; give one"])
+    _end_of_sweep()
+
+
+def _end_of_sweep() -> None:
+    """Name the runs of a sweep that did not complete, and exit with the status of the worst."""
     if _failed:
         print(f"failed: {', '.join(map(str, _failed))}", file=sys.stderr)
-        sys.exit(1)
+    for words in _refused:
+        print(f"refused: {words}", file=sys.stderr)
+    if _failed or _refused:
+        sys.exit(1 if _failed else USAGE_ERROR)
 
 
 @contextmanager
@@ -191,20 +202,41 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-def _hydra_main(composed: DictConfig) -> None:
+def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
+    """Do one run, and return the configuration errors for which it was refused in a sweep."""
     runtime = HydraConfig.get()
-    folder = Path(runtime.runtime.output_dir)
+    folder, overrides = Path(runtime.runtime.output_dir), list(runtime.overrides.task)
     _begun.append(folder)
     try:
-        with _errors_printed(folder):
-            run(list(runtime.overrides.task), folder)
+        with _errors_printed(folder), _refusals(shlex.join(overrides), folder):
+            run(overrides, folder)
     except Exception as error:
         _bugs.append(error)
         raise
     except SystemExit as end:
-        if runtime.mode is not RunMode.MULTIRUN or end.code != 1:
+        if runtime.mode is not RunMode.MULTIRUN or end.code not in (1, USAGE_ERROR):
             raise
-        _failed.append(folder)  # a failed run must not stop the other runs of a sweep
+        if end.code == 1:
+            _failed.append(folder)  # a failed run must not stop the other runs of a sweep
+    return _refused.get(shlex.join(overrides), ())
+
+
+@contextmanager
+def _refusals(words: str, folder: Path) -> Iterator[None]:
+    """Note the configuration errors of a run, and remove the empty folder that Hydra made.
+
+    Errors that an earlier run of the sweep had too are not printed again.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        told = error.problems in _refused.values()
+        _refused[words] = error.problems
+        with suppress(OSError):  # it has files of an earlier run
+            folder.rmdir()
+        if told:
+            sys.exit(USAGE_ERROR)
+        raise
 
 
 def _words(command: str, arguments: list[str], what: str, does: str) -> list[str]:

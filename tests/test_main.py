@@ -1,12 +1,16 @@
 """The command line itself: its help, and words that it does not know."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fl_app import main, own
+from fl_app.records.history import History
+from fl_app.schema import ConfigError
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)
@@ -119,6 +123,8 @@ WRONG_FOR_HYDRA = {
     "a file": (["--config-name", "nope"],
                ["'nope'. Check that it's in your config search path.; give options of your own"]),
     "one run": (["seed=range(0,2)"], ["got a sweep; give --multirun"]),
+    "a measure": (["-m", "seed=0,1", "hydra.callbacks.table.measures=[acuracy,accuracy]"],
+                  ["or metric.<name of a metric>, got acuracy; correct or remove it"]),
     "the folder": (["records.folder=/tmp/x"], ["records.folder must be left to fl-app, which"]),
 }  # fmt: skip
 
@@ -178,3 +184,35 @@ def test_a_sweep_of_ones_own_options_has_its_flags_anywhere(
         ["seed=0"],
         ["seed=1"],
     ] * 2
+
+
+def test_a_run_that_is_refused_ends_no_sweep_and_is_in_its_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(overrides: list[str], folder: Path) -> None:
+        number = int(next(each for each in overrides if "rounds=" in each).partition("=")[2])
+        if number < 2:
+            raise ConfigError(["rounds must be above 1"])
+        (folder / "overrides.yaml").write_text(yaml.safe_dump(overrides))
+        summary = {"status": "completed", "strategy": "flic", "seed": 0, "accuracy": {"mean": 0.5}}
+        found = {"communities": {"ari": None, "silhouette": None, "count": 1}}
+        (folder / "summary.json").write_text(json.dumps(summary | found))
+        History(folder)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "run", run)
+    line = ["-m", "seed=0", "rounds=2,1,0,3", "hydra.sweep.dir=here", "data=digits"]
+    monkeypatch.setattr(sys, "argv", ["fl-app", *line])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == main.USAGE_ERROR
+    told = capsys.readouterr().err
+    assert told.count("rounds must be above 1") == 1
+    assert told.endswith(
+        "refused: seed=0 rounds=1 data=digits\nrefused: seed=0 rounds=0 data=digits\n"
+    )
+    assert [each.name for each in sorted(Path("here").iterdir()) if each.is_dir()] == ["0", "3"]
+    table = Path("here/table.md").read_text()
+    assert "Written by `fl-app -m seed=0 rounds=2,1,0,3 data=digits`." in table
+    assert "\nRefused: `seed=0` `rounds=1`: rounds must be above 1.\n" in table
+    assert [each for each in table.splitlines() if each.startswith(("| 2", "| 3"))]

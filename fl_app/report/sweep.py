@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from fl_app.records.reading import read_overrides
-from fl_app.report.compare.aggregate import aggregate
+from fl_app.report.compare.aggregate import Comparison, aggregate
 from fl_app.report.compare.jobs import UNVARIED, Job, read_jobs
 from fl_app.report.compare.tables import Columns, markdown
 
@@ -36,6 +37,12 @@ class WriteTable(Callback):
         self.page = page
         self.title, self.text = title, text
         self.columns, self.measures = columns, measures
+        self.refused: list[tuple[Sequence[str], Sequence[str]]] = []
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **kwargs: Any) -> None:
+        """Note the overrides and the errors of a run that was refused, which has no folder."""
+        if job_return.status is JobStatus.COMPLETED and job_return.return_value:
+            self.refused.append((job_return.overrides or (), job_return.return_value))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Write the table of the sweep's runs."""
@@ -47,9 +54,7 @@ class WriteTable(Callback):
         lines = markdown(
             compared, _command(), title=self.title, text=self.text, columns=self.columns
         )
-        if others:
-            named = (_settings(each, compared.common) for each in others)
-            lines += ["", f"Did not complete: {'; '.join(named)}."]
+        lines += self._remarks(compared, others)
         text = "\n".join(lines) + "\n"
         places = [folder / "table.md", *([Path(self.page)] if self.page else [])]
         for place in places:
@@ -57,6 +62,19 @@ class WriteTable(Callback):
             place.write_text(text)
         written = [*places, *_drawn(folder, jobs, [place.with_suffix(".png") for place in places])]
         print(f"{text}\nwritten to {', '.join(map(str, written))}")
+
+    def _remarks(self, compared: Comparison, others: Sequence[Path]) -> list[str]:
+        """Return the lines below the table: what is not in it."""
+        lines: list[str] = []
+        if absent := [each for each in self.measures or () if each not in compared.measures]:
+            lines += ["", f"No run has a value of {', '.join(absent)}."]
+        if others:
+            given = (read_overrides(each) or () for each in others)
+            named = (_settings(each, compared.common) for each in given)
+            lines += ["", f"Did not complete: {'; '.join(named)}."]
+        for overrides, errors in self.refused:
+            lines += ["", f"Refused: {_settings(overrides, compared.common)}: {'; '.join(errors)}."]
+        return lines
 
 
 def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Path]:
@@ -80,14 +98,15 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
     return [*curved, *write([folder], folder)]
 
 
-def _settings(folder: Path, common: Mapping[str, str]) -> str:
-    """Return the overrides of a run, except those that all runs have in common."""
-    own = [each for each in read_overrides(folder) or () if not each.startswith(UNVARIED)]
-    return " ".join(f"`{each}`" for each in own if each.partition("=")[0] not in common)
+def _settings(overrides: Sequence[str], common: Mapping[str, str]) -> str:
+    """Return the overrides of a run, except those that all runs in the table have in common."""
+    own = [each for each in overrides if not each.startswith(UNVARIED)]
+    parts = [(each, *each.partition("=")[::2]) for each in own]
+    return " ".join(f"`{each}`" for each, key, value in parts if common.get(key) != value)
 
 
 def _command() -> str:
     """Return the command line without the folders of this machine."""
     given = [a for a in sys.argv[1:] if not a.startswith(("hydra.sweep.dir=", "hydra.run.dir="))]
     shown = ["data.root=<data>" if a.startswith("data.root=") else a for a in given]
-    return shlex.join(["scripts/run", *shown]).replace("'data.root=<data>'", "data.root=<data>")
+    return shlex.join(["fl-app", *shown]).replace("'data.root=<data>'", "data.root=<data>")

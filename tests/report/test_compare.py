@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from fl_app.records.history import FIELDS, History
 from fl_app.report.compare.aggregate import Comparison, aggregate, varied
@@ -17,6 +18,7 @@ from fl_app.report.compare.measures import measured
 from fl_app.report.compare.numbers import curves
 from fl_app.report.compare.page import compare, write
 from fl_app.report.compare.tables import markdown, to_csv, to_latex
+from fl_app.report.sweep import WriteTable
 
 
 def _run(
@@ -141,6 +143,23 @@ def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Pa
     jobs, others = read_jobs([tmp_path])
     assert [job.measured["accuracy"] for job in jobs] == [0.9]
     assert [path.name for path in others] == ["3", "4"]
+
+
+def test_a_run_that_did_not_complete_is_named_by_what_is_its_own(tmp_path: Path) -> None:
+    rate = "client.learning_rate"
+    for seed in (0, 1):
+        _run(tmp_path / f"{seed}", {"seed": seed, "rounds": 3, rate: 0.1}, 0.9)
+    _run(tmp_path / "2", {"seed": 1, "rounds": 3, rate: 1e8}, 0.1, status="failed")
+    assert "learning_rate" in _table(tmp_path).rpartition("Did not complete: ")[2]
+    assert "rounds" not in _table(tmp_path).rpartition("Did not complete: ")[2]
+
+
+def _table(folder: Path) -> str:
+    """Return the table that a sweep writes, without its command."""
+    options = {"page": None, "title": "A sweep", "text": "", "columns": None, "measures": None}
+    hydra = {"sweep": {"dir": str(folder)}}
+    WriteTable(**options).on_multirun_end(OmegaConf.create({"hydra": hydra}))
+    return (folder / "table.md").read_text()
 
 
 def test_a_run_of_flowers_own_command_is_known_by_its_summary(tmp_path: Path) -> None:
