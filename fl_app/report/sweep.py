@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from fl_app.records.reading import read_overrides
 from fl_app.report.compare.aggregate import Comparison, aggregate
-from fl_app.report.compare.jobs import UNVARIED, Job, read_jobs
+from fl_app.report.compare.jobs import Job, compared_settings, read_jobs
 from fl_app.report.compare.tables import Columns, markdown
 
 
@@ -100,9 +100,8 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
 
 def _settings(overrides: Sequence[str], common: Mapping[str, str]) -> str:
     """Return the overrides of a run, except those that all runs in the table have in common."""
-    own = [each for each in overrides if not each.startswith(UNVARIED)]
-    parts = [(each, *each.partition("=")[::2]) for each in own]
-    return " ".join(f"`{each}`" for each, key, value in parts if common.get(key) != value)
+    own = compared_settings(overrides)
+    return " ".join(f"`{k}={v}`" if v else f"`{k}`" for k, v in own.items() if common.get(k) != v)
 
 
 def _command() -> str:

@@ -13,8 +13,12 @@ from fl_app.records.summary import read_summary
 from fl_app.report.compare.measures import measured
 from fl_app.report.run import series
 
-UNVARIED = ("data.root", "engine.workers", "hydra.", "records.", "tracking")
-"""Overrides that are ignored in the comparison."""
+UNVARIED = (
+    "data.root", "engine.workers", "hydra.", "records.checkpoint_every", "records.figures",
+    "records.folder", "records.report", "records.restarts", "records.resume", "records.snapshot",
+    "records.started_by", "tracking",
+)  # fmt: skip
+"""Overrides that are ignored in the comparison, by their beginning: none changes a measure."""
 
 
 COURSES = {
@@ -61,14 +65,20 @@ def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
     return list(jobs.values()), others
 
 
+def compared_settings(overrides: Iterable[str]) -> dict[str, str]:
+    """Return the values of the overrides that are compared, by key."""
+    parts = [each.lstrip("+").partition("=") for each in overrides]
+    return {key: value for key, _, value in parts if not key.startswith(UNVARIED)}
+
+
 def _numbered(path: Path) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdigit() else (sys.maxsize, p) for p in path.parts]
 
 
 def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
     rounds = read_rounds(folder)
-    parts = [each.partition("=") for each in read_overrides(folder) or ()]
-    overrides = {k: v for k, _, v in parts if not k.startswith(UNVARIED) and k != "seed"}
+    given = compared_settings(read_overrides(folder) or ())
+    overrides = {key: value for key, value in given.items() if key != "seed"}
     courses = {
         name: dict(zip(*series(rounds, *path), strict=True)) for name, path in COURSES.items()
     }
