@@ -16,7 +16,7 @@ from fl_app.report.compare.figures import courses, endings
 from fl_app.report.compare.jobs import read_jobs
 from fl_app.report.compare.measures import measured
 from fl_app.report.compare.numbers import curves
-from fl_app.report.compare.page import compare, write
+from fl_app.report.compare.page import compare, page, write
 from fl_app.report.compare.tables import markdown, to_csv, to_latex
 from fl_app.report.sweep import WriteTable
 
@@ -109,6 +109,37 @@ def test_the_best_is_bold_only_beyond_the_spread(
     assert comparison.best("count") == set()  # more communities are neither better nor worse
 
 
+def test_rows_of_other_seeds_show_theirs_and_are_not_ranked(tmp_path: Path) -> None:
+    for strategy, value, seeds in (("flic", 0.9, (0, 1)), ("ifca", 0.5, (2, 10))):
+        for seed in seeds:
+            _run(tmp_path / f"{strategy}{seed}", {"strategy": strategy, "seed": seed}, value)
+    comparison = _compared(tmp_path)
+    assert comparison.best("accuracy") == set()
+    lines = markdown(comparison, "x")
+    assert [line.split(" | ")[:3] for line in lines[-4:]] == [
+        ["| strategy", "seeds", "accuracy"],
+        ["| ---", "---", "---"],
+        ["| flic", "0, 1", "0.900 ± 0.000"],
+        ["| ifca", "2, 10", "0.500 ± 0.000"],
+    ]
+    assert "Mean and standard deviation over the seeds of each row" in "".join(lines)
+    assert r"\begin{tabular}{llrrr" in to_latex(comparison)
+    assert '<th scope="col">seeds</th>' in page(comparison, "x", 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.25, "0.250 ± 0.000"), (1.64e-4, "0.00016 ± 0.00000"), (3e-9, "3.0e-09 ± 0.0e+00")],
+)
+def test_a_small_number_of_no_usual_size_is_no_0(value: float, shown: str, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        _run(tmp_path / f"{seed}", {"seed": seed}, 0.5)
+        path = tmp_path / f"{seed}" / "summary.json"
+        found = json.loads(path.read_text()) | {"metrics": {"mse": {"mean": value}}}
+        path.write_text(json.dumps(found))
+    assert markdown(_compared(tmp_path), "x")[-1].endswith(f" {shown} |")
+
+
 def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:
     comparison = _compared(_sweep(tmp_path))
     assert comparison.method == ("strategy",)
@@ -143,6 +174,15 @@ def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Pa
     jobs, others = read_jobs([tmp_path])
     assert [job.measured["accuracy"] for job in jobs] == [0.9]
     assert [path.name for path in others] == ["3", "4"]
+
+
+def test_runs_whose_scores_are_of_others_are_several(tmp_path: Path) -> None:
+    given = [{}, {"records.evaluate_at_most": 2}, {"records.evaluate_every": 9}]
+    ignored = {"records.figures": False, "++engine.workers": 1, "records.snapshots": 0}
+    for number, each in enumerate([*given, ignored]):
+        _run(tmp_path / f"{number}", {"seed": 0} | each, 0.5)
+    jobs, _ = read_jobs([tmp_path])
+    assert [job.folder.name for job in jobs] == ["3", "1", "2"]
 
 
 def test_a_run_that_did_not_complete_is_named_by_what_is_its_own(tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ class Row:
     jobs: tuple[Job, ...]
     cells: Mapping[str, Spread]
 
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """The seeds of the runs, sorted."""
+        return _sorted_seeds(self.jobs)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -56,6 +61,11 @@ class Comparison:
         named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts]
         return " ".join(named) or "all"
 
+    @property
+    def mixed(self) -> bool:
+        """Whether the rows have runs of different seeds."""
+        return len({row.seeds for row in self.rows}) > 1
+
     def settings(self) -> dict[tuple[str, ...], list[Row]]:
         """Return the rows of each setting, in order."""
         found: dict[tuple[str, ...], list[Row]] = {}
@@ -67,14 +77,16 @@ class Comparison:
         """Return the row of each setting that is better than all others by more than the spread.
 
         This means that its range mean ± deviation overlaps no other. A setting has no best row if
-        a row has a single run, so that its spread is unknown, or has runs without a value.
+        a row has a single run, so that its spread is unknown, or has runs without a value, or if
+        the rows have different seeds.
         """
         sign = {"more": 1.0, "less": -1.0, None: 0.0}[MEASURES[measure].better]
         found = set()
         for rows in self.settings().values():
             cells = [(row, row.cells[measure]) for row in rows if measure in row.cells]
             partial = any(cell.known < max(2, cell.runs) for _, cell in cells)
-            if not sign or len(cells) < 2 or partial:
+            mixed = len({row.seeds for row, _ in cells}) > 1
+            if not sign or len(cells) < 2 or partial or mixed:
                 continue
             first, *rest = sorted(cells, key=lambda each: -sign * each[1].mean)
             low = sign * first[1].mean - first[1].std
@@ -108,10 +120,14 @@ def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> 
         method=method or keys,
         setting=tuple(key for key in keys if key not in method) if method else (),
         common={k: v for k, v in jobs[0].overrides.items() if k not in keys},
-        seeds=tuple(sorted({job.seed for job in jobs}, key=int)),
+        seeds=_sorted_seeds(jobs),
         measures=tuple(m for m in asked if any(job.measured.get(m) is not None for job in jobs)),
         rows=tuple(Row(values, tuple(group), _cells(group)) for values, group in groups.items()),
     )
+
+
+def _sorted_seeds(jobs: Sequence[Job]) -> tuple[str, ...]:
+    return tuple(sorted({job.seed for job in jobs}, key=int))
 
 
 def _cells(jobs: Sequence[Job]) -> dict[str, Spread]:

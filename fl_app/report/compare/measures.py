@@ -37,7 +37,8 @@ class RunMeasures(dict[str, RunMeasure]):
     def __missing__(self, name: str) -> RunMeasure:
         if not name.startswith(METRIC):
             raise KeyError(name)
-        return RunMeasure(f"{name.removeprefix(METRIC)}, mean over clients", None)
+        label = f"{name.removeprefix(METRIC)}, mean over clients"
+        return RunMeasure(label, None, scales=True)
 
 
 MEASURES = RunMeasures({
@@ -47,7 +48,7 @@ MEASURES = RunMeasures({
     "global": RunMeasure("accuracy of the global model"),
     "central": RunMeasure("global model, balanced test"),
     "central_communities": RunMeasure("mean of community models, balanced test"),
-    "distance": RunMeasure("mean squared distance", "less"),
+    "distance": RunMeasure("mean squared distance", "less", scales=True),
     "v_measure": RunMeasure("v-measure"),
     "homogeneity": RunMeasure("homogeneity"),
     "completeness": RunMeasure("completeness"),
@@ -68,8 +69,8 @@ MEASURES = RunMeasures({
     "joined_share": RunMeasure("newcomers assigned correctly", digits=2),
     "drifted_rounds": RunMeasure("rounds until a drifted client is assigned correctly", "less", 1),
     "drifted_share": RunMeasure("drifted clients assigned correctly", digits=2),
-    "epsilon": RunMeasure("epsilon spent", None, 2),
-    "noise": RunMeasure("noise multiplier", None, 2),
+    "epsilon": RunMeasure("epsilon spent", None, 2, scales=True),
+    "noise": RunMeasure("noise multiplier", None, 2, scales=True),
 })  # fmt: skip
 
 

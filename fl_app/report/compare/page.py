@@ -76,7 +76,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
     environment = Environment(
         loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
     )
-    keys, bold = len(comparison.keys), any(comparison.best(m) for m in comparison.measures)
+    bold = any(comparison.best(m) for m in comparison.measures)
     return environment.get_template("page.html").render(
         comparison=comparison,
         command=command,
@@ -84,7 +84,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
         over_seeds=tables.over_seeds(comparison),
         heads=tables.heads(comparison),
         body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
-        keys=keys,
+        keys=len(tables.texts(comparison)),
         rule=tables.RULE if bold else "",
         pictures=_pictures(comparison),
         labels=[MEASURES[m].label for m in comparison.measures],

@@ -14,6 +14,8 @@ Columns = Mapping[str, Mapping[str, Mapping[str, str]] | None]
 RULE = (
     "Bold: the best value of its setting, if its range mean ± standard deviation overlaps no other."
 )
+MOST_DIGITS = 6
+"""Decimals of a column; smaller numbers are written with an exponent."""
 SPECIAL = {letter: rf"\{letter}" for letter in "_%&#${}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -24,7 +26,12 @@ SPECIAL = {letter: rf"\{letter}" for letter in "_%&#${}"} | {
 
 def heads(comparison: Comparison) -> list[str]:
     """Return the names of the columns."""
-    return [*comparison.keys, *(MEASURES[m].label for m in comparison.measures)]
+    return [*texts(comparison), *(MEASURES[m].label for m in comparison.measures)]
+
+
+def texts(comparison: Comparison) -> list[str]:
+    """Return the names of the columns before the measures: also the seeds, if rows have others."""
+    return [*comparison.keys, *(["seeds"] if comparison.mixed else [])]
 
 
 def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
@@ -32,7 +39,7 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
     best = {m: comparison.best(m) for m in comparison.measures}
 
     def written(row: Row, measure: str) -> str:
-        return spread(row.cells[measure], digits=_digits(comparison, measure))
+        return spread(row.cells[measure], form=_form(comparison, measure))
 
     def cell(row: Row, measure: str) -> str:
         if measure not in row.cells:
@@ -45,23 +52,30 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
         # two numbers that read the same are no difference to a reader
         return text if text in (written(each, measure) for each in others) else bold(text)
 
-    return [[*row.values, *(cell(row, m) for m in comparison.measures)] for row in comparison.rows]
+    return [
+        [
+            *row.values,
+            *([", ".join(row.seeds)] if comparison.mixed else []),
+            *(cell(row, m) for m in comparison.measures),
+        ]
+        for row in comparison.rows
+    ]
 
 
-def _digits(comparison: Comparison, measure: str) -> int:
-    """Return the decimals of a column; with `scales`, the smallest mean has two digits or more."""
+def _form(comparison: Comparison, measure: str) -> str:
+    """Return the format of a column; with `scales`, the smallest mean has two digits or more."""
     found = MEASURES[measure]
     means = [abs(row.cells[measure].mean) for row in comparison.rows if measure in row.cells]
     least = min((mean for mean in means if mean), default=1.0)
     needed = 1 - math.floor(math.log10(least)) if found.scales else 0
-    return max(found.digits, needed)
+    return ".1e" if needed > MOST_DIGITS else f".{max(found.digits, needed)}f"
 
 
-def spread(cell: Spread, *, digits: int) -> str:
+def spread(cell: Spread, *, form: str) -> str:
     """Return mean and deviation, and the number of runs with a value if some have none."""
-    text = f"{cell.mean:.{digits}f}"
+    text = f"{cell.mean:{form}}"
     if cell.known > 1:
-        text += f" ± {cell.std:.{digits}f}"
+        text += f" ± {cell.std:{form}}"
     return text if cell.known == cell.runs else f"{text} ({cell.known} of {cell.runs})"
 
 
@@ -101,6 +115,8 @@ def markdown(
 
 def over_seeds(comparison: Comparison) -> str:
     """Return what the numbers are: a mean and a deviation if there are several seeds."""
+    if comparison.mixed:
+        return "Mean and standard deviation over the seeds of each row, which are not the same"
     if len(comparison.seeds) == 1:
         return f"Seed {comparison.seeds[0]} alone"
     return f"Mean and standard deviation over seeds {', '.join(comparison.seeds)}"
@@ -131,9 +147,10 @@ def to_csv(comparison: Comparison) -> str:
 
 def to_latex(comparison: Comparison) -> str:
     """Return a tabular for the package booktabs."""
-    columns = "l" * len(comparison.keys) + "r" * len(comparison.measures)
+    before = len(texts(comparison))
+    columns = "l" * before + "r" * len(comparison.measures)
     rows = [
-        [_escaped(cell) if i < len(comparison.keys) else cell for i, cell in enumerate(row)]
+        [_escaped(cell) if i < before else cell for i, cell in enumerate(row)]
         for row in body(comparison, lambda text: rf"\textbf{{{text}}}")
     ]
     lines = [
