@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from fl_app import former_run, own, terminal
 from fl_app.compatibility import problems
-from fl_app.config import Config, ConfigError, load
+from fl_app.config import Config, ConfigError, compose, load
 from fl_app.data.natural import by_column, encoded
 from fl_app.engines import node_ids, ports, processes, signals, stop_request
 from fl_app.launch import federation_folder, here, launch
+from fl_app.override_errors import NOT_COMPOSED
 from fl_app.progress import show_result
 from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
-from fl_app.records.reading import read_config, read_names, read_overrides
+from fl_app.records.reading import read_names, read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -88,9 +90,13 @@ def _remove_results(folder: Path, *, resume: bool) -> None:
 def _known_clients(folder: Path, overrides: list[str]) -> list[str]:
     """Return the override with which the clients that data name keep their ids in a resumed run."""
     names = read_names(folder)
-    people = read_config(folder).get("population") or {}
-    natural = people.get("_target_") == f"{by_column.__module__}.{by_column.__name__}"
-    if not (names and natural) or any(each.startswith("population.names=") for each in overrides):
+    if not names or any(each.startswith("population.names=") for each in overrides):
+        return []
+    try:
+        people = OmegaConf.select(compose(overrides), "population._target_")
+    except NOT_COMPOSED:
+        return []  # load says what is wrong
+    if people != f"{by_column.__module__}.{by_column.__name__}":
         return []
     return [override("population.names", encoded(names))]
 

@@ -219,6 +219,7 @@ def test_clients_that_data_name_keep_their_ids(tmp_path: Path) -> None:
     ]  # fmt: skip
     one_run.run(settings, tmp_path / "run")
     before = read_names(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").write_text("population: {_targ")  # torn by a power cut
     one_run.resume(tmp_path / "run", ["population.clients=4", "rounds=2"])
     after = read_names(tmp_path / "run")
     assert (after[:2], sorted(after)) == (before, [*"abcd"])

@@ -122,7 +122,8 @@ class Recorder:
         if self._resumed:
             with replacing(self.folder / RESUMED) as temporary:
                 temporary.write_text(self._resumed, encoding="utf-8")
-        (self.folder / CONFIG).write_text(self._config)
+        with replacing(self.folder / CONFIG) as temporary:
+            temporary.write_text(self._config, encoding="utf-8")
         if self.names:
             with replacing(self.folder / CLIENT_NAMES) as temporary:
                 temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")

@@ -112,6 +112,21 @@ def test_no_client_of_a_resumed_run_becomes_another(tmp_path: Path) -> None:
     assert read_names(tmp_path) == ["berlin", "lyon", "aachen"]
 
 
+def test_the_configuration_is_replaced_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(path: Path, text: str, **_: object) -> None:
+        path.write_bytes(text.encode()[:3])
+        _full()
+
+    run = _recorder(tmp_path)
+    (tmp_path / "config.yaml").write_text("seed: 1\n")
+    monkeypatch.setattr(Path, "write_text", cut)
+    with pytest.raises(OSError, match="No space left"):
+        run.begin()
+    assert (tmp_path / "config.yaml").read_text() == "seed: 1\n"
+
+
 def test_the_checkpoint_is_handed_over_once_and_not_held(tmp_path: Path) -> None:
     _play(_recorder(tmp_path), 1)
     run = _recorder(tmp_path, resume=True)
