@@ -28,7 +28,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -39,7 +38,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
-from fl_app import folder_check, oversight, own
+from fl_app import command_line, folder_check, oversight, own
 from fl_app.compatibility import problems
 from fl_app.config import CONF, ConfigError, load, reasons_of
 from fl_app.launch import RunFailedError
@@ -60,11 +59,6 @@ _begun: list[Path] = []
 _bugs: list[Exception] = []
 """Errors of runs that are not the user's."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
-HYDRA_OPTIONS = (
-    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--run", "--multirun",
-    "--shell-completion", "--config-path", "--config-name", "--config-dir",
-    "--experimental-rerun", "--info",
-)  # fmt: skip
 """The variable by which Hydra raises errors; by a user, also for their tracebacks."""
 
 
@@ -85,6 +79,8 @@ def _main() -> None:
         with _errors_printed():
             COMMANDS[arguments[0]](arguments[1:])
         return
+    with _errors_printed():
+        command_line.refuse_settings(arguments)
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
         folder = Path(resumed[-1]).resolve()
@@ -95,12 +91,12 @@ def _main() -> None:
         print(f"fl-app {version('fl-app')}")
         return
     with _errors_printed():
-        _refuse_options(arguments)
+        command_line.refuse_options(arguments)
     if {*arguments} & {"-h", "--help"}:
         print(__doc__)  # Hydra's help, which follows, knows settings alone
     if not any(argument.startswith("-") for argument in arguments):
         with _errors_printed():
-            _refuse_words(arguments)
+            command_line.refuse_words(arguments, COMMANDS)
             wrong = folder_check.named(arguments)
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
@@ -150,34 +146,6 @@ def arranged(arguments: list[str]) -> list[str]:
     settings = [a for a in arguments if a.startswith("~") or ("=" in a and not a.startswith("-"))]
     options = [a for a in arguments if a not in settings]
     return [*options, *own.overrides(), *settings]
-
-
-def _refuse_words(arguments: list[str]) -> None:
-    """Raise ConfigError for words that are neither settings nor commands, and for one setting."""
-    if any(each.startswith("records.folder=") for each in arguments):
-        told = "records.folder must be left to fl-app, which writes into hydra.run.dir; give that"
-        raise ConfigError([told])
-    wrong = [word for word in arguments if "=" not in word and not word.startswith("~")]
-    rule = "must be a setting, as rounds=5, or begin with a command; see fl-app --help"
-    if "=" in arguments:
-        told = shlex.join(arguments)
-        raise ConfigError([f"a setting must have no spaces around its =, as rounds=5; got {told}"])
-    if wrong:
-        close = get_close_matches(arguments[0], COMMANDS, 1)
-        meant = f"; did you mean fl-app {close[0]}?" if close else ""
-        raise ConfigError([f"arguments {rule}; got {' '.join(wrong)}{meant}"])
-
-
-def _refuse_options(arguments: list[str]) -> None:
-    """Raise ConfigError for an option that neither fl-app nor Hydra has."""
-    words = [each.partition("=")[0] for each in arguments if each.startswith("--")]
-    wrong = [each for each in words if each not in HYDRA_OPTIONS]
-    if wrong:
-        name = wrong[0].lstrip("-").replace("-", "_")
-        raise ConfigError(
-            [f"{wrong[0]} is no option; a setting is given without dashes, as {name}=<value>; see "
-             "fl-app --help"]
-        )  # fmt: skip
 
 
 @contextmanager

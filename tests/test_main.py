@@ -126,6 +126,9 @@ WRONG_FOR_HYDRA = {
     "a measure": (["-m", "seed=0,1", "hydra.callbacks.table.measures=[acuracy,accuracy]"],
                   ["or metric.<name of a metric>, got acuracy; correct or remove it"]),
     "the folder": (["records.folder=/tmp/x"], ["records.folder must be left to fl-app, which"]),
+    "the command's own": (["-m", "++records.folder=/x", "records.resume=true", "seed=0,1"],
+                          ["records.folder must be left", "give that"]),
+    "a false number": (["resume=no", "+records.restarts=2"], ["records.restarts must be left"]),
 }  # fmt: skip
 
 
