@@ -17,6 +17,7 @@ SET = {
     "records.resume": "sets it with resume=<output folder>; give that",
     "records.restarts": "counts them, at most engine.restarts; give that",
     "records.started_by": "names the user of this process; remove it",
+    "records.id": "draws it; remove it",
 }
 """Settings that no user gives, and what to give instead."""
 

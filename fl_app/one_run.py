@@ -30,7 +30,7 @@ from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
-from fl_app.records.reading import read_names, read_overrides
+from fl_app.records.reading import read_config, read_names, read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -129,7 +129,9 @@ def _id(config: Config, folder: Path, *, resume: bool) -> list[str]:
         return []
     known: str | None = secrets.token_hex(8)
     if resume:
-        known = (read_config(folder).get("records") or {}).get("id")
+        known = None
+        with contextlib.suppress(ValueError):  # a damaged one; the nodes know the folder too
+            known = (read_config(folder).get("records") or {}).get("id")
     return [] if known is None else [override("records.id", known)]
 
 
