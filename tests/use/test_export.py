@@ -142,6 +142,26 @@ def test_answers_that_are_not_finite_are_told() -> None:
         _difference(run, "one", broken, lambda x: broken(x).numpy())
 
 
+class _Refuses(torch.nn.Module):
+    """Takes no sample of padding alone, as masked attention does, or no sample at all."""
+
+    def __init__(self, *, every: bool) -> None:
+        super().__init__()
+        self.every = every
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.every or not tokens.any():
+            raise RuntimeError("a row must have a token")
+        return tokens.float()
+
+
+def test_inputs_that_the_network_itself_refuses_are_not_compared() -> None:
+    run: Any = SimpleNamespace(input_shape=(3,), serving={"input_type": "int64"})
+    assert _difference(run, "one", _Refuses(every=False), lambda x: x.float().numpy()) == 0.0
+    with pytest.raises(ValueError, match=r"finite, got RuntimeError: a row .* any values"):
+        _difference(run, "one", _Refuses(every=True), lambda x: x.float().numpy())
+
+
 class _Counts(torch.nn.Module):
     """Takes the number of its samples as a constant."""
 
