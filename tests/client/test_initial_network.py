@@ -39,6 +39,29 @@ def test_a_run_with_lazy_layers_trains_and_is_loaded(tmp_path: Path) -> None:
     assert not torch.equal(module.state_dict()["4.weight"], first.state_dict()["4.weight"])
 
 
+class _Masked(nn.Module):
+    """Attention over the tokens that are no padding, before a lazy layer."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4, padding_idx=0)
+        layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.attend = nn.TransformerEncoder(layer, 1)
+        self.head = nn.LazyLinear(classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        attended = self.attend(self.embed(tokens), src_key_padding_mask=tokens == 0)
+        return self.head(attended.mean(1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_the_sample_that_tells_sizes_is_no_padding_and_is_told_as_made_up() -> None:
+    module = drawn(_Masked, (3,), 2, {}, tokens=True, seed=0)
+    assert module.state_dict()["head.weight"].shape == (2, 4)
+    with pytest.raises(ValueError, match=r"made-up sample, ones of .* \(1, 3\), got .*Error: "):
+        drawn(_Masked, (3,), 2, {}, tokens=False, seed=0)
+
+
 @pytest.mark.filterwarnings("ignore:.*is deprecated")  # of torch.jit itself
 def test_torchscript_is_named() -> None:
     def scripted(shape: tuple[int, ...], classes: int) -> nn.Module:
