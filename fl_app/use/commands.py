@@ -89,6 +89,8 @@ def _show(found: dict[str, Any], names: Mapping[str, str]) -> None:
     if known is not None and known["largest_difference"] is not None:
         gap = known["largest_difference"]
         console.print(f"largest difference from round {known['round']} as recorded: {gap:.1e}")
+    elif known is not None and known["round"] == found["round"]:
+        console.print(f"the record of round {known['round']} has none of these scores to compare")
     elif known is not None:
         console.print(
             f"the last evaluation was after round {known['round']}, and the models are those "

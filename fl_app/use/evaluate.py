@@ -11,6 +11,7 @@ from fl_app.client.training import Score
 from fl_app.config import Config
 from fl_app.kmeans.scores import Scored, pooled
 from fl_app.records.history import read_rounds
+from fl_app.strategies.model_evaluation import TEST_LOSS
 from fl_app.strategies.replies import FAR
 from fl_app.use.run import FinishedRun, load_run
 from fl_app.use.samples import labelled, on_device
@@ -76,12 +77,16 @@ def recorded(run: FinishedRun) -> Mapping[str, Any] | None:
 
 
 def _measured(record: Mapping[str, Any]) -> bool:
-    return bool(record["accuracy"] or record["metrics"] or "distance" in record["notes"])
+    return bool(record["accuracy"] or _metrics(record) or "distance" in record["notes"])
+
+
+def _metrics(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    return record.get("metrics") or {}  # older runs recorded none
 
 
 def _evaluated(record: Mapping[str, Any]) -> list[int]:
     """Return the clients with any score in a record."""
-    found = [record["accuracy"] or {}, *(record["metrics"] or {}).values()]
+    found = [record["accuracy"] or {}, *_metrics(record).values()]
     return sorted({int(client) for each in found for client in each.get("clients", ())})
 
 
@@ -140,15 +145,17 @@ def _compared(
 ) -> dict[str, Any] | None:
     """Return the round of the last evaluation, and the largest difference from what it recorded.
 
-    The difference is null if the models are of a later round, as those of a stopped run can be.
+    The difference is null if the models are of a later round, as those of a stopped run can be,
+    and if the record has none of the scores.
     """
     if last is None:
         return None
     if last["round"] != run.round:
         return {"round": last["round"], "largest_difference": None}
+    recorded_metrics = _metrics(last)
     pairs = list(_pairs(found["accuracy"], last["accuracy"]))
-    for name, values in found["metrics"].items():
-        known = (last["metrics"] or {}).get(name, {"mean": last["notes"].get(name)})
+    for name, values in ({TEST_LOSS: found["loss"]} | found["metrics"]).items():
+        known = recorded_metrics.get(name, {"mean": last["notes"].get(name)})
         pairs += _pairs(values, known)
     gaps = [abs(ours - theirs) for ours, theirs in pairs]
     return {"round": last["round"], "largest_difference": max(gaps, default=None)}

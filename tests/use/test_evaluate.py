@@ -64,6 +64,31 @@ def test_metrics_of_the_task_are_repeated(tmp_path: Path) -> None:
     assert found["recorded"]["largest_difference"] <= 1e-6
 
 
+def test_a_run_whose_only_score_is_the_loss_is_compared(table_run: Path, tmp_path: Path) -> None:
+    root = table_run.parent
+    alone = ["data=table", f"data.root={root}", "data.file=patients.csv", "data.label=age",
+             "data.exclude=[ward]", "data.missing=mean", "data.standardise=true", "network=mlp",
+             "client.learning_rate=0.0001",
+             "data.target=regression", "task=regression", "~task.metrics.mae", "~task.metrics.r2",
+             "population=iid", "population.clients=2", "strategy=fedavg", "rounds=1"]  # fmt: skip
+    run([*alone, *QUICK], tmp_path / "run")
+    assert evaluate(tmp_path / "run", [])["recorded"] == {"round": 1, "largest_difference": 0.0}
+
+
+def test_a_record_of_before_metrics_is_evaluated_too(
+    digits_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shutil.copytree(digits_run, tmp_path / "run")
+    last = read_rounds(digits_run)[-1]
+    del last["metrics"]
+    (tmp_path / "run" / "rounds.jsonl").write_text(json.dumps(last) + "\n")
+    assert evaluate(tmp_path / "run", [])["recorded"]["largest_difference"] == 0.0
+    last |= {"accuracy": None, "metrics": {"other": {"mean": 1.0, "clients": {"0": 1.0}}}}
+    (tmp_path / "run" / "rounds.jsonl").write_text(json.dumps(last) + "\n")
+    command([str(tmp_path / "run")])
+    assert "the record of round 4 has none of these scores" in capsys.readouterr().out
+
+
 def test_the_scores_of_centroids_are_over_all_points(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
