@@ -20,6 +20,7 @@ from fl_app.data.preparation import Preparation
 from fl_app.data.rows import RowPreparation
 from fl_app.data.table_files import table_parts
 from fl_app.data.unread import tell_of_unread
+from fl_app.reasons import reason_of
 from fl_app.records.atomic import replacing
 from fl_app.records.output_folder import require
 from fl_app.use.run import FinishedRun
@@ -75,7 +76,7 @@ def answers(
     that the model cannot answer.
     """
     check_tokens(model, inputs, names)
-    found = scores(model, inputs).float()
+    found = _scores(model, inputs, names).float()
     _check_answers(found, names)
     if run.answers == "regression":
         return _of_numbers(run.predicted, found.reshape(len(inputs), -1))
@@ -112,6 +113,26 @@ def check_tokens(model: nn.Module, inputs: Tensor, names: Sequence[str] = ()) ->
             f"tokens must be 0..{max(rows) - 1} for the network of the run, got {token} in sample "
             f"{name}; give unknown words the token that they had in training"
         )
+
+
+def _scores(model: nn.Module, inputs: Tensor, names: Sequence[str]) -> Tensor:
+    """Return the scores of samples; raises DataError that names the first one refused."""
+    try:
+        return scores(model, inputs)
+    except Exception as error:  # a user's layer can raise anything
+        called = names or [str(number) for number in range(len(inputs))]
+        cause, which = error, f"samples {called[0]} to {called[-1]}"
+        remedy = "give fewer of them at once"
+        for row, name in enumerate(called):
+            try:
+                scores(model, inputs[row : row + 1])
+            except Exception as alone:
+                cause, which, remedy = alone, f"sample {name}", "correct it or leave it out"
+                break
+        raise DataError(
+            f"the network of the run must take each sample, got {which}, for which it raises "
+            f"{reason_of(cause)}; {remedy}"
+        ) from cause
 
 
 def _check_answers(found: Tensor, names: Sequence[str]) -> None:
@@ -165,11 +186,19 @@ def batches(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:
         use.tell(str(data))
     elif data.suffix in (".npy", ".npz"):
         array = read_array(data, INPUTS, mapped=True)
+        array = array[None] if _is_one_sample(array, prepare) else array
         for start in range(0, len(array), size):
             part = np.asarray(array[start : start + size])
             yield [str(start + row) for row in range(len(part))], prepare(part)
     else:
         yield from _of_images(prepare, data, size)
+
+
+def _is_one_sample(array: np.ndarray, prepare: Preparation) -> bool:
+    """Whether an array has no axis of samples, nor an image its only channel."""
+    form = tuple(getattr(prepare, "shape", ()))
+    plain = form[1:] if prepare.reads == "images" and form[:1] == (1,) else form
+    return bool(form) and array.shape in (form, plain)
 
 
 def _of_images(prepare: Preparation, data: Path, size: int) -> Iterator[Batch]:

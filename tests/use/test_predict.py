@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fl_app.config import ConfigError
+from fl_app.data.preparation import Numbers
 from fl_app.one_run import run
 from fl_app.use.commands import predict as command
 from fl_app.use.predict import answers, batches, check_tokens
@@ -46,6 +47,31 @@ def test_an_answer_that_is_no_number_is_no_class(wrong: float) -> None:
     with pytest.raises(ValueError, match="finite numbers, got others for sample x7 and 1 more;"):
         answers(run, torch.nn.Identity(), scores, ["x6", "x7", "x8"])
     assert answers(run, torch.nn.Identity(), scores[:1])["prediction"] == ["no"]
+
+
+class _Refuses(torch.nn.Module):
+    """Takes no sample without a token, or no two at once."""
+
+    def __init__(self, *, several: bool) -> None:
+        super().__init__()
+        self.several = several
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if len(tokens) > 1 if self.several else not tokens.any(1).all():
+            raise RuntimeError("a row must\nhave a token")
+        return tokens.float()
+
+
+def test_a_sample_that_the_network_refuses_is_named() -> None:
+    run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
+    tokens, names = torch.tensor([[1, 2], [0, 0], [0, 0]]), ["x6", "x7", "x8"]
+    told = "got sample {}, for which it raises RuntimeError: a row must have a token; correct it or"
+    with pytest.raises(ValueError, match=told.format("x7")):
+        answers(run, _Refuses(several=False), tokens, names)
+    with pytest.raises(ValueError, match=told.format("1")):
+        answers(run, _Refuses(several=False), tokens)
+    with pytest.raises(ValueError, match=r"got samples x6 to x8, .*; give fewer of them at once"):
+        answers(run, _Refuses(several=True), tokens, names)
 
 
 def test_several_labels_and_tokens_are_named() -> None:
@@ -110,6 +136,26 @@ def test_images_come_as_an_array_or_as_files(digits_run: Path, tmp_path: Path) -
     assert _read(tmp_path / "images.npz.csv") == arrays
     assert files[3]["row"].endswith("images/3.png")
     assert [row["prediction"] for row in files] == [row["prediction"] for row in arrays]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (1, 8, 8), (1, 1, 8, 8)])
+def test_a_lone_sample_needs_no_axis(
+    shape: tuple[int, ...], digits_run: Path, tmp_path: Path
+) -> None:
+    raw = np.arange(64, dtype=np.uint8)
+    np.save(tmp_path / "one.npy", raw.reshape(shape))
+    _predict(digits_run, tmp_path / "one.npy", tmp_path / "one.csv")
+    np.save(tmp_path / "two.npy", np.stack([raw, raw]).reshape(2, 8, 8))
+    _predict(digits_run, tmp_path / "two.npy", tmp_path / "two.csv")
+    (one,), (first, _) = _read(tmp_path / "one.csv"), _read(tmp_path / "two.csv")
+    assert one["row"] == "0"
+    assert one["prediction"] == first["prediction"]
+
+
+def test_numbers_without_an_axis_of_samples_are_one(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.zeros((2, 3)))
+    ((names, inputs),) = batches(Numbers((2, 3), whole=False), tmp_path / "one.npy", 1)
+    assert (names, inputs.shape) == (["0"], (1, 2, 3))
 
 
 def test_clusters_and_numbers_are_predicted_too(tmp_path: Path) -> None:
