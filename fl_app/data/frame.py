@@ -71,6 +71,8 @@ class Frame:
     sources: tuple[Source, ...]
     after_run: AfterRun | None = None
     """Given if the rows are for a finished run."""
+    originals: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The columns (N,) with words for a missing value, such as ?, which texts can consist of."""
 
     def __len__(self) -> int:
         return sum(len(source.numbers) for source in self.sources)
@@ -108,6 +110,10 @@ class Frame:
             f"{setting} must name a column of {self.name}, one of {shortened(names)}, got "
             f"{name!r}; {remedy}"
         )
+
+    def texts(self, name: str) -> np.ndarray:
+        """Return a column (N,) of texts or lists, in which only an empty cell is missing."""
+        return self.originals.get(name, self.columns[name])
 
     def words(self, name: str) -> list[str | None]:
         """Return a column as texts, None where missing; a whole number has no decimal point."""
@@ -189,7 +195,12 @@ def joined(frames: Sequence[Frame]) -> Frame:
                 f"{_difference(list(first.columns), list(other.columns))}; use tables of one form"
             )
     columns = {name: _together([frame.columns[name] for frame in frames]) for name in first.columns}
-    return Frame(columns, tuple(source for frame in frames for source in frame.sources))
+    originals = {
+        name: _together([frame.texts(name) for frame in frames])
+        for name in dict.fromkeys(name for frame in frames for name in frame.originals)
+    }
+    sources = tuple(source for frame in frames for source in frame.sources)
+    return Frame(columns, sources, originals=originals)
 
 
 def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:

@@ -124,12 +124,15 @@ def _frame(
                 f"line {line} of {path} must have {len(names)} cells like the first line, got "
                 f"{len(row)}; {remedy}"
             )
-    cells = [
-        [None if len(cell) < 5 and cell.lower() in MISSING else cell for cell in row]
-        for _, row in rows
-    ]
-    columns = {name: objects([row[i] for row in cells]) for i, name in enumerate(names)}
-    return Frame(columns, (Source(str(path), "line", np.array([line for line, _ in rows], int)),))
+    columns, originals = {}, {}
+    for place, name in enumerate(names):
+        given = [row[place] for _, row in rows]
+        cells = [None if len(cell) < 5 and cell.lower() in MISSING else cell for cell in given]
+        columns[name] = objects(cells)
+        if any(text for text, cell in zip(given, cells, strict=True) if cell is None):
+            originals[name] = objects([text or None for text in given])
+    source = Source(str(path), "line", np.array([line for line, _ in rows], int))
+    return Frame(columns, (source,), originals=originals)
 
 
 def _names(first: list[str], path: Path) -> list[str]:

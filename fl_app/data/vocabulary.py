@@ -25,7 +25,7 @@ WORD = re.compile(r"\w+|[^\w\s]")
 def pieces(frame: Frame, column: str, tokens: Tokens) -> list[list[str]]:
     """Return the pieces of each row's text or list; raises DataError for a row without any."""
     found = []
-    for row, cell in enumerate(frame.columns[column].tolist()):
+    for row, cell in enumerate(frame.texts(column).tolist()):
         parts = _split(cell, tokens)
         if not parts:
             raise frame.error(row, column, "a text with at least one token", "remove the row")

@@ -46,6 +46,17 @@ def test_long_texts_are_cut_and_rare_words_are_unknown(tmp_path: Path) -> None:
     assert long.train_images.tolist() == [[3, 2, 2], [3, 2, 1]]
 
 
+def test_a_word_for_a_missing_value_is_a_text(tmp_path: Path) -> None:
+    data = _two(tmp_path, "text,label\n?,a\nnull,b\nNA,a\n", "text,label\nna null,b\n", length=2)
+    assert data.preparation.words == ["?", "na", "null"]
+    assert data.train_images.tolist() == [[2, 0], [4, 0], [3, 0]]
+    assert data.test_images.tolist() == [[3, 4]]
+    _write(tmp_path, "text\n?\nnan\n", "new.csv")
+    assert data.preparation(tmp_path / "new.csv").tolist() == [[2, 0], [1, 0]]
+    with pytest.raises(DataError, match=r"line 3, column 'label' of .*, got nothing; fill it"):
+        _two(tmp_path, "text,label\nx,a\ny,?\n")
+
+
 def test_texts_have_several_labels_or_numbers(tmp_path: Path) -> None:
     _write(tmp_path, "text,rude,funny\na,1,0\nb,0,0\nc,1,1\n")
     given = {"root": str(tmp_path), "test_share": 0, "column": "text"}
