@@ -243,13 +243,13 @@ def _check_missing(
     """Raise DataError for the first missing cell, unless it can be filled in."""
     if not absent.any():
         return
-    if missing == "refuse":
-        raise _missing(frame, name, absent)
-    if not given:
+    if not given:  # with which no setting can fill it in
         raise frame.error(
             int(absent.argmax()), name, "given in at least one training row",
             f"leave the column out with {list_of('data.exclude', name)}",
         )  # fmt: skip
+    if missing == "refuse":
+        raise _missing(frame, name, absent)
 
 
 def _categories(
