@@ -8,8 +8,9 @@ from fl_app.strategies.replies import RejectedReply
 
 log = getLogger(__name__)
 _DIVERGED = (
-    "training diverges where parameters are not finite: a lower learning rate helps, and for "
-    "tables data.standardise=true"
+    "training diverges where parameters are not finite: a lower learning rate helps, for the "
+    "columns of a table data.standardise=true where it is not set, and for numbers to predict, "
+    "which no setting scales, a unit in which they are about 1, such as thousands"
 )
 
 

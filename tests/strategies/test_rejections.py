@@ -35,7 +35,8 @@ def test_a_reason_is_told_once_with_its_clients_and_what_helps() -> None:
     rejections.add(4, "model must be finite, got a model of which 7 parameters are not finite")
     assert str(rejections).endswith(
         "(of 4); training diverges where parameters are not finite: a lower learning rate helps, "
-        "and for tables data.standardise=true"
+        "for the columns of a table data.standardise=true where it is not set, and for numbers to "
+        "predict, which no setting scales, a unit in which they are about 1, such as thousands"
     )
 
 
