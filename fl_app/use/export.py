@@ -2,12 +2,14 @@
 
 import io
 import logging
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -56,25 +58,35 @@ def export(
     Each has a dynamic number of samples. `client` is the one whose model it is, if a part of it
     stays with each client; file and card then name it. Raises ValueError for a format that the
     network does not have, for a missing package, for answers that differ by more than `LARGEST`,
-    and for the run's own folder.
+    and for the run's own folder; then `to` is as it was.
     """
     if to.resolve() == run.folder:
         raise ValueError(f"the folder must be another than that of the run, got {to}; choose one")
     require(to)
-    to.mkdir(parents=True, exist_ok=True)
     owner = client if run.own(client) else None
     done = []
-    for name in names:
-        called = name if owner is None else f"{name}_client_{owner}"
-        model = run.load(name, run.network(), client=client)
-        file = to / f"{called}.{FORMATS[form][1]}"
-        answer = _written(run, model, form, file)
-        fresh = run.load(name, run.network(), client=client)
-        done.append(Exported(called, file, _difference(run, called, fresh, answer)))
-    shutil.copy(run.folder / FILE, to)
-    files = [(each.name, each.file.name, each.difference) for each in done]
-    write_card(run, to, files, owner=owner)
+    with _whole_or_nothing(to) as place:
+        for name in names:
+            called = name if owner is None else f"{name}_client_{owner}"
+            file = f"{called}.{FORMATS[form][1]}"
+            model = run.load(name, run.network(), client=client)
+            answer = _written(run, model, form, place / file)
+            fresh = run.load(name, run.network(), client=client)
+            done.append(Exported(called, to / file, _difference(run, called, fresh, answer)))
+        shutil.copy(run.folder / FILE, place)
+        files = [(each.name, each.file.name, each.difference) for each in done]
+        write_card(run, place, files, owner=owner)
     return done
+
+
+@contextmanager
+def _whole_or_nothing(to: Path) -> Iterator[Path]:
+    """Yield a folder for files, which are moved into `to` at the end, and removed by an error."""
+    to.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=to, prefix=".unfinished_") as place:
+        yield Path(place)
+        for file in sorted(Path(place).iterdir()):
+            os.replace(file, to / file.name)
 
 
 def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answer:
@@ -82,7 +94,7 @@ def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answe
     try:
         with _quiet() as told:
             answer = FORMATS[form][0](run, model, samples(run, 3), file)
-        _warn_of_choices(told, file)
+        _warn_of_choices(told, file.name)
         return answer
     except ImportError as error:
         raise ValueError(
@@ -116,7 +128,7 @@ def _quiet() -> Iterator[list[warnings.WarningMessage]]:
         logging.disable(before)
 
 
-def _warn_of_choices(told: Iterable[warnings.WarningMessage], file: Path) -> None:
+def _warn_of_choices(told: Iterable[warnings.WarningMessage], file: str) -> None:
     """Log where a network chooses by a value, which a traced file does only once.
 
     The layers of torch choose by shapes and modes.

@@ -243,7 +243,8 @@ def test_a_wrong_format_and_a_missing_package_are_told(
 def test_what_an_exporter_says_of_a_network_is_told_with_the_way_out(
     digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*_: object) -> None:
+    def fails(run: object, model: object, inputs: object, file: Path) -> None:
+        file.write_text("a part")
         try:
             raise TypeError("no operator for sort\nand a page of its trace")
         except TypeError as error:
@@ -251,5 +252,7 @@ def test_what_an_exporter_says_of_a_network_is_told_with_the_way_out(
 
     monkeypatch.setitem(FORMATS, "onnx", (fails, "onnx"))
     told = "one that onnx can hold, got TypeError: no operator for sort; use another format"
+    (tmp_path / "community_0.onnx").write_text("earlier")
     with pytest.raises(ValueError, match=told):
         command([str(digits_run), "--format", "onnx", "--to", str(tmp_path)])
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["earlier"]
