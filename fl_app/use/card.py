@@ -15,17 +15,20 @@ CARD = "model_card.md"
 Files = Sequence[tuple[str, str, float]]
 
 
-def write_card(run: FinishedRun, to: Path, files: Files, *, owner: int | None = None) -> Path:
+def write_card(
+    run: FinishedRun, to: Path, files: Files, *, owner: int | None = None, scored: bool = True
+) -> Path:
     """Write the card of exported models: name, file and largest difference of each.
 
-    `owner` is the client of whom a part of them is; None: they are those of communities.
+    `owner` is the client of whom a part of them is; None: they are those of communities. If not
+    `scored`, the clients were scored with models of their own, which are in no file.
     """
     path = to / CARD
-    path.write_text("\n".join(_lines(run, files, owner)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(_lines(run, files, owner, scored)) + "\n", encoding="utf-8")
     return path
 
 
-def _lines(run: FinishedRun, files: Files, owner: int | None) -> Iterable[str]:
+def _lines(run: FinishedRun, files: Files, owner: int | None, scored: bool) -> Iterable[str]:
     summary = run.summary
     config = read_config(run.folder)
     rounds = read_rounds(run.folder) if (run.folder / ROUNDS).exists() else []
@@ -36,7 +39,11 @@ def _lines(run: FinishedRun, files: Files, owner: int | None) -> Iterable[str]:
         yield f"client: use it for this one. Its accuracy was {_accuracy_of(owner, rounds)} at the"
         yield "end. What follows is of the whole run."
         yield ""
-    yield from _facts(run, summary, config, rounds)
+    if not scored:
+        yield f"**Not the models that were scored**: with {run.kept_by} each client has a model of"
+        yield "its own, and the scores below are of those. The models in the files have no scores."
+        yield ""
+    yield from _facts(run, summary, config, rounds, "" if scored else " of own models")
     yield "\n## Files\n"
     yield "| model | file | largest difference from PyTorch |"
     yield "|---|---|---|"
@@ -44,7 +51,7 @@ def _lines(run: FinishedRun, files: Files, owner: int | None) -> Iterable[str]:
     yield ""
     yield from _input(run)
     yield "\n## Communities\n"
-    yield from _communities(run, rounds)
+    yield from _communities(run, rounds, "" if scored else " of own models")
     yield "\n## Versions\n"
     versions = summary.get("versions", {})
     yield from (f"- {name} {version}" for name, version in versions.items())
@@ -56,6 +63,7 @@ def _facts(
     summary: Mapping[str, Any],
     config: Mapping[str, Any],
     rounds: Sequence[Mapping[str, Any]],
+    of_which: str,
 ) -> Iterable[str]:
     clients = summary.get("clients", {})
     yield f"- **Method**: {_target(config, 'strategy')}"
@@ -68,7 +76,8 @@ def _facts(
     )
     last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
     if last is not None:
-        told = f"- **Accuracy**: {last['mean']:.4f}, standard deviation {last['std']:.4f} over "
+        told = f"- **Accuracy{of_which}**: {last['mean']:.4f}, "
+        told += f"standard deviation {last['std']:.4f} over "
         worst = min(last["clients"], key=last["clients"].get, default=None)
         if worst is None:  # hidden by secure aggregation
             yield f"{told}the clients"
@@ -80,7 +89,7 @@ def _facts(
     measured = summary.get("metrics") or {}
     if measured:
         named = (f"{name} {each['mean']:.4g}" for name, each in measured.items())
-        yield f"- **Measures**: {', '.join(named)}"
+        yield f"- **Measures{of_which}**: {', '.join(named)}"
     yield f"- **Privacy**: {_privacy(rounds)}"
     yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
 
@@ -130,14 +139,16 @@ def _input(run: FinishedRun) -> Iterable[str]:
     )
 
 
-def _communities(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _communities(
+    run: FinishedRun, rounds: Sequence[Mapping[str, Any]], of_which: str
+) -> Iterable[str]:
     """Return a table of the models that clients use, with the accuracy of their clients."""
     last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
     accuracy: Mapping[str, float] = {} if last is None else last["clients"]
     users: dict[str, list[int]] = {}
     for client, names in run.clients.items():
         users.setdefault(names[0] if len(names) == 1 else "chosen by the client", []).append(client)
-    yield "| model | clients | accuracy | worst client |"
+    yield f"| model | clients | accuracy{of_which} | worst client |"
     yield "|---|---|---|---|"
     for name, clients in sorted(users.items()):
         known = {c: accuracy[str(c)] for c in clients if str(c) in accuracy}

@@ -75,7 +75,8 @@ def export(
             done.append(Exported(called, to / file, _difference(run, called, fresh, answer)))
         shutil.copy(run.folder / FILE, place)
         files = [(each.name, each.file.name, each.difference) for each in done]
-        write_card(run, place, files, owner=owner)
+        scored = owner is not None or not run.serving.get("own_models", False)
+        write_card(run, place, files, owner=owner, scored=scored)
     return done
 
 

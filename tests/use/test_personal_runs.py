@@ -102,5 +102,21 @@ def test_a_client_s_own_model_is_exported_under_its_name(
         card = (tmp_path / "model_card.md").read_text()
         assert f"**Model of client {client} alone**" in card
         assert f"| community_0_client_{client} |" in card
+        assert "of own models" not in card
     files = {each.name for each in tmp_path.glob("*.safetensors")}
     assert files == {f"community_0_client_{each}.safetensors" for each in (first, second)}
+
+
+def test_the_card_of_shared_models_tells_that_others_were_scored(
+    personal_run: Path, tmp_path: Path
+) -> None:
+    export = [str(personal_run), "--format", "safetensors", "--to", str(tmp_path)]
+    if not load_run(personal_run).serving["own_models"]:
+        with pytest.raises(ValueError, match="must be a client's, got none"):
+            COMMANDS["export"](export)
+        return
+    COMMANDS["export"](export)
+    card = (tmp_path / "model_card.md").read_text()
+    assert "**Not the models that were scored**: with personal=ditto each client has" in card
+    assert "- **Accuracy of own models**: " in card
+    assert "| model | clients | accuracy of own models | worst client |" in card
