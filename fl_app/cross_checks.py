@@ -51,7 +51,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
         found += _of_batches(values["client"], defaults["client"])
     else:
         found += _unused_short_names(values["client"], defaults["client"])
-    found += _idle(values, defaults)
+    found += _idle(values, defaults) + _uncapped(strategy, engine, defaults)
     return found + _without_effect(strategy, values["graph"], defaults)
 
 
@@ -147,6 +147,27 @@ def _idle(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, Any]]) 
         place = DYNAMICS if group == "dynamics" else group
         found += idle_settings(place, used_with, given, usual, look_up)
     return found
+
+
+def _uncapped(
+    strategy: Target | None,
+    engine: EngineConfig | None,
+    defaults: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    """Return a problem for a limit of weights with a method of ours that has no weighting.
+
+    With points it also limits the weight of a client in the agreement with the classes.
+    """
+    if strategy is None or engine is None or not strategy.sound or "weighting" in strategy.options:
+        return []
+    method, usual = strategy.resolve(), defaults["engine"]["sample_cap"]
+    points, ours = getattr(method, "clusters_points", False), strategy.path.startswith("fl_app.")
+    if points or not ours or engine.sample_cap == usual:
+        return []
+    return [
+        f"engine.sample_cap must stay {yaml_of(usual)} with {strategy.path}, which has no "
+        f"strategy.weighting, got {yaml_of(engine.sample_cap)}; remove it, or use another strategy"
+    ]
 
 
 def _options(group: Any) -> tuple[object, Mapping[str, Any]]:

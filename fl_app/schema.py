@@ -145,7 +145,14 @@ class EngineConfig:
     used_with = MappingProxyType(
         {
             "sample_cap": When("strategy.weighting", ("capped",)),
-            "node_ids": When("name", ("deployment",)),
+            **dict.fromkeys(
+                ("warm", "restarts", "connection", "node_ids", "folder"),
+                When("name", ("deployment",)),
+            ),
+            **dict.fromkeys(
+                ("cpus_per_client", "gpus_per_client", "ray_address"),
+                When("name", ("simulation",)),
+            ),
         }
     )
     name: EngineName

@@ -304,6 +304,13 @@ def test_a_federation_elsewhere_has_its_data_elsewhere() -> None:
     assert load(away, also=problems).data.options["root"] == "nowhere"
 
 
+def test_a_connection_that_no_engine_uses_hides_no_fault_of_the_data() -> None:
+    with pytest.raises(ConfigError) as error:
+        load(["engine.connection=far", "data=mnist", "data.root=nowhere"], also=problems)
+    assert len(error.value.problems) == 2
+    assert "nowhere" in error.value.problems[1]
+
+
 def test_configuration_is_composed_again_after_an_error() -> None:
     _problems("strategy=nonsense")
     assert load([]).strategy.path == "fl_app.strategies.flic.Flic"

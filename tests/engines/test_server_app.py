@@ -24,7 +24,8 @@ class RealGrid:
 
 def noted(folder: Path, grid: object, raised: BaseException | None = None) -> None:
     """Run the block of a run with id 7 that ends with `raised`."""
-    words = [f"records.folder='{folder}'", "engine.restarts=3", "records.restarts=2"]
+    words = [f"records.folder='{folder}'", "engine=deployment", "engine.restarts=3"]
+    words += ["records.restarts=2"]
     given: Any = {"overrides": " ".join(words)}
     context = Context(7, 0, {}, RecordDict(), given)
     with server_app._noted(load(words), cast(Grid, grid), context):
