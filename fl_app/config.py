@@ -7,7 +7,7 @@ second list of settings.
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -98,10 +98,19 @@ def check(
 ) -> Config:
     """Return the typed configuration of a composed tree; raises ConfigError."""
     if wrong := unresolved(composed):
-        raise ConfigError([*problems, *wrong])
-    tree = OmegaConf.to_container(composed, resolve=True)
-    assert isinstance(tree, dict)
-    return checked(tree, problems, also=also, on_client=on_client)
+        found = [*problems, *wrong.values()]
+        _values(_resolved(composed, wrong), found, on_client=on_client, unread=wrong)
+        raise ConfigError(found)
+    return checked(_resolved(composed), problems, also=also, on_client=on_client)
+
+
+def _resolved(composed: DictConfig, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the tree without some groups; the others may use settings of these."""
+    nodes = {str(key): composed[key] for key in composed if key not in without}
+    return {
+        key: OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+        for key, node in nodes.items()
+    }
 
 
 def _measured(tree: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -121,23 +130,8 @@ def checked(
     on_client: bool = False,
 ) -> Config:
     """Return the typed configuration of a resolved tree; raises ConfigError."""
-    tree = _measured(tree)
-    found = list(problems)
-    values: dict[str, Any] = {}
-    for key in (*TOP, *FIXED):
-        values[key] = _typed(key, tree.get(key), found)
-    values["dynamics"] = _part("population.dynamics", tree, found)
-    values["pretrained"] = _part("network", tree, found)
-    absent: dict[str, list[str]] = {}
-    for key in TARGETS:
-        built = not (on_client and key in SERVER_TARGETS)
-        values[key] = _target(key, tree.get(key), found, absent, built=built)
-    found += [
-        f"{' and '.join(named)} must name what can be imported: {why}"
-        for why, named in absent.items()
-    ]
-    known = {*TOP, *FIXED, *TARGETS}
-    found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
+    tree, found = _measured(tree), list(problems)
+    values = _values(tree, found, on_client=on_client)
     if not on_client:
         found += cross_checks(values, usual_settings(values, CONF))
     found += also(values) if also else []
@@ -145,6 +139,33 @@ def checked(
         said = set(found)  # a setting that takes the value of a wrong one is not wrong itself
         raise ConfigError([each for each in found if each.partition(".")[2] not in said])
     return Config(**values, resolved={str(k): v for k, v in tree.items()})
+
+
+def _values(
+    tree: Mapping[Any, Any], found: list[str], *, on_client: bool, unread: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the typed groups, None for a wrong one, and append the problems in each to `found`.
+
+    Groups in `unread` have problems already, and none are looked for.
+    """
+    values: dict[str, Any] = {}
+    for key in (*TOP, *FIXED):
+        if key not in unread:
+            values[key] = _typed(key, tree.get(key), found)
+    values["dynamics"] = _part("population.dynamics", tree, found)
+    values["pretrained"] = _part("network", tree, found)
+    absent: dict[str, list[str]] = {}
+    for key in TARGETS:
+        built = not (on_client and key in SERVER_TARGETS)
+        if key not in unread:
+            values[key] = _target(key, tree.get(key), found, absent, built=built)
+    found += [
+        f"{' and '.join(named)} must name what can be imported: {why}"
+        for why, named in absent.items()
+    ]
+    known = {*TOP, *FIXED, *TARGETS}
+    found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
+    return values
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:

@@ -177,9 +177,9 @@ def _remedy(key: str, override: str, composed: DictConfig) -> str:
     return f"remove it or use one of {', '.join(settings)}" if settings else "remove it"
 
 
-def unresolved(composed: DictConfig) -> list[str]:
-    """Return the settings whose interpolations cannot be resolved, the first one of each group."""
-    problems = []
+def unresolved(composed: DictConfig) -> dict[str, str]:
+    """Return the first interpolation of each group that cannot be resolved, as a problem."""
+    problems = {}
     for name in composed:
         try:
             value = composed[name]
@@ -187,7 +187,7 @@ def unresolved(composed: DictConfig) -> list[str]:
                 OmegaConf.to_container(value, resolve=True)
         except OmegaConfBaseException as error:
             key = str(error.full_key)
-            problems.append(
+            problems[str(name)] = (
                 f"{key} must have a value that can be resolved, got {_at(composed, key)!r} "
                 f"({first_line(error)}); correct or remove it"
             )

@@ -339,6 +339,15 @@ def test_what_hydra_cannot_read_is_told_as_it_is_typed(override: str, told: str)
         assert configuration.compose(["data=table", typed])
 
 
+def test_what_cannot_be_resolved_hides_no_errors_of_other_groups() -> None:
+    words = ["client.epochs=${nothing}", "rounds=0", "network.hidden=-1", "network=mlp", "seed=-1"]
+    words.append("engine.workers=${client.batch_size}")
+    found = _problems(*words)
+    assert [each.partition(" ")[0] for each in found] == [
+        "client.epochs", "seed", "rounds", "network.hidden",
+    ]  # fmt: skip
+
+
 def test_a_metric_that_is_null_is_not_measured() -> None:
     words = ["task.metrics={mae: null}", "task=regression", "data=table", "data.root=x"]
     assert "mae" not in _metrics([*words, "data.label=y"])
