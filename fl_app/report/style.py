@@ -41,6 +41,9 @@ SETTINGS = {
     "pdf.fonttype": 42,
 }
 
+PLAIN_TEXT = {"text.parse_math": False}
+"""For figures whose texts are settings of the user: dollars in them are no mathematics."""
+
 
 def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure, list[Axes]]:
     """Return a figure with stacked panels that share the axis of rounds; sizes in inches."""

@@ -87,9 +87,9 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
 
     from fl_app.report.compare.numbers import curves
     from fl_app.report.compare.page import write
-    from fl_app.report.style import SETTINGS
+    from fl_app.report.style import PLAIN_TEXT, SETTINGS
 
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]
+    with mpl.rc_context(SETTINGS | PLAIN_TEXT):  # type: ignore[arg-type]
         figure = curves(jobs)
         if figure is None:
             return write([folder], folder)

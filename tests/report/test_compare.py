@@ -171,9 +171,12 @@ def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Pa
     _run(tmp_path / "3", {"strategy": "ifca", "seed": 0}, 0.2, status="interrupted")
     (tmp_path / "4").mkdir()
     History(tmp_path / "4")  # still going: no summary yet
+    (tmp_path / "5").mkdir()
+    History(tmp_path / "5")
+    (tmp_path / "5" / "summary.json").write_text("{}")
     jobs, others = read_jobs([tmp_path])
     assert [job.measured["accuracy"] for job in jobs] == [0.9]
-    assert [path.name for path in others] == ["3", "4"]
+    assert [path.name for path in others] == ["3", "4", "5"]
 
 
 def test_runs_whose_scores_are_of_others_are_several(tmp_path: Path) -> None:
@@ -200,6 +203,16 @@ def _table(folder: Path) -> str:
     hydra = {"sweep": {"dir": str(folder)}}
     WriteTable(**options).on_multirun_end(OmegaConf.create({"hydra": hydra}))
     return (folder / "table.md").read_text()
+
+
+def test_dollars_in_settings_are_no_mathematics(tmp_path: Path) -> None:
+    labels = (r"$\nope$", "$a$")
+    for number, label in enumerate(labels):
+        for rate in (1, 2):
+            _run(tmp_path / f"{number}{rate}", {"data.label": label, "client.epochs": rate}, 0.5)
+    assert "No run has" not in _table(tmp_path)
+    assert (tmp_path / "table.png").exists()
+    assert "<tspan" not in (tmp_path / "compare.html").read_text()  # parts of a formula
 
 
 def test_a_run_of_flowers_own_command_is_known_by_its_summary(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
     others = []
     for folder in sorted(paths, key=_numbered):
         summary = read_summary(folder)
-        if summary is None or summary["status"] != "completed":
+        if summary is None or summary.get("status") != "completed":
             others.append(folder)
             continue
         job = _job(folder, summary)

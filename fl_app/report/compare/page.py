@@ -17,13 +17,13 @@ from fl_app.report.compare.aggregate import Comparison, aggregate
 from fl_app.report.compare.jobs import read_jobs
 from fl_app.report.compare.measures import MEASURES
 from fl_app.report.compare.numbers import curves
-from fl_app.report.style import SETTINGS
+from fl_app.report.style import PLAIN_TEXT, SETTINGS
 
 USAGE = "fl-app compare <folders of runs, or of a multirun> [to=<folder>]"
 WIDE_INCHES = 6.5
 INK, LINE = "#010203", "#040506"
 """Placeholders that the page replaces, so that one figure fits the light and dark scheme."""
-ON_PAGE = SETTINGS | {
+ON_PAGE = SETTINGS | PLAIN_TEXT | {
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": LINE, "svg.fonttype": "none", "svg.hashsalt": "fl-app",
 }  # fmt: skip
