@@ -11,7 +11,7 @@ from fl_app.engines.attached_evaluation import AttachedEvaluation
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.round_reporter import RoundReporter
 from fl_app.engines.trained_round import failed
-from fl_app.records.history import EVALUATION
+from fl_app.records.history import EVALUATION, chosen_reasons
 from fl_app.records.plain import plain
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.model_evaluation import ModelEvaluation
@@ -98,7 +98,9 @@ class OpenRound:
             self.outcome, scores=self.evaluation.scores, rejected=self.rejections.by_client
         )
         record = self.record | reporter.scored(outcome, self.clients)
-        record["failed"] = record["failed"] | reporter.failed(failures)
+        record["failed"] = chosen_reasons(
+            [*record["failed"].items(), *reporter.failed(failures).items()]
+        )
         record["rejected"] = reporter.named(outcome.rejected)
         record["time"] = spent | {
             "total_s": spent["total_s"] + seconds,

@@ -18,7 +18,7 @@ from fl_app.evaluation.communities import describe
 from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.evaluation.settling import Settling
-from fl_app.records.history import SPLITS
+from fl_app.records.history import SPLITS, chosen_reasons
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.outcome import Event, Outcome, View
 from fl_app.strategies.replies import ClientFailure
@@ -104,8 +104,8 @@ class RoundReporter:
         }
 
     def failed(self, failures: Sequence[ClientFailure]) -> dict[str, str]:
-        """Return the reasons of failures by client id."""
-        return self.named({failure.client_id: failure.reason for failure in failures})
+        """Return the reasons of failures by client id; of several, that of its training."""
+        return self.named(chosen_reasons((each.client_id, each.reason) for each in failures))
 
     def named(self, reasons: Mapping[int | str, str]) -> dict[str, str]:
         """Return the reasons by client id, with the clients' own names if they have some."""

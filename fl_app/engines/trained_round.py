@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 
+from fl_app.records.history import ATTEMPT
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import ClientFailure, RejectedReply
 
@@ -30,7 +31,7 @@ class TrainedRound:
     def follows(self, former: "TrainedRound", rejected: Mapping[int | str, str], why: str) -> None:
         """Take over what the records must have of the attempt before, with its rejected clients."""
         number = len(former.repeated) + 1
-        mark = f"attempt {number}: "
+        mark = f"{ATTEMPT}{number}: "
         lost = [each for each in former.failures if not isinstance(each, RejectedReply)]
         self.began = former.began
         self.earlier = [*former.earlier]
@@ -42,11 +43,14 @@ class TrainedRound:
 def failed(
     server_round: int, failures: Sequence[ClientFailure], what: str = ""
 ) -> list[ClientFailure]:
-    """Return and log the failures without malformed replies, which the strategy rejects."""
+    """Return and log the failures without malformed replies, which the strategy rejects.
+
+    The reasons that are returned begin with `what`.
+    """
     found = [each for each in failures if not isinstance(each, RejectedReply)]
     for failure in found:
         log.warning("round %d: %s%s", server_round, what, failure)
-    return found
+    return [ClientFailure(each.client_id, what + each.reason) for each in found] if what else found
 
 
 def times(trained: TrainedRound, evaluation_s: float, outcome: Outcome) -> dict[str, float]:

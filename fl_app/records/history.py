@@ -1,13 +1,16 @@
 """The records of the rounds, one JSON object per line."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fl_app.records.atomic import replacing
 from fl_app.records.names import ROUNDS
 from fl_app.records.plain import dumps, plain
+
+Name = TypeVar("Name", int | str, str)
 
 FIELDS = (
     "round",
@@ -40,6 +43,10 @@ FINISHED, SPENT = "finished", "budget spent"
 """Kinds of events with which a run ends before its last round."""
 EVALUATION = "evaluation: "
 """Prefix of the reason why an evaluation failed or was rejected."""
+ATTEMPT = "attempt "
+"""Begins the reason of a reply that was lost in an attempt at a round which was repeated."""
+_ASIDE = re.compile(rf"(?:{EVALUATION}|{ATTEMPT}\d+: )")
+"""Begins the reason of a client that can have trained in the last attempt nevertheless."""
 
 
 class History:
@@ -71,6 +78,38 @@ class History:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(converted))
         self.rounds.append(converted)
+
+
+def is_aside(reason: str) -> bool:
+    """Return whether a reason is of an evaluation or of an earlier attempt, not of training."""
+    return _ASIDE.match(reason) is not None
+
+
+def chosen_reasons(reasons: Iterable[tuple[Name, str]]) -> dict[Name, str]:
+    """Return one reason of each client: of several, the first of training, else the last."""
+    found: dict[Name, str] = {}
+    for name, why in reasons:
+        if is_aside(found.get(name, EVALUATION)):
+            found[name] = why
+    return found
+
+
+def untrained(record: Mapping[str, Any]) -> set[str]:
+    """Return who failed in the training of a round or whose reply to it was rejected.
+
+    These are clients and nodes by name. A failed or rejected evaluation is no failed training, nor
+    is a reply that was lost in an attempt before the last one.
+    """
+    failed = {name for name, why in (record["failed"] or {}).items() if not is_aside(why)}
+    refused = {name for name, why in (record["rejected"] or {}).items() if _refused(why)}
+    return failed | refused
+
+
+def _refused(reasons: str) -> bool:
+    """Return whether any of the joined reasons, those of evaluations last, is of training."""
+    if reasons.startswith(EVALUATION):
+        return False
+    return not all(map(is_aside, reasons.split("; ")))
 
 
 def first_split(

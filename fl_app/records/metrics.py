@@ -10,6 +10,8 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+from fl_app.records.history import untrained
+
 log = getLogger(__name__)
 PHASES = {"training": "training_s", "aggregation": "server_s", "evaluation": "evaluation_s"}
 """Label of a phase, and its field in `time` of a record."""
@@ -167,10 +169,14 @@ class Scrapes:
 
 
 def outcomes(record: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of clients by outcome; OUTCOMES are the names."""
+    """Return the number of clients by outcome; OUTCOMES are the names.
+
+    Asked and answered are about training; failed and rejected count evaluations too, and replies of
+    an attempt that was repeated.
+    """
     asked = {str(client) for client in record["sampled"] or ()}
     failed, rejected = (set(record[name] or ()) for name in ("failed", "rejected"))
-    answered = asked - failed - rejected
+    answered = asked - untrained(record)
     counts = map(len, (asked, answered, failed, rejected, record["lost"] or ()))
     return dict(zip(OUTCOMES, counts, strict=True))
 

@@ -150,7 +150,7 @@ def test_an_evaluation_that_fails_or_lies_spoils_no_training(
     rounds = run(tmp_path / "apart", *ALL, APART)
     run(tmp_path / "carried", *ALL, CARRIED)
     assert_same(tmp_path / "apart", tmp_path / "carried")
-    assert rounds[1]["failed"] == {"1": "ValueError: no test samples"}
+    assert rounds[1]["failed"] == {"1": "evaluation: ValueError: no test samples"}
     told = "evaluation: accuracy must be a number in 0..1, got 7.0"
     assert rounds[1]["rejected"] == {"2": told}  # once, of both models
     assert set(rounds[1]["accuracy"]["clients"]) == {"0", "3", "4", "5"}

@@ -25,7 +25,7 @@ from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.engines.trained_round import TrainedRound, times
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
-from fl_app.records.history import read_rounds
+from fl_app.records.history import read_rounds, untrained
 from fl_app.records.recorder import Recorder
 from fl_app.records.run_state import SupersededError
 from fl_app.strategies.outcome import Outcome
@@ -318,6 +318,18 @@ def test_who_was_rejected_in_an_attempt_before_stays_named(play: Callable[..., P
     played.federation.fails = fails
     rejected = [record["rejected"] for record in played()]
     assert rejected == [{}, {"1": "attempt 1: model must be finite"}, {}]
+
+
+def test_an_evaluation_that_fails_is_no_failed_training(play: Callable[..., Played]) -> None:
+    played = play()
+    played.federation.fails = lambda client, fit: lost(2) if (client, fit) == (2, 1) else None
+    unscored = [ClientFailure(each, "no test samples") for each in (1, 2)]
+    played.federation.evaluate = lambda *_: ([], unscored)  # type: ignore[method-assign]
+    first, second, _ = played()
+    found = "evaluation: no test samples"
+    assert first["failed"] == {"1": found, "2": "the node is gone"}
+    assert second["failed"] == {"1": found, "2": found}
+    assert [untrained(each) for each in (first, second)] == [{"2"}, set()]
 
 
 def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(

@@ -105,6 +105,19 @@ def test_outcomes_count_each_client_once() -> None:
     assert found == {"asked": 4, "answered": 2, "failed": 1, "rejected": 1, "lost": 1}
 
 
+def test_who_trained_in_the_end_has_answered() -> None:
+    failed = {"0": "evaluation: gone; try again", "1": "attempt 1: gone; try again", "2": "gone"}
+    rejected = {
+        "3": "evaluation: a must be b; evaluation: c must be d",
+        "4": "attempt 1: a must be b; attempt 2: a must be b",
+        "5": "attempt 1: a must be b; c must be d",
+        "6": "a must be b; evaluation: c must be d",
+    }
+    record = {"sampled": [*range(8)], "failed": failed, "rejected": rejected}
+    found = outcomes(RECORD | record)
+    assert found == {"asked": 8, "answered": 5, "failed": 3, "rejected": 4, "lost": 1}
+
+
 def test_before_the_first_round_the_start_of_the_run_counts_as_its_end(metrics: Metrics) -> None:
     found = read(metrics, "round_end_timestamp_seconds")
     assert found is not None

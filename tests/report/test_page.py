@@ -61,7 +61,7 @@ def record(number: int) -> dict[str, Any]:
     return dict.fromkeys(FIELDS) | {
         "round": number,
         "sampled": [0, 1, 2] if number % 2 else [2, 3, 4],
-        "failed": {"2": "lost"} if number == 4 else {},
+        "failed": {"2": "lost", "3": "evaluation: lost"} if number == 4 else {},
         "rejected": REJECTED.get(number, {}),
         "dominance": {"1": 0.75} if number == 2 else {},
         "odd_updates": {"1": 4.0} if number == 3 else {"3": 0.25, "4": 5.5},
@@ -132,6 +132,7 @@ def test_a_row_tells_what_became_of_a_client(records: RunRecords) -> None:
     }  # fmt: skip
     assert (rows[3]["out"], rows[3]["why"]) == (4, "left")
     assert (rows[2]["trained"], rows[2]["lost"]) == (3, 1)
+    assert (rows[3]["trained"], rows[3]["lost"]) == (2, 0)  # only its evaluation was lost
     assert rows[0]["epsilon"] == 2.0
     assert rows[0]["rejected"].startswith("evaluation: accuracy")
     assert rows[0]["lost"] == 0  # a score is no training
@@ -156,7 +157,7 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
     assert found[2].startswith("Detection of malicious clients: recall 100%, precision 50%.")
     assert "The server assumes as loyal: the largest community." in found[2]
-    assert found[3].startswith("1 reply failed and 3 were rejected")
+    assert found[3].startswith("2 replies failed and 3 were rejected")
     assert found[4] == "Client 1 had up to 75% of the weight of its community."
     assert found[5] == (
         "Clients with odd updates in at least half of their rounds: 1, 3\N{EN DASH}4; these "

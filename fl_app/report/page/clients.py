@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fl_app.records.history import EVALUATION
+from fl_app.records.history import untrained
 from fl_app.report.page.look import REMOVED, colour
 from fl_app.report.page.run_records import RunRecords
 
@@ -128,19 +128,13 @@ def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
 
 
 def replies(records: RunRecords) -> tuple[Counter[int], Counter[int]]:
-    """Return in how many rounds each client trained, and how many of its replies were lost."""
+    """Return in how many rounds each client trained, and in how many its training was lost."""
     trained, lost = Counter[int](), Counter[int]()
     for record in records.run.rounds:
-        without = {int(client) for client in _lost(record) if client.isdigit()}
+        without = {int(client) for client in untrained(record) if client.isdigit()}
         lost.update(without)
         trained.update(c for c in map(int, record["sampled"]) if c not in without)
     return trained, lost
-
-
-def _lost(record: Mapping[str, Any]) -> set[str]:
-    """Return who failed or whose training reply was rejected; rejected evaluations are ignored."""
-    rejected = {name for name, why in record["rejected"].items() if not why.startswith(EVALUATION)}
-    return {*record["failed"], *rejected}
 
 
 def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
