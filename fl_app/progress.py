@@ -173,7 +173,7 @@ def show_result(folder: Path, console: Console) -> None:
 def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield what is known of the truth, and who was removed."""
     found, clients = summary["communities"], summary["clients"]
-    if found["ari"] is not None and not _one_group(found):
+    if found["ari"] is not None and not _one_group(found, removed=bool(clients["removed"])):
         yield f"agreement with the planted groups: ARI {found['ari']:.3f}"
     if removed := clients["removed"]:
         named = _shortened([str(client) for client in removed])
@@ -188,13 +188,14 @@ def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | Non
         yield f"accuracy of the loyal clients: {attack['loyal_accuracy']:.3f}"
 
 
-def _one_group(found: Mapping[str, Any]) -> bool:
+def _one_group(found: Mapping[str, Any], *, removed: bool = False) -> bool:
     """Return whether there is a single planted group, with which nothing is to agree.
 
     Then each community is pure, and the ARI is 0, or 1 for one community. With several groups, a
-    pair of clients in a pure community makes it larger, and one community 0.
+    pair of clients in a pure community makes it larger, and one community 0. Clients that were
+    `removed` are one more cluster, so that a single community is not all.
     """
-    if found["count"] == 1:
+    if found["count"] == 1 and not removed:
         return bool(found["ari"] == 1)
     return bool(found["pure_share"] == 1 and found["ari"] == 0 and max(found["sizes"]) > 1)
 

@@ -85,7 +85,7 @@ class RoundReporter:
             "dominance": {str(client): share for client, share in outcome.dominance.items()},
             "odd_updates": {str(client): size for client, size in outcome.odd_updates.items()},
             **self.scored(outcome, set(self.roster.proxies())),
-            "communities": self._describe(view, server_round) if view else None,
+            "communities": self._describe(view, server_round, outcome.removed) if view else None,
             "notes": dict(outcome.notes),
             "events": [self._event(e) for e in (*self._changes(server_round), *events)],
             "stability": outcome.stability,
@@ -159,7 +159,10 @@ class RoundReporter:
         rates = [rate for c, rate in scores.attack_success.items() if c not in malicious]
         return found | {"success": float(np.mean(rates)) if rates else None}
 
-    def _describe(self, view: View, server_round: int) -> dict[str, Any]:
+    def _describe(
+        self, view: View, server_round: int, removed: Mapping[int, int]
+    ) -> dict[str, Any]:
+        """Return measures of all clusters, and count and sizes of those that still train."""
         groups = self.groups(view, server_round)
         total = len(set(self.roster.groups().values()))
         return describe(
@@ -169,6 +172,7 @@ class RoundReporter:
             similarity=view.similarity,
             distance=view.distance,
         ) | {
+            **_trained(view, removed),
             "wasserstein_silhouette": self._wasserstein(view),
             "moved": self._moved(view),
             "settled": self._settled(view, groups, server_round),
@@ -206,6 +210,12 @@ def sent(
     """Return the bytes of the models in messages; a reply may contain other types."""
     tensors = (tensor for _, each in messages for tensor in each.parameters.tensors)
     return sum(len(tensor) for tensor in tensors if type(tensor) is bytes)
+
+
+def _trained(view: View, removed: Mapping[int, int]) -> dict[str, Any]:
+    """Return count and sizes of the communities, without the clusters of the removed clients."""
+    labels = view.labels[~np.isin(view.client_ids, list(removed))]
+    return {"count": len(np.unique(labels)), "sizes": np.bincount(labels).tolist()}
 
 
 def _mean(values: Mapping[int, float]) -> float | None:

@@ -84,9 +84,10 @@ def _communities(
             ("count", "sizes", "ari", "pure_share", "silhouette", "assignment"), None
         )
     sizes = np.bincount(list(assignment.values())).tolist()
+    count = len({*assignment.values()})  # as in the records, removed clients are no community
     measures = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
     named = {str(client): row for client, row in sorted(assignment.items())}
-    return {"count": found["count"], "sizes": sizes} | measures | {"assignment": named}
+    return {"count": count, "sizes": sizes} | measures | {"assignment": named}
 
 
 def _time(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:

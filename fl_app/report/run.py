@@ -114,10 +114,12 @@ def changes(records: Sequence[Record]) -> dict[str, list[int]]:
 
 def planted_count(run: Run) -> int | None:
     """Return the number of planted groups, None if it cannot be read from the run."""
+    removed = False
     for record in run.rounds:
         found = record["communities"]
-        if found and found["right"]:
-            return int(found["count"])
+        removed = removed or any(event["kind"] == "removed" for event in record["events"])
+        if found and found["right"]:  # then the removed clients are a planted group too
+            return int(found["count"]) + removed
     known = [s.groups for s in run.snapshots if (s.groups >= 0).all() and len(s.groups)]
     return max((len(np.unique(groups)) for groups in known), default=None)
 

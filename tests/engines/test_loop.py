@@ -9,6 +9,7 @@ from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.common import EvaluateIns, FitIns, FitRes
 from flwr.supercore.run import RunNotRunningException
@@ -21,14 +22,17 @@ from fl_app.engines.client_messenger import Introductions
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.puller import Silence
 from fl_app.engines.round_aggregation import ATTEMPTS
+from fl_app.engines.round_reporter import RoundReporter
 from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.engines.trained_round import TrainedRound, times
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
-from fl_app.records.history import read_rounds, untrained
+from fl_app.records.history import FIELDS, read_rounds, untrained
 from fl_app.records.recorder import Recorder
 from fl_app.records.run_state import SupersededError
 from fl_app.strategies.outcome import Outcome
+from fl_app.records.results import summarise
+from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
@@ -330,6 +334,26 @@ def test_an_evaluation_that_fails_is_no_failed_training(play: Callable[..., Play
     assert first["failed"] == {"1": found, "2": "the node is gone"}
     assert second["failed"] == {"1": found, "2": found}
     assert [untrained(each) for each in (first, second)] == [{"2"}, set()]
+
+
+def test_removed_clients_are_a_cluster_and_no_community(tmp_path: Path) -> None:
+    reporter = RoundReporter(
+        Roster(), clients=4, benign=lambda models, sizes: {0}, schedule=None, central=None
+    )
+    view = View(np.arange(4), np.array([0, 0, 0, 1]), None)
+    found = reporter._describe(view, 1, {3: 1})
+    assert (found["count"], found["sizes"], found["nodes"]) == (1, [3], 4)
+    played = dict.fromkeys(FIELDS) | {"failed": {}, "rejected": {}, "events": []}
+    given = dict.fromkeys(("total_s", "training_s", "server_s"), 0.0)
+    summary = summarise(
+        tmp_path,
+        "completed",
+        identity={"strategy": "cfl", "engine": "inprocess", "seed": 0},
+        rounds=[played | {"communities": found | {"count": 2}, "time": given}],  # of before
+        clients=4,
+        assignment=dict.fromkeys(range(3), 0),
+    )
+    assert (summary["communities"]["count"], summary["communities"]["sizes"]) == (1, [3])
 
 
 def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(

@@ -17,7 +17,7 @@ from fl_app.report.curves import accuracy, communities, stabilisation
 from fl_app.report.figures import write_figures
 from fl_app.report.matrix import similarity
 from fl_app.report.network import _centres, graph, spread_out, strong_edges
-from fl_app.report.run import first_right_round, read_run
+from fl_app.report.run import Run, first_right_round, planted_count, read_run
 from fl_app.report.style import ink
 
 CLUSTERED = 6
@@ -280,6 +280,13 @@ def test_first_right_round(right: list[bool | None], expected: int | None) -> No
         for number, value in enumerate(right, start=1)
     ]
     assert first_right_round(records) == expected
+
+
+def test_removed_clients_are_a_planted_group_if_that_is_right() -> None:
+    removed = [{"kind": "removed"}]
+    played = [{"communities": found(True, 1), "events": removed}]
+    assert planted_count(Run(played, [], {})) == 2
+    assert planted_count(Run([played[0] | {"events": []}], [], {})) == 1
 
 
 def test_without_planted_groups_no_round_is_right() -> None:
