@@ -9,7 +9,7 @@ from fl_app.engines.round_reporter import RoundReporter
 from fl_app.records.recorder import Recorder
 from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.outcome import Outcome
+from fl_app.strategies.outcome import FEDERATED, Outcome
 from fl_app.strategies.roster import Roster
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import save
@@ -58,13 +58,23 @@ class RunOutput:
         self.recorder.finish(
             status,
             clients=len(self.roster.proxies()),
-            assignment={**outcome.assignment, **self.newcomers.now},
+            assignment={**self._sole(outcome), **outcome.assignment, **self.newcomers.now},
             removed=sorted(outcome.removed),
             models=outcome.models,
             layout=self.method.context.layout,
             serve=self._served,
             failure=failure,
         )
+
+    def _sole(self, outcome: Outcome) -> dict[int, int]:
+        """Return the row of each client that uses the only model of a clustered run.
+
+        A client that trained only after the clustering is no member, although it has no choice.
+        """
+        alone = len(outcome.models) == 1 and outcome.global_model is None
+        if outcome.phase == FEDERATED or not alone:
+            return {}
+        return {client: 0 for client in self.roster.proxies() if client not in outcome.removed}
 
     def _served(self) -> Served:
         """Return which model each client uses, also a client that is absent now."""

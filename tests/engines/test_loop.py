@@ -32,7 +32,7 @@ from fl_app.records.recorder import Recorder
 from fl_app.records.run_state import SupersededError
 from fl_app.strategies.outcome import Outcome
 from fl_app.records.results import summarise
-from fl_app.strategies.outcome import Outcome, View
+from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
@@ -354,6 +354,18 @@ def test_removed_clients_are_a_cluster_and_no_community(tmp_path: Path) -> None:
         assignment=dict.fromkeys(range(3), 0),
     )
     assert (summary["communities"]["count"], summary["communities"]["sizes"]) == (1, [3])
+
+
+def test_whoever_comes_later_is_in_the_only_community(play: Callable[..., Played]) -> None:
+    played = play()
+    played.federation.introduce()
+    output, federated = played.loop.output, played.loop.method.outcome(0)
+    clustered = replace(federated, phase=CLUSTERED, members={0: 0}, removed={2: 1})
+    assert output._sole(clustered) == {0: 0, 1: 0}
+    assert output._sole(federated) == {}
+    assert output._sole(replace(clustered, models=np.repeat(clustered.models, 2, 0))) == {}
+    with_global = replace(clustered, global_model=clustered.models[0])
+    assert output._sole(with_global) == {}  # which clients without a community use
 
 
 def test_those_who_do_not_come_back_end_the_run_with_a_checkpoint(
