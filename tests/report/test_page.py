@@ -165,6 +165,64 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
 
 
+def measured(records: RunRecords, **of_round: dict[str, float] | None) -> RunRecords:
+    """Return the records with these accuracies of clients in rounds r1, r2 and so on."""
+    rounds = []
+    for each in records.run.rounds:
+        scores = of_round.get(f"r{each['round']}")
+        mean = scores and {"mean": float(np.mean([*scores.values()])), "std": 0.0}
+        rounds.append(each | {"accuracy": mean and mean | {"clients": scores}})
+    return replace(records, run=replace(records.run, rounds=rounds))
+
+
+def test_accuracies_are_those_of_the_rounds_that_are_named(records: RunRecords) -> None:
+    some = measured(
+        records,
+        r1={"3": 0.9},
+        r2={"0": 0.5, "1": 0.3, "3": 0.7},
+        r4={"0": 0.6, "2": 0.8, "4": 1.0},
+    )
+    assert answers.did_it_work(some)[0] == (
+        "The mean accuracy over the clients is 80.0% (round 4; 3 of 4 clients evaluated); over the "
+        "1 client measured in both rounds it was 50.0% before the first split (round 2) and 60.0% "
+        "in round 4. The mean accuracy of the worst tenth of the clients is 60.0%."
+    )
+    table = client_table(some)
+    keys = [column["key"] for column in table["columns"]]
+    rows = [dict(zip(keys, row, strict=True)) for row in table["rows"]]
+    shown = ("before", "after", "gain", "earlier", "seen")
+    assert [tuple(row[key] for key in shown) for row in rows] == [
+        (0.5, 0.6, pytest.approx(10), None, None),
+        (0.3, None, None, 0.3, 2),
+        (None, 0.8, None, None, None),
+        (0.7, None, None, 0.7, 2),
+        (None, 1.0, None, None, None),
+    ]
+    found = {row["name"]: row for row in community_rows(some)}
+    told = ("clients", "left", "before", "after", "measured", "worst")
+    assert [found["1"][key] for key in told] == [1, 0, 0.5, 0.6, 1, 0.6]
+    assert [found["0"][key] for key in told] == [3, 1, None, 0.8, 1, 0.8]
+    assert some.partial
+
+
+def test_no_accuracy_is_compared_with_that_of_other_clients(records: RunRecords) -> None:
+    other = measured(records, r1={"0": 0.2, "1": 0.3}, r4={"2": 0.5})
+    text = answers.did_it_work(other)[0]
+    assert "; none of these clients was measured before the first split (round 1)." in text
+    assert FIGURES["gains"](other) is None
+
+
+def test_who_has_left_or_not_joined_yet_is_not_missed(records: RunRecords) -> None:
+    joined = {"kind": "joined", "detail": "", "clients": [4], "right": None}
+    rounds = [each | {"events": [*each["events"]]} for each in records.run.rounds]
+    rounds[2]["events"].append(joined)
+    run = replace(records, run=replace(records.run, rounds=rounds))
+    assert [run.present(number) for number in (1, 2, 3, 4)] == [4, 4, 5, 4]
+    planned = {"population": {"clients": 7}}
+    unheard = replace(run, run=replace(run.run, config=planned))
+    assert unheard.present(3) == 7
+
+
 def test_rejected_replies_and_heavy_clients_are_marked(records: RunRecords) -> None:
     traces, kinds = events.strip(records.run.rounds, axis="y")
     found = {trace["name"]: dict(zip(trace["x"], trace["text"], strict=True)) for trace in traces}

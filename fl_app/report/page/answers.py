@@ -1,6 +1,6 @@
 """What was run and whether it worked, in sentences and a few numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from fl_app.evaluation.ranks import worst_decile
 from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.look import REMOVED
-from fl_app.report.page.run_records import RunRecords
+from fl_app.report.page.run_records import RunRecords, Scores
 from fl_app.report.page.seconds import time_parts
 from fl_app.report.run import first_right_round, series
 
@@ -115,16 +115,33 @@ def _accuracy(records: RunRecords) -> str:
         )
     if not records.after:
         return "Accuracy has not been measured yet."
-    now = float(np.mean(list(records.after.values())))
+    now, last = _mean(records.after, [*records.after]), max(records.scores)
     worst = worst_decile([*records.after.values()])
-    last = max(records.scores)
-    text = f"The mean accuracy over the clients is {now:.1%} (round {last})"
-    if records.compared and records.before:
-        then, first = float(np.mean(list(records.before.values()))), records.compared[0]
-        split = records.split_at
-        when = "before the first split" if split and first <= split else "at the first measurement"
-        text += f"; {when} it was {then:.1%} (round {first})"
-    return f"{text}. The mean accuracy of the worst tenth of the clients is {worst:.1%}."
+    measured, present = len(records.after), records.present(last)
+    some = f"; {measured} of {present} clients evaluated" if measured < present else ""
+    return (
+        f"The mean accuracy over the clients is {now:.1%} (round {last}{some}){_change(records)}. "
+        f"The mean accuracy of the worst tenth of the clients is {worst:.1%}."
+    )
+
+
+def _mean(scores: Scores, clients: Sequence[int]) -> float:
+    return float(np.mean([scores[client] for client in clients]))
+
+
+def _change(records: RunRecords) -> str:
+    """Return the accuracy before, with the clients that it is comparable for."""
+    if records.compared is None:
+        return ""
+    (first, last), split, both = records.compared, records.split_at, records.both
+    when = "before the first split" if split and first <= split else "at the first measurement"
+    if not both:
+        return f"; none of these clients was measured {when} (round {first})"
+    then, now = _mean(records.before, both), _mean(records.after, both)
+    if len(both) == len(records.before) == len(records.after):
+        return f"; {when} it was {then:.1%} (round {first})"
+    some = f"over the {_counted(len(both), 'client', 'clients')} measured in both rounds"
+    return f"; {some} it was {then:.1%} {when} (round {first}) and {now:.1%} in round {last}"
 
 
 def _measured(records: RunRecords) -> Mapping[str, Any]:

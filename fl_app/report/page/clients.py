@@ -28,16 +28,21 @@ def community_rows(records: RunRecords) -> list[dict[str, Any]]:
 
 
 def _community(records: RunRecords, rank: int, clients: Sequence[int]) -> dict[str, Any]:
+    """Return a row; its accuracies are over the same members, if any were measured twice."""
     after = [records.after[c] for c in clients if c in records.after]
-    before = [records.before[c] for c in clients if c in records.before]
+    both = [c for c in clients if c in records.before and c in records.after]
+    before = [records.before[c] for c in both]
+    left = sum(c in records.gone and records.gone[c][1] == "left" for c in clients)
     groups = Counter(records.groups[c] for c in clients if c in records.groups)
     return {
         "name": name_of(rank),
         "colour": colour(rank),
         "clients": len(clients),
         "groups": ", ".join(f"{group}: {count}" for group, count in sorted(groups.items())),
-        "before": _mean(before) if records.compared else None,
-        "after": _mean(after),
+        "left": left,
+        "before": _mean(before),
+        "after": _mean([records.after[c] for c in both] or after),
+        "measured": len(both) or len(after),
         "worst": min(after, default=None),
         "members": named(clients, records.names) or ranges(clients),
     }
@@ -73,7 +78,7 @@ def ranges(clients: Iterable[int]) -> str:
 
 def client_table(records: RunRecords) -> dict[str, Any]:
     """Return columns and rows of the table of clients, without columns that have no value."""
-    before, after = records.compared or (None, None)
+    before, after = records.compared or (None, max(records.scores, default=None))
     columns = [
         ("client", "client", "number"),
         ("name", "name", "text"),
@@ -82,6 +87,8 @@ def client_table(records: RunRecords) -> dict[str, Any]:
         ("before", f"accuracy before (round {before})", "share"),
         ("after", f"accuracy after (round {after})" if after else "accuracy", "share"),
         ("gain", "gain in percentage points", "points"),
+        ("earlier", "earlier accuracy", "share"),
+        ("seen", "last measured in round", "number"),
         ("trained", "rounds trained", "number"),
         ("lost", "replies lost", "number"),
         ("rejected", "last rejection", "text"),
@@ -105,8 +112,8 @@ def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
     odd = odd_updates(records.run.rounds)
     rows = []
     for client in records.clients:
-        before = records.before.get(client) if records.compared else None
-        after = records.after.get(client)
+        before, after = records.before.get(client), records.after.get(client)
+        earlier, seen = records.earlier.get(client, (None, None))
         when, why = records.gone.get(client, (None, None))
         rows.append({
             "client": client,
@@ -116,6 +123,8 @@ def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
             "before": before,
             "after": after,
             "gain": None if before is None or after is None else 100 * (after - before),
+            "earlier": earlier,
+            "seen": seen,
             "trained": trained[client],
             "lost": lost[client] if lost else None,
             "rejected": reasons.get(client),

@@ -30,7 +30,7 @@ WIDTH = 2.5
 
 def gains(records: RunRecords) -> Figure | None:
     """Draw accuracy after against before; clients above the diagonal have gained."""
-    both = [c for c in records.clients if c in records.before and c in records.after]
+    both = records.both
     if records.compared is None or not both:
         return None
     before, after = records.compared
@@ -48,7 +48,7 @@ def gains(records: RunRecords) -> Figure | None:
 
 def gain(records: RunRecords) -> Figure | None:
     """Draw the gain of each client in descending order, or a histogram for many clients."""
-    both = [c for c in records.clients if c in records.before and c in records.after]
+    both = records.both
     if records.compared is None or not both:
         return None
     points = {c: round(100 * (records.after[c] - records.before[c]), 2) for c in both}

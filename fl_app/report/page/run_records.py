@@ -149,20 +149,58 @@ class RunRecords:
 
     @cached_property
     def before(self) -> Scores:
-        """Each client's last accuracy up to the round `before` of `compared`."""
-        upto = self.compared[0] if self.compared else 0
-        return self._latest(upto)
+        """Accuracy in the first round of `compared` of each client that was measured then."""
+        return self.scores[self.compared[0]] if self.compared else {}
 
     @cached_property
     def after(self) -> Scores:
-        """Each client's last accuracy."""
-        return self._latest(len(self.run.rounds))
+        """Accuracy in the last measured round of each client that was measured then."""
+        return self.scores[max(self.scores)] if self.scores else {}
 
-    def _latest(self, upto: int) -> Scores:
-        found: Scores = {}
-        for number, scores in self.scores.items():
-            found |= scores if number <= upto else {}
-        return found
+    @cached_property
+    def both(self) -> list[int]:
+        """The clients that were measured in both rounds of `compared`, sorted."""
+        return sorted(self.before.keys() & self.after.keys())
+
+    @cached_property
+    def earlier(self) -> dict[int, tuple[float, int]]:
+        """The last accuracy, and its round, of each client that `after` does not have."""
+        last = {c: (v, number) for number, scores in self.scores.items() for c, v in scores.items()}
+        return {client: found for client, found in last.items() if client not in self.after}
+
+    def present(self, server_round: int) -> int:
+        """Return how many clients were in the run: they had joined, and had not left."""
+        known = len(self.clients)
+        if self.summary is None:
+            total = (self.run.config.get("population") or {}).get("clients") or 0
+        else:
+            total = self.summary["clients"]["total"] + len(self._left)
+        joining = (when > server_round for when in self._joined.values())
+        leaving = (when <= server_round for when in self._left.values())
+        return max(known, total) - sum(joining) - sum(leaving)
+
+    @cached_property
+    def _joined(self) -> dict[int, int]:
+        return self._changed("joined")
+
+    @cached_property
+    def _left(self) -> dict[int, int]:
+        return self._changed("left")
+
+    def _changed(self, kind: str) -> dict[int, int]:
+        """Return the round in which each client joined or left."""
+        return {
+            int(client): int(record["round"])
+            for record in self.run.rounds
+            for event in record["events"]
+            if event["kind"] == kind
+            for client in event.get("clients") or ()
+        }
+
+    @property
+    def partial(self) -> bool:
+        """Whether some clients of the run were not measured in a round that measured others."""
+        return any(len(scores) < self.present(number) for number, scores in self.scores.items())
 
     @cached_property
     def groups(self) -> dict[int, int]:
@@ -183,7 +221,8 @@ class RunRecords:
     def clients(self) -> list[int]:
         """All clients that the records name, sorted."""
         sampled = {int(client) for record in self.run.rounds for client in record["sampled"]}
-        return sorted(sampled | self.after.keys() | self.final.keys() | self.gone.keys())
+        measured = self.after.keys() | self.earlier.keys()
+        return sorted(sampled | measured | self.final.keys() | self.gone.keys())
 
     @property
     def aggregated(self) -> bool:

@@ -52,6 +52,7 @@ def write_page(folder: Path) -> Path:
 
 def render(records: RunRecords) -> str:
     """Return the page of the records of a run as HTML."""
+    communities = community_rows(records)
     figures = {name: made for name, make in FIGURES.items() if (made := make(records))}
     loader = PackageLoader("fl_app.report.page")
     environment = Environment(
@@ -66,7 +67,8 @@ def render(records: RunRecords) -> str:
         progress=answers.progress(records),
         answers=answers.did_it_work(records),
         time=answers.where_time_went(records),
-        communities=community_rows(records),
+        communities=communities,
+        some_measured=any(row["measured"] < row["clients"] for row in communities),
         figures=figures,
         configuration=_yaml(records.run.config),
         full_scale=FULL_SCALE,
