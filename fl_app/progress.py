@@ -18,6 +18,7 @@ from rich.table import Table
 from fl_app.records.history import read_rounds
 from fl_app.records.names import REPORT, ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
+from fl_app.records.rounding import number, upwards
 from fl_app.records.serving import no_better_than_chance
 
 log = getLogger(__name__)
@@ -126,14 +127,14 @@ def _state(record: dict[str, Any], accuracy: float | None) -> dict[str, str]:
     """Return the values to show for a round by name, with this `accuracy`."""
     state = {"phase": record["phase"]}
     if record["train_loss"] is not None:
-        state["loss"] = f"{record['train_loss']:.3f}"
+        state["loss"] = number(record["train_loss"])
     if accuracy is not None:
-        state["accuracy"] = f"{accuracy:.3f}"
+        state["accuracy"] = number(accuracy)
     if record["communities"]:
         state["communities"] = str(record["communities"]["count"])
     spent = ((record.get("privacy") or {}).get("epsilon") or {}).get("max")
     if spent is not None:
-        state["epsilon"] = f"{spent:.2f}"
+        state["epsilon"] = upwards(spent)
     missing = len(record["failed"]) + len(record["rejected"])
     if missing:
         state["missing"] = str(missing)
@@ -157,12 +158,13 @@ def show_result(folder: Path, console: Console) -> None:
         console.print(f"it ended after round {summary['rounds']}: {summary['ended']}")
     if accuracy["mean"] is not None:
         before = accuracy["before_clustering"]
-        gain = "" if before is None else f" (before clustering {before:.3f})"
-        console.print(f"accuracy {accuracy['mean']:.3f} +- {accuracy['std']:.3f}{gain}")
+        gain = "" if before is None else f" (before clustering {number(before)})"
+        console.print(f"accuracy {number(accuracy['mean'])} +- {number(accuracy['std'])}{gain}")
         if warning := no_better_than_chance(folder, accuracy["mean"]):
             console.print(warning, soft_wrap=True)
     for name, spread in summary["metrics"].items():
-        console.print(f"{name} {spread['mean']:.3f} +- {spread['std']:.3f}, over the clients")
+        told = f"{name} {number(spread['mean'])} +- {number(spread['std'])}"
+        console.print(f"{told}, over the clients")
     for line in _right_and_wrong(summary, rounds[-1]["attack"] if rounds else None):
         console.print(line)
     console.print(f"results in {folder}", soft_wrap=True)
@@ -174,7 +176,7 @@ def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | Non
     """Yield what is known of the truth, and who was removed."""
     found, clients = summary["communities"], summary["clients"]
     if found["ari"] is not None and not _one_group(found, removed=bool(clients["removed"])):
-        yield f"agreement with the planted groups: ARI {found['ari']:.3f}"
+        yield f"agreement with the planted groups: ARI {number(found['ari'])}"
     if removed := clients["removed"]:
         named = _shortened([str(client) for client in removed])
         yield f"removed from training: {len(removed)} of {clients['total']} clients: {named}"
@@ -185,7 +187,7 @@ def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | Non
         told = f"{caught} of {attack['malicious']} suspected"
         yield f"malicious clients: {told}, and {attack['loyal_lost']} of the others"
     if attack and attack["loyal_accuracy"] is not None:
-        yield f"accuracy of the loyal clients: {attack['loyal_accuracy']:.3f}"
+        yield f"accuracy of the loyal clients: {number(attack['loyal_accuracy'])}"
 
 
 def _one_group(found: Mapping[str, Any], *, removed: bool = False) -> bool:
@@ -209,7 +211,7 @@ def _communities(
     for row in range(len(found["sizes"])):
         members = [c for c, r in found["assignment"].items() if r == row]
         scores = [accuracies[c] for c in members if c in accuracies]
-        mean = f"{sum(scores) / len(scores):.3f}" if scores else "-"
+        mean = number(sum(scores) / len(scores)) if scores else "-"
         shown = [c if names.get(c, c) == c else f"{c} ({names[c]})" for c in members]
         cells = [str(row), str(len(members)), *([mean] if scored else []), _shortened(shown)]
         table.add_row(*cells)

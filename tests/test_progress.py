@@ -21,6 +21,7 @@ from fl_app.progress import (
     live,
     show_result,
 )
+from fl_app.progress import Live, _communities, _one_group, _right_and_wrong, _state, live
 from fl_app.records.history import FIELDS, History
 from fl_app.records.names import ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED
@@ -53,6 +54,12 @@ def test_outside_a_terminal_a_round_is_one_line_of_names_and_values(tmp_path: Pa
         "round=2 rounds=3 phase=federated loss=0.500 accuracy=0.750 communities=3 missing=1",
         "round=3 rounds=3 phase=clustered loss=0.500",  # which evaluated nothing
     ]
+
+
+def test_small_numbers_are_not_shown_as_nothing() -> None:
+    spent = {"epsilon": {"max": 0.003751}}
+    state = _state(_record(1, train_loss=0.00016, privacy=spent), 0.9996)
+    assert (state["loss"], state["accuracy"], state["epsilon"]) == ("0.00016", "0.9996", "0.00376")
 
 
 def test_a_terminal_shows_round_accuracy_communities_events_and_the_time_left(

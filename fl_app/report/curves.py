@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from fl_app.records.rounding import share
 from fl_app.report.run import (
     Run,
     changes,
@@ -74,7 +75,7 @@ def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[
     for x, y, name, offset, side in points:
         axes.plot([x], [y], marker="o", markersize=7, color=BLUE, markeredgecolor="white")
         axes.annotate(
-            f"{name} {y:.1%}",
+            f"{name} {share(y, 1)}",
             (x, y),
             xytext=offset,
             textcoords="offset points",

@@ -212,6 +212,26 @@ def test_no_accuracy_is_compared_with_that_of_other_clients(records: RunRecords)
     assert FIGURES["gains"](other) is None
 
 
+def test_nothing_is_rounded_to_all_or_nothing(records: RunRecords) -> None:
+    last = records.run.rounds[-1]
+    changed = {
+        "attack": last["attack"] | {"recall": 299 / 300, "precision": 1.0},
+        "communities": last["communities"] | {"ari": 0.996},
+        "metrics": {"error": {"mean": 1.6e-4, "std": 0.0, "clients": {"0": 1.6e-4}}},
+        "dominance": {"2": 0.504},
+    }
+    rounds = [*records.run.rounds[:1], last | changed]
+    found = answers.did_it_work(replace(records, run=replace(records.run, rounds=rounds)))
+    text = " ".join(found)
+    assert "recall 99.7%, precision 100%." in text
+    assert "ARI 0.996." in text
+    assert "error 0.00016 ± 0.000 (1 client)" in text
+    assert "Client 2 had up to 50.4% of the weight" in text
+    marks, _ = events.strip(rounds, axis="y")
+    (dominant,) = (each for each in marks if each["name"] == "dominant")
+    assert dominant["text"] == ["client 2 has 50.4% of the weight of its community"]
+
+
 def test_who_has_left_or_not_joined_yet_is_not_missed(records: RunRecords) -> None:
     joined = {"kind": "joined", "detail": "", "clients": [4], "right": None}
     rounds = [each | {"events": [*each["events"]]} for each in records.run.rounds]

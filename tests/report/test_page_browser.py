@@ -12,6 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fl_app.one_run import run
+from fl_app.records.rounding import share, upwards
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = pytest.mark.skipif(
@@ -123,6 +124,21 @@ def test_the_table_is_sorted_and_filtered(browser: Chrome, reports: Path) -> Non
     report.find_element(By.ID, "search").send_keys("3")
     assert column(report, "client") == ["3"]
     assert report.find_element(By.ID, "count").text == "1 of 6 clients"
+    assert problems(report) == []
+
+
+def test_the_table_rounds_as_the_text_does(browser: Chrome, reports: Path, tmp_path: Path) -> None:
+    shares, budgets = [299 / 300, 0.9996, 0.5, 0.4999, 1.0, 0.683], [0.003751, 1.501, 0.5, 1e-7]
+    page = (reports / "cfl" / "report.html").read_text()
+    changed = "page.clients.rows.forEach((row, i) => page.clients.columns.forEach((each, j) => {"
+    changed += f"if (each.key === 'after') row[j] = {shares}[i];"
+    changed += f"if (each.key === 'epsilon') row[j] = {budgets}[i] ?? null; }}));"
+    script = page.rindex('"use strict";')  # of the table
+    (tmp_path / "report.html").write_text(f"{page[:script]}{changed}{page[script:]}")
+    report = opened(browser, tmp_path / "report.html")
+    assert column(report, "after") == [share(each, 1) for each in shares]
+    dash = "\N{EN DASH}"
+    assert column(report, "epsilon") == [*map(upwards, budgets), dash, dash]
     assert problems(report) == []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.evaluation.ranks import worst_decile
+from fl_app.records.rounding import number, share
 from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
 from fl_app.report.page.look import REMOVED
@@ -110,18 +111,20 @@ def _accuracy(records: RunRecords) -> str:
     rounds, means = series(records.run.rounds, "accuracy", "mean")
     if not records.after and means:
         return (
-            f"The mean accuracy over the clients is {means[-1]:.1%} (round {rounds[-1]}); that of "
-            "each client is hidden by secure aggregation."
+            f"The mean accuracy over the clients is {share(means[-1], 1)} (round {rounds[-1]}); "
+            "that of each client is hidden by secure aggregation."
         )
     if not records.after:
         return "Accuracy has not been measured yet."
     now, last = _mean(records.after, [*records.after]), max(records.scores)
     worst = worst_decile([*records.after.values()])
+    assert worst is not None  # since some client was measured
     measured, present = len(records.after), records.present(last)
     some = f"; {measured} of {present} clients evaluated" if measured < present else ""
     return (
-        f"The mean accuracy over the clients is {now:.1%} (round {last}{some}){_change(records)}. "
-        f"The mean accuracy of the worst tenth of the clients is {worst:.1%}."
+        f"The mean accuracy over the clients is {share(now, 1)} (round {last}{some})"
+        f"{_change(records)}. The mean accuracy of the worst tenth of the clients is "
+        f"{share(worst, 1)}."
     )
 
 
@@ -137,11 +140,11 @@ def _change(records: RunRecords) -> str:
     when = "before the first split" if split and first <= split else "at the first measurement"
     if not both:
         return f"; none of these clients was measured {when} (round {first})"
-    then, now = _mean(records.before, both), _mean(records.after, both)
+    then, now = (share(_mean(scores, both), 1) for scores in (records.before, records.after))
     if len(both) == len(records.before) == len(records.after):
-        return f"; {when} it was {then:.1%} (round {first})"
+        return f"; {when} it was {then} (round {first})"
     some = f"over the {_counted(len(both), 'client', 'clients')} measured in both rounds"
-    return f"; {some} it was {then:.1%} {when} (round {first}) and {now:.1%} in round {last}"
+    return f"; {some} it was {then} {when} (round {first}) and {now} in round {last}"
 
 
 def _measured(records: RunRecords) -> Mapping[str, Any]:
@@ -156,7 +159,7 @@ def _metrics(records: RunRecords) -> str:
     if not found:
         return ""
     parts = [
-        f"{name} {each['mean']:.3f} ± {each['std']:.3f} "
+        f"{name} {number(each['mean'])} ± {number(each['std'])} "
         f"({_counted(len(each['clients']), 'client', 'clients')})"
         for name, each in found.items()
     ]
@@ -181,7 +184,8 @@ def _communities(records: RunRecords) -> str:
         return f"{text}; there are no planted groups to compare with."
     if right is not None:
         return f"{text}; from round {right} on they are exactly the planted groups."
-    return f"{text}; agreement with the {records.planted} planted groups: ARI {last['ari']:.2f}."
+    ari = number(last["ari"], 2)
+    return f"{text}; agreement with the {records.planted} planted groups: ARI {ari}."
 
 
 def _attacked(records: RunRecords) -> str:
@@ -192,12 +196,12 @@ def _attacked(records: RunRecords) -> str:
     loyal = next((f["loyal_accuracy"] for f in reversed(found) if f["loyal_accuracy"]), None)
     text = f"Detection of malicious clients: recall {_share(last['recall'])}, "
     text += f"precision {_share(last['precision'])}."
-    text += f" The accuracy of the loyal clients is {loyal:.1%}." if loyal is not None else ""
+    text += f" The accuracy of the loyal clients is {share(loyal, 1)}." if loyal is not None else ""
     return f"{text} The server assumes as loyal: {benign_rule(records.run.config)}."
 
 
 def _share(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.0%}"
+    return "undefined" if value is None else share(value)
 
 
 def _lost(records: RunRecords) -> str:
@@ -216,13 +220,13 @@ def _dominated(records: RunRecords) -> str:
     """Return a sentence on clients that had more than half of the weight of their community."""
     shares: dict[str, float] = {}
     for record in records.run.rounds:
-        for client, share in (record.get("dominance") or {}).items():
-            shares[client] = max(share, shares.get(client, 0.0))
+        for client, part in (record.get("dominance") or {}).items():
+            shares[client] = max(part, shares.get(client, 0.0))
     if not shares:
         return ""
     first = max(shares, key=shares.__getitem__)
     others = _counted(len(shares) - 1, "other client", "other clients")
-    text = f"Client {first} had up to {shares[first]:.0%} of the weight of its community"
+    text = f"Client {first} had up to {share(shares[first])} of the weight of its community"
     return f"{text}, and {others} more than half." if len(shares) > 1 else f"{text}."
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fl_app.records.history import SPLITS
+from fl_app.records.rounding import share
 from fl_app.report.page.clients import ranges
 from fl_app.report.page.look import INK, MUTED, Trace
 from fl_app.report.run import Record
@@ -48,8 +49,8 @@ def _of_replies(record: Record) -> list[Record]:
     """Return the events of replies: rejected ones, and clients with more than half the weight."""
     rejected = [f"{_who(name)}: {why}" for name, why in record["rejected"].items()]
     dominant = [
-        f"client {client} has {share:.0%} of the weight of its community"
-        for client, share in (record.get("dominance") or {}).items()
+        f"client {client} has {share(part)} of the weight of its community"
+        for client, part in (record.get("dominance") or {}).items()
     ]
     kinds = (("rejected", rejected), ("dominant", dominant))
     return [{"kind": kind, "detail": "; ".join(texts)} for kind, texts in kinds if texts]

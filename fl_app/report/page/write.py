@@ -15,6 +15,7 @@ from fl_app.records.environment import git_commit, versions
 from fl_app.records.names import REPORT
 from fl_app.records.output_folder import require
 from fl_app.records.plain import dumps
+from fl_app.records.rounding import share
 from fl_app.report.network import NEIGHBOURS
 from fl_app.report.page import answers, curves, gains, seconds
 from fl_app.report.page.clients import client_table, community_rows
@@ -82,7 +83,7 @@ def render(records: RunRecords) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+    return "" if value is None else share(value, 1)
 
 
 def _yaml(config: dict[str, Any]) -> str:

@@ -10,10 +10,27 @@
   let sorted = { column: place("client"), down: false };
   let start = 0;
 
+  // As in records/rounding.py.
+  const EXACT = [0, 0.5, 1];
+  function shareDecimals(value) {
+    let decimals = 1;
+    const looksExact = () => EXACT.includes(Number((100 * value).toFixed(decimals)) / 100);
+    if (EXACT.some((each) => Math.abs(value - each) < 1e-9)) return decimals;
+    while (decimals < 4 && looksExact()) decimals += 1;
+    return decimals;
+  }
+
+  function upwards(value) {
+    if (!(value > 0)) return value.toFixed(2);
+    const decimals = Math.max(2, 2 - Math.floor(Math.log10(value)));
+    const scaled = Number((value * 10 ** decimals).toPrecision(12));
+    return (Math.ceil(scaled) / 10 ** decimals).toFixed(decimals);
+  }
+
   const shown = {
-    share: (value) => `${(100 * value).toFixed(1)}%`,
+    share: (value) => `${(100 * value).toFixed(shareDecimals(value))}%`,
     points: (value) => `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}${Math.abs(value).toFixed(1)}`,
-    epsilon: (value) => value.toFixed(2),
+    epsilon: upwards,
     number: String,
     text: String,
   };
