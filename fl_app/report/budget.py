@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 
 from fl_app.report.run import Run, changes, series
-from fl_app.report.style import BLUE, ORANGE, RED, mark_changes, new_figure
+from fl_app.report.style import BLUE, ORANGE, RED, dot, mark_changes, new_figure
 
 
 def privacy(run: Run) -> Figure | None:
@@ -13,9 +13,11 @@ def privacy(run: Run) -> Figure | None:
         return None
     figure, panels = new_figure(rows=2, height=4.6)
     delta = next(r["privacy"]["delta"] for r in run.rounds if r["privacy"])
-    panels[0].plot(rounds, most, color=BLUE, label="client that spent most")
+    panels[0].plot(rounds, most, color=BLUE, marker=dot(rounds), label="client that spent most")
     mean = series(run.rounds, "privacy", "epsilon", "mean")
-    panels[0].plot(*mean, color=ORANGE, linestyle="--", label="mean over clients")
+    panels[0].plot(
+        *mean, color=ORANGE, linestyle="--", marker=dot(mean[0]), label="mean over clients"
+    )
     limits = series(run.rounds, "privacy", "limit")[1]
     if limits:
         panels[0].axhline(limits[-1], color=RED, linestyle=":", label=f"budget {limits[-1]:g}")
@@ -24,8 +26,10 @@ def privacy(run: Run) -> Figure | None:
     panels[0].legend(loc="upper left")
     clip = series(run.rounds, "privacy", "clip")
     noise = series(run.rounds, "privacy", "noise_multiplier")
-    panels[1].plot(*clip, color=BLUE, label="clip bound")
-    panels[1].plot(*noise, color=ORANGE, linestyle="--", label="noise multiplier")
+    panels[1].plot(*clip, color=BLUE, marker=dot(clip[0]), label="clip bound")
+    panels[1].plot(
+        *noise, color=ORANGE, linestyle="--", marker=dot(noise[0]), label="noise multiplier"
+    )
     panels[1].set_ylim(bottom=0)
     panels[1].set_ylabel("bound and noise")
     panels[1].legend(loc="center right")

@@ -20,6 +20,8 @@ from fl_app.report.style import (
     GREY,
     ORANGE,
     RED,
+    broken,
+    dot,
     mark,
     mark_changes,
     new_figure,
@@ -98,7 +100,7 @@ def communities(run: Run) -> Figure | None:
         top = panels[0]
         for name, label, colour, line in known:
             xs, ys = series(run.rounds, "communities", name)
-            top.plot(xs, ys, color=colour, linestyle=line, label=label)
+            top.plot(xs, ys, color=colour, linestyle=line, marker=dot(xs), label=label)
         percent(top)
         top.set_ylim(min(-0.02, *top.dataLim.intervaly), 1.04)
         top.set_ylabel("agreement with groups")
@@ -111,7 +113,8 @@ def communities(run: Run) -> Figure | None:
 
 
 def _count_panel(run: Run, axes: Axes, rounds: list[int], count: list[float]) -> None:
-    axes.step(rounds, count, where="mid", color=BLUE, label="communities found")
+    found = "communities found"
+    axes.step(rounds, count, where="mid", color=BLUE, marker=dot(rounds), label=found)
     planted = planted_count(run)
     if planted is not None and planted > 1:
         axes.axhline(planted, color=RED, linestyle=":", label=f"planted groups: {planted}")
@@ -143,14 +146,17 @@ def stabilisation(run: Run) -> Figure | None:
     if not rounds:
         return None
     figure, panels = new_figure(rows=2 if steps else 1, height=4.6 if steps else 3.0)
-    panels[0].plot(rounds, loss, color=BLUE)
+    broken(panels[0], rounds, loss, color=BLUE)
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("training loss")
+    marks = changes(run.rounds)
     for number, axes in enumerate(panels):
         mark(axes, clustering_rounds(run.rounds), "clustering" if number == 0 else "")
-        mark_changes(axes, changes(run.rounds))
+        mark_changes(axes, marks)
+    if marks:
+        panels[0].legend(loc="upper right")
     if steps:
-        panels[1].plot(steps, criterion, color=ORANGE, label="fall of the loss / first loss")
+        broken(panels[1], steps, criterion, color=ORANGE, label="fall of the loss / first loss")
         strategy = run.config.get("strategy") or {}
         if strategy.get("cluster_round") == "auto":  # else the tolerance has no effect
             tolerance = strategy["stability_tolerance"]

@@ -20,8 +20,8 @@ from fl_app.records.summary import read_summary
 from fl_app.types import ChangeKind
 
 Record = Mapping[str, Any]
-CHANGES = get_args(ChangeKind)
-"""Kinds of events that a schedule causes."""
+CHANGES = (*get_args(ChangeKind), "skipped")
+"""Kinds of events that a schedule causes, and that of a round in which nothing was learnt."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def clustering_rounds(records: Sequence[Record]) -> list[int]:
 
 
 def changes(records: Sequence[Record]) -> dict[str, list[int]]:
-    """Return the rounds in which clients joined, left or drifted, by kind of event."""
+    """Return the rounds in which clients joined, left or drifted, or that were skipped, by kind."""
     found: dict[str, list[int]] = {}
     for record in records:
         for event in record["events"]:

@@ -1,6 +1,7 @@
 """The common style of all figures: suitable for colour-blind readers and for print."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
@@ -23,7 +24,9 @@ GREY = "#666666"
 PALETTE = (BLUE, ORANGE, GREEN, PINK, SKY, RED, "#F0E442", "#000000")
 """The colours of Okabe and Ito, ordered so that similar colours are far apart."""
 MARKERS = "osD^vP*X<>"
-CHANGE_MARKERS = {"joined": "^", "left": "v", "drifted": "D"}
+CHANGE_MARKERS = {"joined": "^", "left": "v", "drifted": "D", "skipped": "x"}
+CHANGE_NAMES = {"skipped": "round skipped"}
+"""Names in a legend that are not `clients <kind>`."""
 SETTINGS = {
     "font.size": 10,
     "axes.titlesize": 10,
@@ -51,7 +54,7 @@ def new_figure(*, rows: int, width: float = 6.0, height: float) -> tuple[Figure,
     grid = figure.subplots(rows, 1, sharex=True, squeeze=False)
     panels: list[Axes] = list(grid[:, 0])
     panels[-1].set_xlabel("round")
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     return figure, panels
 
 
@@ -79,6 +82,20 @@ def percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
+def broken(axes: Axes, rounds: Sequence[int], values: Sequence[float], **style: Any) -> None:
+    """Draw a line with a gap at each round without a value, and a dot where no line can be."""
+    known = dict(zip(rounds, values, strict=True))
+    every = range(min(known, default=1), max(known, default=0) + 1)
+    alone = [n - every.start for n in known if not {n - 1, n + 1} & known.keys()]
+    heights = [known.get(number, np.nan) for number in every]
+    axes.plot(every, heights, marker="o" if alone else None, markevery=alone, **style)
+
+
+def dot(rounds: Sequence[int]) -> str | None:
+    """Return the marker of a line: a dot if it has a single point, which no line shows."""
+    return "o" if len(rounds) == 1 else None
+
+
 def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) -> None:
     """Draw a dashed line at each of the rounds, with a text above the first line."""
     above = blended_transform_factory(axes.transData, axes.transAxes)
@@ -89,16 +106,18 @@ def mark(axes: Axes, rounds: Sequence[int], text: str, *, colour: str = GREY) ->
 
 
 def mark_changes(axes: Axes, changes: Mapping[str, Sequence[int]]) -> None:
-    """Draw a marker at the bottom of the panel where clients joined, left or drifted.
+    """Draw a marker at the bottom of the panel where clients joined, left or drifted, or nothing
+    was learnt.
 
     Each kind has its own height, since several kinds can happen in one round.
     """
     foot = blended_transform_factory(axes.transData, axes.transAxes)
     for place, (kind, rounds) in enumerate(changes.items()):
         height = 0.02 + 0.05 * place
+        name = CHANGE_NAMES.get(kind, f"clients {kind}")
         axes.plot(
             rounds, [height] * len(rounds), linestyle="", marker=CHANGE_MARKERS[kind], color=GREY,
-            markersize=6, transform=foot, clip_on=False, label=f"clients {kind}",
+            markersize=6, transform=foot, clip_on=False, label=name,
         )  # fmt: skip
 
 

@@ -55,6 +55,14 @@ def test_the_dunn_index_stands_below_the_number_of_communities(tmp_path: Path) -
     assert figure.axes[1].get_lines()[0].get_xdata().tolist() == [2, 3, 4, 5]
 
 
+def test_the_epsilon_of_a_single_round_is_a_dot(tmp_path: Path) -> None:
+    History(tmp_path, [_record(1)])
+    figure = privacy(read_run(tmp_path))
+    assert figure is not None
+    single = [line for axes in figure.axes for line in axes.lines if line.get_label() != "budget 5"]
+    assert [line.get_marker() for line in single] == ["o"] * 4
+
+
 def test_epsilon_is_drawn_up_to_its_budget(tmp_path: Path) -> None:
     History(tmp_path, [_record(number) for number in range(1, 6)])
     figure = privacy(read_run(tmp_path))

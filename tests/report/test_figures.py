@@ -171,6 +171,40 @@ def test_the_tolerance_is_drawn_where_it_decides(
     assert labels.count("tolerance 0.05") == lines
 
 
+def test_a_round_without_a_loss_is_a_gap_and_a_skipped_one_has_a_mark(tmp_path: Path) -> None:
+    played = rounds(6, clustered=None)
+    played[2] |= {"train_loss": None, "events": [{"kind": "skipped", "detail": "none"}]}
+    played[4]["train_loss"] = None
+    History(tmp_path, played)
+    figure = stabilisation(read_run(tmp_path))
+    assert figure is not None
+    line, *marks = figure.axes[0].lines
+    assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False, True, False]
+    assert line.get_markevery() == [3, 5]  # rounds without a neighbour
+    (skipped,) = [each for each in marks if each.get_label() == "round skipped"]
+    assert list(skipped.get_xdata()) == [3]
+
+
+def test_a_single_round_is_a_dot_above_its_number(tmp_path: Path) -> None:
+    History(tmp_path, rounds(1))
+    figure = stabilisation(read_run(tmp_path))
+    assert figure is not None
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert axes.lines[0].get_markevery() == [0]
+    low, high = axes.get_xlim()
+    assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
+
+
+def test_communities_of_a_single_round_are_dots(tmp_path: Path) -> None:
+    History(tmp_path, rounds(2))
+    figure = communities(read_run(tmp_path))
+    assert figure is not None
+    drawn = [line for axes in figure.axes for line in axes.lines if len(line.get_xdata()) == 1]
+    assert len(drawn) == 4
+    assert {line.get_marker() for line in drawn} == {"o"}
+
+
 def test_six_matrices_at_most_from_first_to_last(tmp_path: Path) -> None:
     for number in range(1, 12):
         snapshot(tmp_path, number)
