@@ -157,7 +157,7 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
     assert found[2].startswith("Detection of malicious clients: recall 100%, precision 50%.")
     assert "The server assumes as loyal: the largest community." in found[2]
-    assert found[3].startswith("2 replies failed and 3 were rejected")
+    assert found[3].startswith("2 replies failed and 3 were rejected, 2 of them in evaluations;")
     assert found[4] == "Client 1 had up to 75% of the weight of its community."
     assert found[5] == (
         "Clients with odd updates in at least half of their rounds: 1, 3\N{EN DASH}4; these "

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fl_app.evaluation.ranks import worst_decile
+from fl_app.records.history import EVALUATION
 from fl_app.records.rounding import number, share
 from fl_app.report.defence import benign_rule
 from fl_app.report.page.clients import odd_updates, ranges, replies
@@ -212,7 +213,13 @@ def _lost(records: RunRecords) -> str:
     if not failed + rejected:
         return gone
     replies = _counted(failed, "reply", "replies")
-    text = f"{replies} failed and {rejected} were rejected; see the table of clients."
+    scores = sum(
+        why.startswith(EVALUATION)
+        for record in records.run.rounds
+        for why in (*record["failed"].values(), *record["rejected"].values())
+    )
+    some = f", {scores} of them in evaluations" if scores else ""
+    text = f"{replies} failed and {rejected} were rejected{some}; see the table of clients."
     return f"{text} {gone}".rstrip()
 
 

@@ -90,7 +90,7 @@ def client_table(records: RunRecords) -> dict[str, Any]:
         ("earlier", "earlier accuracy", "share"),
         ("seen", "last measured in round", "number"),
         ("trained", "rounds trained", "number"),
-        ("lost", "replies lost", "number"),
+        ("lost", "training replies lost", "number"),
         ("rejected", "last rejection", "text"),
         ("odd", "rounds with an odd update", "number"),
         ("out", "removed or left in round", "number"),
