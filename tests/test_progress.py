@@ -18,10 +18,10 @@ from fl_app.progress import (
     _communities,
     _one_group,
     _right_and_wrong,
+    _state,
     live,
     show_result,
 )
-from fl_app.progress import Live, _communities, _one_group, _right_and_wrong, _state, live
 from fl_app.records.history import FIELDS, History
 from fl_app.records.names import ROUNDS, SUMMARY
 from fl_app.records.recorder import RESUMED

@@ -29,9 +29,8 @@ from fl_app.params import from_bytes
 from fl_app.records import checkpoint
 from fl_app.records.history import FIELDS, read_rounds, untrained
 from fl_app.records.recorder import Recorder
-from fl_app.records.run_state import SupersededError
-from fl_app.strategies.outcome import Outcome
 from fl_app.records.results import summarise
+from fl_app.records.run_state import SupersededError
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import (
     ClientFailure,
