@@ -18,6 +18,7 @@ from fl_app.records import audit, run_state
 from fl_app.records.history import read_rounds
 from fl_app.records.metrics import outcomes
 from fl_app.records.names import CONFIG, ROUNDS
+from fl_app.records.rounding import number
 from fl_app.records.summary import read_summary
 
 POLL_S = 1.0
@@ -159,7 +160,7 @@ def _events(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+    return "-" if value is None else number(value)
 
 
 def _event(line: str) -> str:

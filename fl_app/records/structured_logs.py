@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from fl_app.records.rounding import number
+
 TEXT = "%(asctime)s %(name)s %(levelname)s %(message)s"
 FIELDS = "fields"
 """Attribute of a log record with further fields of its object: `extra={FIELDS: {...}}`."""
@@ -50,9 +52,9 @@ ONCE = Once()
 
 
 def words(fields: Mapping[str, Any]) -> str:
-    """Return `name=value` for each field that is known, floats with three decimals."""
+    """Return `name=value` for each field that is known, floats with three decimals or more."""
     known = {name: value for name, value in fields.items() if value is not None}
-    texts = {n: f"{v:.3f}" if isinstance(v, float) else str(v) for n, v in known.items()}
+    texts = {n: number(v) if isinstance(v, float) else str(v) for n, v in known.items()}
     return " ".join(f"{name}={text}" for name, text in texts.items())
 
 
