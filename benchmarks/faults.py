@@ -209,7 +209,7 @@ def _head() -> list[str]:
         f"Written by `benchmarks/faults.py`, on {machine()}: a federation of",
         "`scripts/deploy up` with three nodes, and for each line one run of the demo (FLIC on",
         f"digits, {ROUNDS} rounds of one epoch, a checkpoint in each).",
-        "The fault comes after round 2. Models:",
+        "The fault comes once two rounds are recorded, in a later one. Models:",
         "whether models.safetensors has the same bytes as after the undisturbed run. Restarts: how",
         "often the run was submitted again. Told: what the command of the run says, or the",
         "SuperNode of a stranger; long texts are cut. Nobody typed anything after a fault, unless",
