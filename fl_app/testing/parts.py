@@ -23,9 +23,9 @@ from fl_app.one_run import run
 from fl_app.params import FlatModule
 from fl_app.types import Vector
 
-CLIENTS = "population.clients=3"
+CLIENTS, EPOCH = "population.clients=3", "client.epochs=1"
 SMALL = (
-    CLIENTS, "rounds=2", "client.epochs=1", "records.evaluate_every=1",
+    CLIENTS, "rounds=2", EPOCH, "records.evaluate_every=1",
     "records.figures=false", "records.report=false", "tracking=none", "strategy=fedavg",
 )  # fmt: skip
 
@@ -36,7 +36,7 @@ def small(overrides: tuple[str, ...]) -> tuple[str, ...]:
 
     The method is FedAvg, without those settings of an experiment's own method that it lacks, or of
     its graph. The number of clients stays that of the words if they cannot do with fewer, as with
-    late newcomers.
+    late newcomers, and so do the epochs with clients that cluster points.
     """
     words = [*SMALL, *overrides]
     known = option("strategy=fedavg")
@@ -52,8 +52,9 @@ def small(overrides: tuple[str, ...]) -> tuple[str, ...]:
     try:
         load(words, also=problems)
     except ConfigError as error:
-        if CLIENTS.partition("=")[0] in str(error):
-            words.remove(CLIENTS)
+        for word in (CLIENTS, EPOCH):
+            if word.partition("=")[0] in str(error):
+                words.remove(word)
     return tuple(words)
 
 

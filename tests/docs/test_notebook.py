@@ -53,7 +53,8 @@ def test_models_are_used_as_the_page_tells(
     run([*command.replace("\\\n", " ").split(), *QUICK], tmp_path / "run")
     capsys.readouterr()
     (tmp_path / "made").mkdir()
-    monkeypatch.setattr(tempfile, "mkdtemp", lambda: str(tmp_path / "made"))
+    made, real = str(tmp_path / "made"), tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", lambda *given: real(*given) if given else made)
     names = _executed(USE)
     assert names["found"]["recorded"]["largest_difference"] == 0.0
     assert names["personal"].models == ("personal",)

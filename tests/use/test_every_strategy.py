@@ -11,10 +11,10 @@ from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 
 TINY = ["rounds=3", "population.clients=6", "population.train_samples=40",
-        "population.test_samples=20", "client.batch_size=20", "client.threads=1",
+        "population.test_samples=20", "client.threads=1",
         "records.figures=false", "records.report=false", "tracking=none"]  # fmt: skip
 POINTS = ["network=centroids", "population=iid"]
-GROUPS = ["population=label_swap", "population.groups=2", "network=mlp"]
+GROUPS = ["population=label_swap", "population.groups=2", "network=mlp", "client.batch_size=20"]
 ALL = "strategy.participation=1.0"
 
 
