@@ -63,7 +63,8 @@ class Composed:
         """Submit a run of the demo into outputs/<name>; return its id."""
         given = ["experiment=federation_demo", f"rounds={rounds}", "strategy.cluster_round=1"]
         given += [f"records.evaluate_every={rounds}", "records.checkpoint_every=1"]
-        given += [f"records.folder=/outputs/{name}", "engine.connect_timeout_s=900", *overrides]
+        given += [f"records.folder=/outputs/{name}", "engine.node_ids=/outputs/nodes.json"]
+        given += ["engine.connect_timeout_s=900", *overrides]
         return flower.submit(
             self.connection, self.checkout, overrides=" ".join(given), federation={}
         )
