@@ -13,7 +13,6 @@ deploy keys                 keys, nodes, settings and a Flower home for docker-c
 
 import argparse
 import contextlib
-import itertools
 import os
 import shlex
 import signal
@@ -23,42 +22,32 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fl_app import deploy_arguments, deploy_state
-from fl_app.config import CONF
-from fl_app.deploy_state import holder, keeper
+from fl_app import deploy_arguments
+from fl_app.deploy_keeper import keep
+from fl_app.deploy_state import HELD, LOG, holder, keeper
 from fl_app.engines import (
     compose,
     credentials,
     flower,
-    log_files,
     membership,
     private_folder,
     watchdog,
 )
-from fl_app.engines.compose import NODES_AT_FIRST
-from fl_app.engines.deployment import RUNS
-from fl_app.engines.federation import NAME, Federation
-from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.federation import NAME
 from fl_app.engines.node_ids import offline
 from fl_app.engines.nodes import online
-from fl_app.engines.processes import ProcessError, tail
-from fl_app.engines.restarts import LostRuns
-from fl_app.run_config import carried
+from fl_app.engines.processes import tail
 from fl_app.schema import USAGE_ERROR
 
 _REPO = Path(__file__).resolve().parent.parent
 _FOLDER = _REPO / "deployment"
-_LOG = "keeper.log"
 _DEMO = ["experiment=federation_demo"]
-_HELD = "a federation is already running in {}; stop it with scripts/deploy down"
 _DECIDED = ("engine", "engine.connection", "engine.folder", "population.clients")
 """Settings of a run that its federation decides."""
 _UP_TIMEOUT_S = 300.0
 _DOWN_TIMEOUT_S = 60.0
 _CHANGE_TIMEOUT_S = 300.0
 _POLL_S = 0.2
-_LOOK_EVERY_S = 10
-"""Time between looks for lost runs whose `run` command was killed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +99,7 @@ def demo(folder: Path, options: argparse.Namespace) -> int:
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation in the background; return when its nodes are online."""
     if holder(folder) is not None:
-        print(_HELD.format(folder))
+        print(HELD.format(folder))
         return 1
     private_folder.make(folder)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
@@ -118,7 +107,7 @@ def up(folder: Path, options: argparse.Namespace) -> int:
     words += ["--no-warm"] if options.warm is False else []
     root: Path | None = options.data_root
     words += [] if root is None else ["--data-root", str(root.resolve())]
-    log = folder / _LOG
+    log = folder / LOG
     log.unlink(missing_ok=True)
     with log.open("ab") as output:  # in append mode, as the keeper empties it
         child = subprocess.Popen(
@@ -153,47 +142,6 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     words = " ".join([*_DEMO, f"population.clients={len(_numbers(state))}"])
     print(f"FLWR_HOME={home} flwr run . {NAME} --stream --run-config 'overrides=\"{words}\"'")
     return 0
-
-
-def keep(folder: Path, options: argparse.Namespace) -> int:
-    """Run a federation until SIGTERM or Ctrl-C; `up` does it in a process in the background."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    private_folder.make(folder)
-    with deploy_state.file_of(folder).open("a") as held:
-        if not deploy_state.lock(held):
-            print(_HELD.format(folder))
-            return 1
-        membership.drop_orders(folder)
-        federation = Federation(
-            folder,
-            nodes=options.nodes or NODES_AT_FIRST,
-            warm=options.warm is not False,
-            data_root=options.data_root,
-        )
-        deploy_state.publish(federation, folder, up=False)
-        try:
-            with federation:
-                _keep_up(federation, folder)
-        except (credentials.CredentialsError, FlowerError, ProcessError) as error:
-            print(error)
-            return 1
-        finally:
-            held.truncate(0)
-    return 0
-
-
-def _keep_up(federation: Federation, folder: Path) -> None:
-    deploy_state.publish(federation, folder, up=True)
-    lost = LostRuns(federation.connection, [folder / RUNS], CONF, carried)
-    with contextlib.suppress(KeyboardInterrupt):
-        for second in itertools.count():
-            federation.check()
-            if membership.carry_out(federation):
-                deploy_state.publish(federation, folder, up=True)
-            if second % _LOOK_EVERY_S == 0:
-                lost.tell()
-                log_files.limit(folder / _LOG)
-            time.sleep(1.0)
 
 
 def change(folder: Path, action: str, node: int | None) -> int:

@@ -10,6 +10,8 @@ from typing import IO
 
 from fl_app.engines.federation import Federation
 
+LOG = "keeper.log"
+HELD = "a federation is already running in {}; stop it with scripts/deploy down"
 _TRIES, _PAUSE_S = 50, 0.02
 """About a second: `holder` has the lock for a moment only."""
 

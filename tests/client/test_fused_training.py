@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,15 +64,20 @@ def _alone(sizes: list[int], local: Local) -> list[TrainingResult]:
 
 
 def _fused(sizes: list[int], local: Local) -> tuple[torch.Tensor, torch.Tensor]:
-    flat = _flat()
-    jobs = _jobs(flat, sizes)
+    return _together(_jobs(_flat(), sizes), local)
+
+
+def _together(
+    jobs: list[TrainingJob], local: Local, **more: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     return train_cohort(
-        flat.module,
+        _flat().module,
         torch.stack([torch.from_numpy(job.start) for job in jobs]),
         [job.images for job in jobs],
         [job.labels for job in jobs],
         local,
         generators=[job.generator for job in jobs],
+        **more,
     )
 
 
@@ -97,16 +103,7 @@ def test_a_client_without_an_epoch_tells_the_loss_of_the_received_model() -> Non
     flat, sizes = _flat(), [9, 600, 5]
     jobs = _jobs(flat, sizes)
     told: list[list[torch.Tensor]] = [[], [], []]
-    models, losses = train_cohort(
-        flat.module,
-        torch.stack([torch.from_numpy(job.start) for job in jobs]),
-        [job.images for job in jobs],
-        [job.labels for job in jobs],
-        Local(),
-        generators=[job.generator for job in jobs],
-        epochs=[1, 0, 0],
-        note=told,
-    )
+    models, losses = _together(jobs, Local(), epochs=[1, 0, 0], note=told)
     for place in (1, 2):
         score = _learner(flat, Local()).score(jobs[place].start, jobs[place].images,
                                               jobs[place].labels)  # fmt: skip
@@ -116,18 +113,9 @@ def test_a_client_without_an_epoch_tells_the_loss_of_the_received_model() -> Non
 
 
 def test_samples_that_overflow_spoil_their_own_client_alone() -> None:
-    flat = _flat()
-    jobs = _jobs(flat, [3, 9])
+    jobs = _jobs(_flat(), [3, 9])
     jobs[0].images[0] = float("inf")
-    models, losses = train_cohort(
-        flat.module,
-        torch.stack([torch.from_numpy(job.start) for job in jobs]),
-        [job.images for job in jobs],
-        [job.labels for job in jobs],
-        Local(),
-        generators=[job.generator for job in jobs],
-        epochs=[3, 1],
-    )
+    models, losses = _together(jobs, Local(), epochs=[3, 1])
     alone = _learner(_flat(), Local(epochs=1)).train(_jobs(_flat(), [3, 9])[1])
     assert not torch.isfinite(models[0]).all()
     torch.testing.assert_close(models[1], torch.from_numpy(alone.model), atol=1e-4, rtol=1e-4)

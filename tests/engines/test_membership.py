@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import deploy
+from fl_app import deploy, deploy_keeper
 from fl_app.engines import commands, credentials, flower, flower_commands, log_files, membership
 from fl_app.engines import federation as federations
 from fl_app.engines.federation import Federation
@@ -314,7 +314,7 @@ def test_a_keeper_drops_what_a_former_one_left(
     orders.mkdir()
     for name in ("a.order", "b.answer", "c.order.tmp"):
         (orders / name).touch()
-    monkeypatch.setattr(deploy, "Federation", lambda folder, **_: pytest.fail("not yet"))
+    monkeypatch.setattr(deploy_keeper, "Federation", lambda folder, **_: pytest.fail("not yet"))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with pytest.raises(pytest.fail.Exception, match="not yet"):
         deploy.main(["keep", "--folder", str(tmp_path)])
