@@ -3,7 +3,7 @@
 import errno
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from logging import INFO, getLogger
 from pathlib import Path
@@ -13,7 +13,7 @@ from flwr.common.logger import log
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 
-from fl_app import server_wiring
+from fl_app import former_run, server_wiring
 from fl_app.config import Config
 from fl_app.data.checks import DataError
 from fl_app.data.population import own
@@ -23,7 +23,6 @@ from fl_app.engines.node_ids import Owners
 from fl_app.engines.shortage import NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
-from fl_app.records.recorder import WRITTEN
 from fl_app.records.run_state import RunState, SupersededError
 from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
@@ -64,8 +63,37 @@ class StoppableApp(ServerApp):
         beside(getLogger("fl_app"), getLogger("flwr"))  # rounds and result, in Flower's log
         if config.logging.format == "json":
             structured(getLogger("flwr"))
-        with _noted(config, grid, context):
+        with _own_folder(config), _noted(config, grid, context):
             super().__call__(with_all_clients(grid, context), context)
+
+
+@contextmanager
+def _own_folder(config: Config) -> Iterator[None]:
+    """Hold the folder of a run of Flower's own command, without the results of an earlier run.
+
+    The command `fl-app` does so for its runs. Raises ConfigError if the folder has files of the
+    user, or if another run uses it. A run that was submitted again may find its former process.
+    """
+    records = config.records
+    if records.folder is None or records.started_by is not None or records.restarts:
+        yield
+        return
+    folder = Path(records.folder)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(output_folder.held(folder))
+        except output_folder.InUseError as error:
+            raise ConfigError([str(error)]) from error
+        if not records.resume:
+            _clear(folder)
+        yield
+
+
+def _clear(folder: Path) -> None:
+    """Remove the results of an earlier run; raises ConfigError if the user has files there."""
+    if fault := output_folder.foreign(folder, former_run.REPLACED):
+        raise ConfigError([fault])
+    former_run.remove(folder)
 
 
 @contextmanager
@@ -128,12 +156,12 @@ def server_fn(context: Context) -> ServerAppComponents:
     """Build the server of a run from the overrides in its run_config."""
     overrides = str(context.run_config["overrides"])
     config = of_run(context.run_config)
-    _spare_own_files(config)
     loop = server_wiring.server(config)
     if config.engine.node_ids is not None:
         loop.messenger.owners = _owners(config.engine.node_ids)
     recorder = loop.recorder
-    recorder.superseded = partial(run_state.superseded, recorder.folder, context.run_id)
+    if config.engine.name == "deployment":  # of others, a run.json is that of an earlier run
+        recorder.superseded = partial(run_state.superseded, recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes
         loop.connections.node_wait = NodeWait(
             overrides,
@@ -151,17 +179,6 @@ def _owners(path: str) -> Owners:
     except ValueError as error:
         told = f"engine.node_ids: {error}; correct it, or remove the setting"
         raise ConfigError([told]) from error
-
-
-def _spare_own_files(config: Config) -> None:
-    """Raise ConfigError if a run of Flower's own command would replace files of the user."""
-    records = config.records
-    if records.folder is None or records.started_by is not None:
-        return
-    if records.resume or records.restarts:
-        return
-    if fault := output_folder.foreign(Path(records.folder), WRITTEN):
-        raise ConfigError([fault])
 
 
 app = StoppableApp(server_fn=server_fn)

@@ -17,7 +17,7 @@ from fl_app.records.history import History
 from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
-from fl_app.records.names import CLIENT_NAMES, CONFIG, SUMMARY
+from fl_app.records.names import CLIENT_NAMES, CONFIG
 from fl_app.records.plain import dumps
 from fl_app.records.reading import read_names
 from fl_app.records.releases import ReleaseLog
@@ -34,8 +34,6 @@ log = getLogger(__name__)
 CHECKPOINTS = "checkpoint"
 OPEN_ROUND = "open_round"
 """In the state of a checkpoint: the last round, if it was not evaluated yet."""
-WRITTEN = (CHECKPOINTS, CONFIG, MODELS, SUMMARY)
-"""What a recorder replaces in its folder."""
 Serve = Callable[[], Served]
 RESUMED = f"{CHECKPOINTS}/resumed.txt"
 """Names the checkpoint from which the run continues, for the process at the terminal."""

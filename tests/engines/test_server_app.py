@@ -1,5 +1,7 @@
 """What the ServerApp notes of a run on real nodes, for those that continue it."""
 
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from typing import Any, cast
@@ -113,14 +115,71 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_flowers_own_command_replaces_no_files_but_those_of_a_run(
     tmp_path: Path, name: str
 ) -> None:
-    words = f"records.folder='{tmp_path}' strategy=fedavg"
-    given: Any = {"overrides": words}
+    config = load([f"records.folder='{tmp_path}'"])
     (tmp_path / name).write_text("mine")
-    with pytest.raises(ConfigError, match=f"with your own {name}, which the run would replace"):
-        server_app.server_fn(Context(7, 0, {}, RecordDict(), given))
+    with (
+        pytest.raises(ConfigError, match=f"with your own {name}, which the run would replace"),
+        server_app._own_folder(config),
+    ):
+        pass
     assert (tmp_path / name).read_text() == "mine"
-    (tmp_path / "rounds.jsonl").touch()  # it is the folder of a run
-    server_app._spare_own_files(load(words.split()))
+
+
+def left_behind(folder: Path) -> set[str]:
+    """Leave files of an earlier run and of the user, and return their names."""
+    (folder / "snapshots").mkdir()
+    names = {"rounds.jsonl", "run.json", "snapshots/round_00003.safetensors", "snapshots/mine.txt"}
+    for name in names:
+        (folder / name).touch()
+    return names
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_flowers_own_command_begins_without_the_results_of_an_earlier_run(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    with server_app._own_folder(load([f"records.folder='{tmp_path}'"])):
+        assert files_of(tmp_path) == {".lock", "run.json", "snapshots/mine.txt"}
+
+
+@pytest.mark.parametrize(
+    "setting", ["records.resume=true", "records.restarts=1", "records.started_by=me"]
+)
+def test_a_run_that_goes_on_or_that_fl_app_has_started_keeps_its_results(
+    tmp_path: Path, setting: str
+) -> None:
+    names = left_behind(tmp_path)
+    with server_app._own_folder(load([f"records.folder='{tmp_path}'", setting])):
+        assert files_of(tmp_path) - {".lock"} == names
+
+
+def test_two_runs_of_flowers_own_command_do_not_share_a_folder(tmp_path: Path) -> None:
+    words = [f"records.folder='{tmp_path}'"]
+    code = "import sys; from fl_app.records.output_folder import held\n"
+    code += "with held(__import__('pathlib').Path(sys.argv[1])): print(flush=True); input()"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with (
+            pytest.raises(ConfigError, match=f"in which process {other.pid} runs"),
+            server_app._own_folder(load(words)),
+        ):
+            pass
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize(("engine", "superseded"), [("deployment", True), ("inprocess", False)])
+def test_only_a_run_over_grpc_is_superseded_by_a_later_submission(
+    tmp_path: Path, engine: str, superseded: bool
+) -> None:
+    run_state.write(tmp_path, RunState(8, "", 3))
+    given: Any = {"overrides": f"engine={engine} records.folder='{tmp_path}'"}
+    loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
+    assert isinstance(loop, RoundLoop)
+    assert loop.recorder.superseded() == superseded
 
 
 def test_nodes_are_held_to_a_list_that_can_be_read(tmp_path: Path) -> None:
