@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from fl_app.engines import unpack
 from fl_app.own import PROJECT, SUFFIXES
+from fl_app.records.environment import keep_commit
 
 PACKAGE = Path(__file__).resolve().parent.parent
 PYPROJECT = PACKAGE / "bundle.toml"
@@ -36,6 +37,7 @@ def app_folder(conf: Path, project: Path) -> Iterator[Path]:
         app = Path(top)
         skipped = shutil.ignore_patterns("__pycache__", "conf", PYPROJECT.name)
         shutil.copytree(PACKAGE, app / PACKAGE.name, ignore=skipped)
+        keep_commit(app / PACKAGE.name)
         shutil.copytree(conf, app / "conf")
         form = (PYPROJECT if PYPROJECT.exists() else conf.parent / _FORM).read_text("utf-8")
         if project.is_dir():

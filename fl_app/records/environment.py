@@ -23,6 +23,8 @@ PACKAGES = (
     "hydra-core",
 )
 GIT_TIMEOUT_S = 10
+BUNDLED = "bundled_commit.py"
+"""In a copy of the app for other machines: the commit of which it is; Flower sends only code."""
 
 
 def versions() -> dict[str, str | None]:
@@ -34,11 +36,20 @@ def git_commit(folder: Path = Path(fl_app.__file__).parent) -> str:
     """Return the commit of `folder`, with `-dirty` if tracked files differ from it.
 
     Empty outside a repository, before its first commit, without git, and in a repository that
-    does not track `folder`, such as a virtual environment inside another project.
+    does not track `folder`, such as a virtual environment inside another project. A copy of the
+    app that another process was sent knows its commit from `keep_commit`.
     """
+    if (folder / BUNDLED).exists():
+        return (folder / BUNDLED).read_text("utf-8").strip().removeprefix("# ")
     if not _git(folder, "ls-files", "--", "."):
         return ""
     return _git(folder, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def keep_commit(folder: Path) -> None:
+    """Note the commit of this app in `folder`, a copy of the app."""
+    if commit := git_commit():
+        (folder / BUNDLED).write_text(f"# {commit}\n", "utf-8")
 
 
 def _version(name: str) -> str | None:

@@ -26,7 +26,10 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_flower_installs_few_files_from_which_the_app_starts(tmp_path: Path) -> None:
+def test_flower_installs_few_files_from_which_the_app_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fl_app.records.environment.git_commit", lambda: "2ab4-dirty")
     (tmp_path / "project" / "conf").mkdir(parents=True)
     (tmp_path / "project" / "unpack.py").write_text("made = 1\n")
     (tmp_path / "project" / "conf" / "mine.yaml").write_text("a: 1\n")
@@ -39,10 +42,12 @@ def test_flower_installs_few_files_from_which_the_app_starts(tmp_path: Path) -> 
     for each in ("client", "server"):
         assert validate(f"fl_app_start_{each}_app:app", project_dir=installed) == (True, None)
     code = "import fl_app_start_client_app as c, fl_app.config as f, unpack; "
-    code += "print(c.app, unpack.made, f.CONF)"
+    code += "from fl_app.records import git_commit; "
+    code += "print(c.app, git_commit(), unpack.made, f.CONF)"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(installed)!r}); {code}"]
     told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "ClientApp object" in told
+    assert told.split()[-3] == "2ab4-dirty"
     assert told.split()[-2] == "1"  # the user's module, not one of the bundle
     assert told.split()[-1] == str(installed / "unpacked" / "conf")
     unpacked = installed / unpack.UNPACKED

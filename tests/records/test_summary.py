@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fl_app.records.environment import git_commit, versions
+from fl_app.records.environment import git_commit, keep_commit, versions
 from fl_app.records.summary import build_summary, read_summary, write_summary
 
 PARTS: dict[str, Any] = {
@@ -107,6 +107,16 @@ def test_code_that_the_repository_does_not_track_has_no_commit(tmp_path: Path) -
     installed.mkdir()
     (installed / "code.py").write_text("1")
     assert git_commit(installed) == ""
+
+
+def test_a_copy_for_other_machines_knows_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_commit(tmp_path)
+    assert git_commit(tmp_path) == git_commit()
+    monkeypatch.setattr("fl_app.records.environment.git_commit", lambda: "2ab4-dirty")
+    keep_commit(tmp_path)
+    assert git_commit(tmp_path) == "2ab4-dirty"
 
 
 def test_the_versions_name_python_and_mark_what_is_not_there(
