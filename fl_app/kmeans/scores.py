@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 
 from fl_app.aggregation import lower_median, sample_weights
 from fl_app.kmeans.lloyd import Centroids, Points, assign
 
 Contingency = Int[np.ndarray, "k c"]
+Weighted = Real[np.ndarray, "k c"]
+"""Points of each class nearest to each centroid, with the weights of their clients."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ def contingency(
     return table, float(squares.mean()) if len(squares) else 0.0
 
 
-def agreement(table: Contingency) -> Agreement:
+def agreement(table: Weighted) -> Agreement:
     """Return the agreement of a contingency table (k, c), summed over all clients.
 
     Accuracy labels each cluster with its most frequent class. Homogeneity and completeness are
@@ -73,19 +75,19 @@ def pooled(
     """Return the agreement over all clients by name, and the accuracy of each client.
 
     Each cluster gets the majority class of all its points, and each client is scored by this map.
-    Points weigh at most `cap` times the usual number of a client, and a distance counts at most
-    `far` times the usual one, since clients report both. Without classes there is only a
-    distance.
+    A client's points weigh as `cap` times the usual number of a client at most, and a distance
+    counts at most `far` times the usual one, since clients report both. Without classes there is
+    only a distance.
     """
+    scored = sorted(scored, key=lambda each: each.client_id)
     points = np.array([each.points for each in scored], float)
     weights = sample_weights(points, how="capped", cap=cap)
     distances = np.array([each.distance for each in scored])
     usual = lower_median(distances)
     most = far * usual if usual > 0 else np.inf
     found = {"distance": float(np.average(np.minimum(distances, most), weights=weights))}
-    factors = weights / points
-    tables = [(each.table * f).astype(int) for each, f in zip(scored, factors, strict=True)]
-    table = np.sum(tables, axis=0)
+    shares = weights / points
+    table = np.sum([each.table * s for each, s in zip(scored, shares, strict=True)], axis=0)
     if table.shape[1] == 1:
         return found, {}
     right, rows = majority(table), np.arange(len(table))
@@ -95,7 +97,7 @@ def pooled(
     return found | vars(agreement(table)), accuracy
 
 
-def majority(table: Contingency) -> Int[np.ndarray, " k"]:
+def majority(table: Weighted) -> Int[np.ndarray, " k"]:
     """Return the most frequent class of each cluster (k,), the first of equals."""
     found: Int[np.ndarray, " k"] = table.argmax(axis=1)
     return found

@@ -22,6 +22,12 @@ from fl_app.types import Participation, Vector
 
 MOST_CLASSES = 100_000
 """Largest number of classes in a client's table."""
+CAPPED = "capped"
+
+
+def score_cap(weighting: object, sample_cap: float) -> float:
+    """Return the limit of a client's points in scores: that of its centroids, if they have one."""
+    return sample_cap if weighting == CAPPED else np.inf
 
 
 class CentroidStrategy(CommunityStrategy):
@@ -37,8 +43,11 @@ class CentroidStrategy(CommunityStrategy):
     clips_updates = False
     reads_scores = True
 
-    def __init__(self, context: ServerContext, *, participation: Participation) -> None:
+    def __init__(
+        self, context: ServerContext, *, participation: Participation, weighting: str = CAPPED
+    ) -> None:
         super().__init__(context, participation=participation, rule=weighted_mean)
+        self.score_cap = score_cap(weighting, context.sample_cap)
         shape = context.layout.shapes[0]
         self.k, self.length = shape[0], prod(shape[1:])
         self.evaluation.check = self._check_score
@@ -67,8 +76,7 @@ class CentroidStrategy(CommunityStrategy):
         scored, scores = self._agreeing(), self.evaluation.scores
         scores.accuracy = {}
         if scored:
-            cap = self.context.sample_cap
-            scores.agreement, scores.accuracy = pooled(scored, cap=cap, far=FAR)
+            scores.agreement, scores.accuracy = pooled(scored, cap=self.score_cap, far=FAR)
         return None, scores.metrics
 
     def _check_score(self, answer: EvaluationAnswer) -> None:

@@ -20,7 +20,7 @@ from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
-from fl_app.strategies.centroid_strategy import CentroidStrategy
+from fl_app.strategies.centroid_strategy import CAPPED, CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import Outcome
@@ -31,7 +31,6 @@ from fl_app.types import Participation, PositiveInt, Vector, Vectors
 from fl_app.used_with import UsedWith, When
 
 Weigh = Callable[[rules.Shares], rules.Shares]
-CAPPED = "capped"
 WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
 ROUNDING = 1e-6
 """Relative error of a count that is sent as float32."""
@@ -99,7 +98,8 @@ class KMeans(CentroidStrategy):
 
     `weighting=dynamic` weights a client's centroid by its points nearest to the incoming centroid
     (DWF); `capped` does the same, but limits a client to `engine.sample_cap` times the median
-    client; `equal` uses equal weights (EWF); another name is a function of the counts (m, k).
+    client, also in the scores; `equal` uses equal weights (EWF); another name is a function of
+    the counts (m, k).
     With `init=kfed` and `kmeans++`, all clients send local centroids in the first round of a
     start; `random` starts from those of the network. A start ends when the smallest movement of
     the centroids is at most `tolerance`, or after `patience` rounds without a smaller movement.
@@ -126,7 +126,7 @@ class KMeans(CentroidStrategy):
         n_init: PositiveInt,
         only_start: bool,
     ) -> None:
-        super().__init__(context, participation=participation)
+        super().__init__(context, participation=participation, weighting=weighting)
         capped = partial(rules.capped, cap=context.sample_cap)
         self.weigh: Weigh = capped if weighting == CAPPED else _function(weighting)
         self.init, self.steps = init, steps

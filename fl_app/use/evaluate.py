@@ -11,6 +11,7 @@ from fl_app.client.training import Score
 from fl_app.config import Config
 from fl_app.kmeans.scores import Scored, pooled
 from fl_app.records.history import read_rounds
+from fl_app.strategies.centroid_strategy import CAPPED, score_cap
 from fl_app.strategies.model_evaluation import TEST_LOSS
 from fl_app.strategies.replies import FAR
 from fl_app.use.run import FinishedRun, load_run
@@ -123,7 +124,9 @@ def _scored(scores: Mapping[int, Score], config: Config) -> Evaluation:
         if score.table is not None and score.samples
     ]
     if tables:
-        both, accuracy = pooled(tables, cap=config.engine.sample_cap, far=FAR)
+        weighting = config.strategy.options.get("weighting", CAPPED)
+        cap = score_cap(weighting, config.engine.sample_cap)
+        both, accuracy = pooled(tables, cap=cap, far=FAR)
         return Evaluation(accuracy, pooled=both)
     scores = {client: score for client, score in scores.items() if score.samples}
     names = dict.fromkeys(name for score in scores.values() for name in score.metrics)
