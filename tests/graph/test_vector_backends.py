@@ -113,6 +113,29 @@ def test_disk_reads_more_than_one_block(monkeypatch: pytest.MonkeyPatch) -> None
     test_cosines_are_right_within_what_is_promised("disk")
 
 
+def test_odd_entries_leave_the_others_of_a_vector_on_disk_their_digits() -> None:
+    draw = np.random.default_rng(0)
+    vector = draw.normal(0, 0.05, 1000).astype(np.float32)
+    vector[200:300] = 0.0
+    vector[[3, 130, 131, 400, 700]] = -1e9, 1e-30, 3.4e38, 1e12, 1e5
+    backend = OnDisk(capacity=2)
+    backend.put(0, vector)
+    backend.put(1, vector * np.float32(1e-36))
+    for row, given in enumerate((vector, vector * np.float32(1e-36))):
+        found = backend.read(np.array([row]), slice(0, 1000))[0].numpy()
+        error = np.abs(found - given) - np.finfo(np.float32).tiny / 2**6
+        assert (error <= 2.0**-8 * np.abs(given)).all()
+        assert (error[448:] <= 2.0**-11 * np.abs(given[448:])).all()
+
+
+def test_rows_on_disk_of_the_version_before_are_restored() -> None:
+    vector = np.array([[1.0, -0.5, 0.25], [0.5, 1.0, 0.0]], np.float16)
+    backend = OnDisk(capacity=2)
+    backend.restore({"vectors": vector, "scales": np.array([4.0, 0.1], np.float32)})
+    found = backend.read(slice(0, 2), slice(0, 3)).numpy()
+    np.testing.assert_allclose(found, [[4.0, -2.0, 1.0], [0.05, 0.1, 0.0]], rtol=2.0**-11)
+
+
 def test_disk_is_full_at_its_capacity() -> None:
     backend = OnDisk(capacity=1)
     backend.put(0, np.ones(3, np.float32))
