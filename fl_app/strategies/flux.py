@@ -5,7 +5,7 @@ arbitrary distribution shifts". We had its abstract and its public code, and not
 abstract leaves something open, this follows the code, and docs/methods/flux.md tells what is ours.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -73,8 +73,9 @@ class Flux(CommunityStrategy):
     time once, its descriptor joins the community with the nearest mean, and that model is not used.
     With `refresh`, all clients send descriptors again after that many rounds: communities are found
     anew, each continues the model of the nearest former one, and nothing else is learnt in that
-    round. With `fallback`, each clustering is judged after some rounds: see
-    `fl_app.strategies.fallback`. Who sends a descriptor does not train the common model.
+    round. With `fallback`, each clustering is judged after some rounds, unless a refresh changes
+    the communities before: see `fl_app.strategies.fallback`. Who sends a descriptor does not train
+    the common model.
     """
 
     state: FluxState
@@ -165,6 +166,7 @@ class Flux(CommunityStrategy):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Find or join communities by new descriptors, then average the replies of each."""
         replies, due = self.receive(server_round, results, failures), self._is_due(server_round)
+        members = self.state.communities.members
         learns = replies.where(replies.starts < len(self.state.communities.models))
         if not due and len(learns.client_ids):
             learn(self.state, learns, self.aggregator.rule, self.context.clip_update)
@@ -178,11 +180,28 @@ class Flux(CommunityStrategy):
         else:
             self.state.losses.append(replies.usual_loss)
         self.aggregator.update(self.state.communities.models, learns)
-        if not due:
+        self._judge(server_round, new=due and not self._goes_on(members))
+        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
+
+    def _goes_on(self, before: Mapping[int, int]) -> bool:
+        """Whether communities on trial are those `before`, which need not have the same rows."""
+        after = self.state.communities.members
+        pairs = {(row, after[client]) for client, row in before.items()}
+        rows, found = {row for row, _ in pairs}, {row for _, row in pairs}
+        one_to_one = len(pairs) == len(rows) == len(found)
+        return self.state.common is not None and one_to_one and found == {*after.values()}
+
+    def _judge(self, server_round: int, *, new: bool) -> None:
+        """Begin the trial of new communities, or judge those on trial.
+
+        A refresh that finds the same ones does not delay their verdict.
+        """
+        if not new:
             self.events += decide(self.state, server_round, self.context.rounds)
         elif self.judges and len(self.state.communities.models) > 1:
             begin(self.state, server_round)
-        return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
+        else:  # one community is nothing to judge
+            self.state.common = None
 
     @property
     def clustered(self) -> bool:

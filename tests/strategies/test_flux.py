@@ -131,6 +131,37 @@ def test_groups_that_exist_are_kept_and_judged_again_after_a_refresh() -> None:
     assert found == ["clustered", KEPT, "reclustered", KEPT]
 
 
+@pytest.mark.parametrize("refresh", [2, 4])
+def test_refreshes_that_find_the_same_communities_do_not_delay_the_verdict(refresh: int) -> None:
+    strategy, known = _method(fallback=True, refresh=refresh), roster(12)
+    found = list[str]()
+    for now in range(1, 2 + LOOKS[0] + 1):
+        play(strategy, known, range(now, now + 1), client=_alike(strategy))
+        found += [event.kind for event in strategy.events]
+    assert found == ["clustered", *["reclustered"] * (LOOKS[0] // refresh), UNDONE]
+
+
+def test_a_refresh_that_changes_the_communities_begins_their_trial_anew() -> None:
+    strategy, known = _method(fallback=True, refresh=3), roster(4)
+    means = {0: 0.0, 1: 0.1, 2: 1.0, 3: 0.9, 4: 0.0}
+    client = _telling(strategy, means)
+    play(strategy, known, range(1, 5), client=client)
+    assert strategy.state.split_at == 2
+    means |= {0: 1.0, 1: 0.9, 2: 0.0, 3: 0.1}
+    _newcomer(known, 4)  # makes the former second community the first
+    play(strategy, known, range(5, 6), client=client)
+    assert strategy.state.described_at == 5
+    assert strategy.state.communities.members == {0: 1, 1: 1, 2: 0, 3: 0, 4: 0}
+    assert strategy.state.split_at == 2
+    means[1] = 0.0
+    play(strategy, known, range(6, 9), client=client)
+    assert strategy.state.split_at == 8
+    means |= dict.fromkeys(means, 0.5)
+    play(strategy, known, range(9, 12), client=client)
+    assert len(strategy.state.communities.models) == 1
+    assert strategy.state.common is None
+
+
 def test_communities_by_hand_and_a_newcomer_that_joins_the_nearest() -> None:
     strategy, known = _method(), roster(4)
     client = _telling(strategy, {0: 0.0, 1: 0.1, 2: 1.0, 3: 0.9, 4: 0.7, 5: -50.0})
