@@ -41,6 +41,8 @@ def centred_squares(products: Matrix) -> Weights:
 
 def centred_cosines(products: Matrix, *, inplace: bool = False) -> Matrix:
     """Return `cosines(centred(products))` (n, n), exactly symmetric if the products are."""
+    if not len(products):
+        return products
     means = products.mean(axis=0)
     less = means - means.mean() / 2
     scale = _inverse(centred_squares(products))

@@ -175,7 +175,9 @@ class Tracking:
         self._tell(lambda tracker: tracker.scalars(int(record["round"]), scalars(record)))
 
     def matrix(self, server_round: int, similarity: Matrix, labels: Labels) -> None:
-        """Send the similarity (n, n), ordered by community (n,), as an image."""
+        """Send the similarity (n, n), ordered by community (n,), as an image; of nobody, none."""
+        if not len(labels):
+            return
         self._tell(
             lambda tracker: tracker.image(server_round, "similarity", pixels(similarity, labels))
         )

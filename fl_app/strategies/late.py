@@ -123,4 +123,6 @@ class Late(TwoPhase):
         if unseen or not len(self.state.graph.vectors):
             return None
         ids, labels = self.find() if at is None else self.known()
+        if not len(ids):
+            return None
         return view_of(self.context, self.state.graph, ids, labels, clustered=server_round == at)

@@ -81,7 +81,10 @@ class TwoPhase(CommunityStrategy):
 
     @abstractmethod
     def find(self) -> tuple[Labels, Labels]:
-        """Return the sorted ids of the known clients (n,), and their communities (n,)."""
+        """Return the sorted ids of the known clients (n,), and their communities (n,).
+
+        There can be none, as cohorts below FEWEST show no common drift: see `add_updates`.
+        """
 
     def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
         """Add the clients' updates to a graph of cumulated ones."""
@@ -192,8 +195,13 @@ class TwoPhase(CommunityStrategy):
         self.events += found
 
     def _cluster(self, server_round: int) -> None:
-        """Split the clients into communities, whose models start from the global model."""
+        """Split the clients into communities, whose models start from the global model.
+
+        Of no known client there are none: they are looked for after the next round.
+        """
         ids, labels = self.find()
+        if not len(ids):
+            return
         again, self.state.grouped = self.state.searches > 0, bool(labels.any())
         self.state.undone_at = None
         self.state.searches += 1

@@ -172,6 +172,11 @@ def test_two_clients_are_never_told_apart(clients: int) -> None:
     assert significant(np.eye(clients), PARTITION).tolist() == [0] * clients
 
 
+@pytest.mark.filterwarnings("error")
+def test_nobody_has_no_contrast() -> None:
+    assert contrast(np.zeros((0, 0))).shape == (0, 0)
+
+
 def test_zero_vectors_have_no_direction() -> None:
     updates = _updates(2, SPECTRA["many directions"], seed=0)
     updates[3] = 0.0

@@ -105,6 +105,13 @@ def test_a_tracker_that_fails_is_logged_once_and_stops_nothing(
     assert [record["round"] for record in read_rounds(tmp_path)] == [1, 2, 3]
 
 
+def test_a_matrix_of_nobody_is_no_image(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    recorder = _recorder(tmp_path, Broken)
+    nobody = np.zeros(0, int)
+    recorder.snapshot(3, nobody, np.zeros((0, 0)), nobody, nobody, None)
+    assert caplog.messages == []
+
+
 def test_a_tracker_that_hangs_is_left_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,12 +61,14 @@ def _client(groups: int, seed: int) -> Client:
     return client
 
 
-def _built(name: str, *, seed: int = 0, participation: float = 1.0) -> CommunityStrategy:
+def _built(
+    name: str, *, seed: int = 0, participation: float = 1.0, **options: object
+) -> CommunityStrategy:
     given = context(
         contrast=True, seed=seed, rounds=ROUNDS + 1, layout=Layout(("w",), ((2, MANY // 2),), 1),
         initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
     )  # fmt: skip
-    return builder(name, participation=participation, **METHODS[name])(given)
+    return builder(name, participation=participation, **(METHODS[name] | options))(given)
 
 
 def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
@@ -205,6 +207,20 @@ def test_too_few_clients_for_a_drift_stay_together(name: str) -> None:
     play(strategy, roster(2), range(1, 9), client=_client(3, 0))
     assert len(strategy.state.communities.models) == 1
     assert np.isfinite(strategy.state.communities.models).all()
+
+
+@pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
+def test_nobody_is_clustered_before_a_round_of_enough_replies(name: str) -> None:
+    options = {"max_age": 1} if name == "late" else {}
+    strategy = _built(name, cluster_round=6, **options)
+    found = dict[int, list[str]]()
+    for now, clients in enumerate((3 if name == "late" else 2, *[2] * 7, CLIENTS), 1):
+        play(strategy, roster(clients), range(now, now + 1), client=_client(3, 0))
+        found[now] = [event.kind for event in strategy.events]
+        view = strategy.view(now)
+        assert view is None or len(view.labels)
+    assert {now: kinds for now, kinds in found.items() if kinds} == {9: ["clustered"]}
+    assert strategy.state.searches == 1
 
 
 @pytest.mark.parametrize("name", ["flic", "late"])
