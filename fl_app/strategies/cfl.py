@@ -136,6 +136,7 @@ class Cfl(CommunityStrategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample in each cluster, or select all of it if a split is due; sample the unassigned."""
+        self.alpha_cross = {}  # which a round that is skipped has none of
         present = [c for c in roster(client_manager).proxies() if c not in self.state.removed]
         members = self.state.communities.members
         pool = [c for c in present if c not in members]
@@ -163,7 +164,7 @@ class Cfl(CommunityStrategy):
         heard = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
         self.state.communities.members.update(heard)
         self._remember(server_round, replies)
-        self.alpha_cross, self.state.due = {}, set()
+        self.state.due = set()
         before = len(self.state.communities.models)
         for row in range(before):
             self._split(server_round, row)

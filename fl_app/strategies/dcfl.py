@@ -11,7 +11,9 @@ from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from flwr.common import Parameters, Scalar
+from flwr.common import FitIns, Parameters, Scalar
+from flwr.server.client_manager import ClientManager
+from flwr.server.client_proxy import ClientProxy
 from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
@@ -51,8 +53,8 @@ class DcflState(ChangingState):
     sums: ClientGraph
     """With contrast, the cumulated updates of each client, and their cosines; else empty."""
     dunn: float | None = None
-    """The Dunn index of the communities before the last round; None if it is not finite or there
-    were no communities."""
+    """The Dunn index of the communities before the last round; None if it is not finite, there
+    were no communities or none are looked for any more, or the round was skipped."""
 
 
 class Dcfl(ChangingCommunities):
@@ -102,7 +104,13 @@ class Dcfl(ChangingCommunities):
             graph=graph_of(context, self.measure, how, length=2 * context.layout.size, whole=True),
             sums=graph_of_sums(context, BySignificance(lambda _: exemplars, repeated=True)),
         )
-        self.looked = False
+
+    def configure_fit(
+        self, server_round: int, parameters: Parameters, client_manager: ClientManager
+    ) -> list[tuple[ClientProxy, FitIns]]:
+        """Sample from all clients; a round that is skipped has no Dunn index."""
+        self.state.dunn = None
+        return super().configure_fit(server_round, parameters, client_manager)
 
     def attribute(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows]]:
         """Return community models and the global model (k + 1, d), and each client's row."""
@@ -129,7 +137,6 @@ class Dcfl(ChangingCommunities):
         ids = self.state.graph.vectors.ids_of(among)
         labels = self._labels(among, ids)
         self._average(among, ids, labels)
-        self.looked = True
         self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
@@ -234,9 +241,9 @@ class Dcfl(ChangingCommunities):
         """Return the communities after this round."""
         if self.state.one:
             return self.one_community()
-        if not self.looked:
-            return None
         members = self.state.communities.members
+        if not members:
+            return None
         ids, labels = np.array(list(members), int), np.array(list(members.values()), int)
         found = any(event.kind == "clustered" for event in self.events)
         return self.shown(self.state.graph, self.state.sums, ids, labels, clustered=found)

@@ -101,6 +101,7 @@ class FedGwc(CommunityStrategy):
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample in each cluster, and among the clients without one."""
+        self.change = {}  # which a round that is skipped has none of
         present, members = roster(client_manager).proxies(), self.state.communities.members
         cohort: list[int] = []
         for row in range(-1, len(self.state.communities.models)):
@@ -127,7 +128,7 @@ class FedGwc(CommunityStrategy):
         now.members.update(heard)
         learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         self.aggregator.update(now.models, replies)
-        self.change, count = {}, len(now.models)
+        count = len(now.models)
         for row in range(0 if self.state.settled else count):
             mine = replies.where(replies.starts == row)
             if len(mine.client_ids) > 1:
