@@ -186,7 +186,8 @@ class Cfl(CommunityStrategy):
     def _decide(self, server_round: int) -> None:
         """Judge the splits at the end of their trial; if one is undone, there are no others."""
         found = decide(self.state, server_round, self.context.rounds)
-        self.state.settled |= any(event.kind in GIVEN_UP for event in found)
+        if any(event.kind in GIVEN_UP for event in found):
+            self.state.settled, self.state.due = True, set()  # whose rows are those before
         self.events += found
 
     def _remember(self, server_round: int, replies: Replies) -> None:

@@ -13,6 +13,8 @@ from flwr.common import FitRes
 
 from fl_app.params import Layout
 from fl_app.strategies.cfl import Cfl
+from fl_app.strategies.fallback import UNDONE
+from fl_app.strategies.outcome import Event
 from fl_app.strategies.server_context import largest
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import SIZE, TARGETS, builder, context, honest, play, reply, roster
@@ -177,6 +179,20 @@ def test_a_split_into_clusters_of_noise_is_given_up_and_there_are_no_others() ->
     assert kinds.index("fell back") == len(kinds) - 1
     assert sorted(np.bincount(list(strategy.state.communities.members.values()))) == [1, 1, 10]
     assert strategy.state.settled
+
+
+def test_no_cluster_is_asked_as_a_whole_once_a_split_was_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategy = cfl(context(), participation=0.5, mode="clusters", alpha_threshold=0.5)
+    play(strategy, roster(12), range(1, 2))
+    assert strategy.state.due == {0}
+    strategy.state.due = set()
+    undone = [Event(UNDONE, "2 communities are one again")]
+    monkeypatch.setattr("fl_app.strategies.cfl.decide", lambda *_: undone)
+    play(strategy, roster(12), range(2, 3))
+    assert strategy.state.settled
+    assert strategy.state.due == set()
 
 
 MANY = 200
