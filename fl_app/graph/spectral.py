@@ -3,6 +3,7 @@
 import numpy as np
 
 from fl_app.graph.communities import canonical
+from fl_app.kmeans.central import cluster
 from fl_app.types import Between, Labels, Matrix
 
 SAME = 1e-6
@@ -17,7 +18,6 @@ def spectral_parts(affinity: Matrix, *, most: int, below: float, seed: int) -> L
     that is a single client counts as one. Equal affinities are one part, as are fewer than three
     clients. Ng, Jordan and Weiss, NeurIPS 2001; Davies and Bouldin, IEEE PAMI 1979.
     """
-    from sklearn.cluster import KMeans
     from sklearn.metrics import davies_bouldin_score
 
     n = len(affinity)
@@ -29,7 +29,7 @@ def spectral_parts(affinity: Matrix, *, most: int, below: float, seed: int) -> L
         points = vectors[:, :count]
         lengths = np.linalg.norm(points, axis=1, keepdims=True)
         points = np.divide(points, lengths, out=np.zeros_like(points), where=lengths > 0)
-        labels = KMeans(count, n_init=10, random_state=seed % 2**32).fit(points).labels_
+        labels = cluster(points, count, state=seed % 2**32, n_init=10).labels_
         if len(np.unique(labels)) < count:
             continue
         index = float(davies_bouldin_score(points, labels))

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fl_app.graph.spectral import leading_vectors, spectral_parts
 
@@ -41,3 +43,19 @@ def test_the_first_vector_is_that_of_the_row_sums() -> None:
     first = np.sqrt(affinity.sum(axis=1) / affinity.sum())
     np.testing.assert_allclose(np.abs(vectors[:, 0]), first)
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(2), atol=1e-12)
+
+
+def test_kmeans_runs_in_one_thread_as_the_order_of_its_sums_else_varies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fit, found = KMeans.fit, set[int]()
+
+    def watched(self: KMeans, points: np.ndarray) -> KMeans:
+        every = threadpool_info()
+        found.update(each["num_threads"] for each in every if each["user_api"] == "openmp")
+        return fit(self, points)
+
+    monkeypatch.setattr(KMeans, "fit", watched)
+    with threadpool_limits(2, user_api="openmp"):
+        spectral_parts(_blocks(np.arange(12) % 2, 0.2), **SETTINGS)
+    assert found == {1}
