@@ -153,8 +153,9 @@ class Ifca(Alternating, FromSums):
             return self.train_common(server_round, every)
         replies = self.compare(every)
         self._begin_trial()
-        chosen = zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
-        self.state.choices.update(chosen)
+        chosen = dict(zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True))
+        self.state.choices |= chosen
+        self.chose(chosen)  # so that an older choice of an evaluation is not their last one
         if self.by_gradients:
             self._step(replies)
         else:

@@ -58,7 +58,7 @@ def served(
 
 
 def _chosen(method: CommunityStrategy, client: int, rows: Rows) -> Rows:
-    """Return the row that a client chose last, in an evaluation or else to train; else all."""
+    """Return the row that a client chose last; else all."""
     choice = method.state.evaluated.get(client)
     if choice is None and isinstance(method, abilities.Chooses):
         choice = method.chosen(client)

@@ -78,8 +78,8 @@ class MethodState:
     removed: dict[int, int] = field(default_factory=dict)
     """The clients removed from training, each with the round of its removal."""
     evaluated: dict[int, int] = field(default_factory=dict)
-    """The row of the model that each client with a choice used in its last evaluation, or chose as
-    a newcomer."""
+    """The row of the model that each client with a choice used last: in an evaluation, as a
+    newcomer, or, if its method says so, to train."""
     norms: list[float] = field(default_factory=list)
     """The norms of the last NORMS updates, with which those of one or two replies are compared."""
 

@@ -10,6 +10,7 @@ from flwr.common import FitRes
 
 from fl_app.strategies.ifca import Ifca
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.strategies.serving import served
 from fl_app.testing.toy import SIZE, context, fresh, honest, play, reply, roster
 from fl_app.types import Vector
 from fl_app.wiring import made
@@ -48,6 +49,28 @@ def test_it_restarts_a_model_that_is_nobodys_last_choice_from_one_of_the_largest
     strategy._restart_unchosen(4, SimpleNamespace(**{**vars(replies), "models": replied + 99}))
     assert not (strategy.state.communities.models == replied[1] + 99).all(axis=1).any()
     assert len(strategy.events) == 1
+
+
+def test_a_client_is_served_the_newer_of_its_choices_in_training_and_in_an_evaluation() -> None:
+    strategy = ifca(context(), participation=1.0, communities=2)
+    strategy.chose(dict.fromkeys(range(5), 1))
+    play(strategy, roster(4), range(1, 2), client=_training(0))
+    assert served(strategy, range(5), 1).clients == {
+        **dict.fromkeys(range(4), ("community_0",)), 4: ("community_1",)
+    }  # fmt: skip
+    strategy.chose({2: 1})
+    assert served(strategy, [1, 2], 1).clients == {1: ("community_0",), 2: ("community_1",)}
+
+
+def _training(row: int) -> Client:
+    """Return honest clients that train the model of a row."""
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest(client_id, start, server_round)
+        answer.metrics["choice"] = row
+        return answer
+
+    return client
 
 
 def test_by_gradients_divides_by_all_who_replied() -> None:
