@@ -230,8 +230,9 @@ class Ifca(Alternating, FromSums):
         self.events.append(Event("restarted", f"initial models {best}; training losses {losses}"))
 
     def outcome(self, server_round: int) -> Outcome:
-        """Set the phase to `clustered`, since there are several models from the start."""
-        return replace(super().outcome(server_round), phase=CLUSTERED)
+        """Set the last choices, and the phase: there are several models from the start."""
+        choices = dict(self.users())
+        return replace(super().outcome(server_round), phase=CLUSTERED, choices=choices)
 
     def ready(self, server_round: int) -> bool:
         """Whether a trial may begin: the initial models are found, and clients use several."""

@@ -85,15 +85,23 @@ class Outcome:
     """Whether the clients must evaluate after this round in any case."""
     finished: str = ""
     """Why further rounds would have no effect; empty if they have one."""
+    choices: Mapping[int, int] = field(default_factory=dict)
+    """The row of the model that each client trained last, if clients choose anew in each round.
+
+    They are no members, so that nobody is suspected by its community.
+    """
     privacy: Mapping[str, Any] | None = None
     """What the method itself releases of the clients, as `PrivacyBudget.book` tells it."""
 
     @property
     def assignment(self) -> dict[int, int]:
-        """The row of the model that each client uses, once there are communities."""
+        """The row of the model that each client uses, once there are communities.
+
+        A client that trained counts as in `view`, also if it chose another model to evaluate.
+        """
         if self.phase == FEDERATED:
             return {}
-        return {**self.members, **self.scores.assigned}
+        return {**self.members, **self.scores.assigned, **self.choices}
 
     def suspects(self, benign: Callable[[Vectors, Labels], set[int]]) -> set[int]:
         """Return the clients outside of the benign communities, and the removed clients.

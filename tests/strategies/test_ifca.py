@@ -62,6 +62,17 @@ def test_a_client_is_served_the_newer_of_its_choices_in_training_and_in_an_evalu
     assert served(strategy, [1, 2], 1).clients == {1: ("community_0",), 2: ("community_1",)}
 
 
+def test_its_assignment_and_its_view_are_the_choices_in_training() -> None:
+    strategy = ifca(context(), participation=1.0, communities=3)
+    play(strategy, roster(6), range(1, 3))
+    strategy.evaluation.scores.assigned = {0: 1 - strategy.state.choices[0], 9: 2}
+    outcome = strategy.outcome(2)
+    assert outcome.view is not None
+    shown = dict(zip(outcome.view.client_ids.tolist(), outcome.view.labels.tolist(), strict=True))
+    assert outcome.assignment == {**shown, 9: 2}
+    assert shown.keys() == set(range(6))
+
+
 def _training(row: int) -> Client:
     """Return honest clients that train the model of a row."""
 

@@ -32,6 +32,10 @@ def _second(models: Vectors, sizes: Labels) -> set[int]:
 def test_the_assignment_holds_members_and_clients_that_chose() -> None:
     assert _outcome().assignment == {0: 0, 1: 0, 2: 1, 7: 1}
     assert _outcome(phase=FEDERATED).assignment == {}
+    scores = Scores(assigned={7: 1, 8: 0})
+    chose = _outcome(members={}, choices={0: 1, 7: 0}, scores=scores)
+    assert chose.assignment == {0: 1, 7: 0, 8: 0}
+    assert chose.suspects(_second) == {5}
 
 
 def test_suspects_are_outside_the_benign_communities_or_removed() -> None:
