@@ -24,6 +24,7 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome
 from fl_app.strategies.replies import Replies
+from fl_app.strategies.roster import Roster, roster
 from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
@@ -48,10 +49,10 @@ class FedDrift(Alternating):
     the models that all clients score. Two models are merged if the loss of neither rises by
     `merge_below` on the data of the other's clients, by complete linkage: see `loss_distance`. With
     `start=own` the first model that a client trains is its own. Beyond `most_models`, the one that
-    nobody uses and that was not trained for longest is replaced; if all are used, the client stays
-    where it is. With `fallback`, the models are judged once, from the first round on in which
-    clients use several that all could score: see `fl_app.strategies.alternating`. If they are
-    undone, no client gets a model of its own any more.
+    nobody uses, or only clients that have left, and that was not trained for longest is replaced.
+    If all are used, the client goes on with the model that it chose. With `fallback`, the models
+    are judged once, from the first round on in which clients use several that all could score: see
+    `fl_app.strategies.alternating`. If they are undone, no client gets a model of its own any more.
     """
 
     state: FedDriftState
@@ -80,12 +81,14 @@ class FedDrift(Alternating):
         )
         self.delta, self.merge_below = delta, merge_below
         self.starts_alone, self.most_models = start == "own", most_models
+        self._known: Roster | None = None
         self.state = FedDriftState(communities=Communities.of(context.initial))
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Ask the sampled clients for the losses of all models."""
+        self._known = roster(client_manager)
         count = len(self.state.communities.models)
         self.asks = {OFFERED: replace(self.asks[OFFERED], length=count)}
         return super().configure_fit(server_round, parameters, client_manager)
@@ -107,20 +110,22 @@ class FedDrift(Alternating):
             return self.train_common(server_round, replies)
         replies = self.compare(replies)
         apart = self._drifted(replies)
+        merges = self._alike(replies.where(~apart))
+        apart = self._with_room(replies, apart, merges)
         stay, now = replies.where(~apart), self.state.communities
         chosen = zip(stay.client_ids.tolist(), stay.starts.tolist(), strict=True)
         now.members.update(chosen)
         for row in np.unique(stay.starts).tolist():
             self.state.used[row] = server_round
         self.aggregator.update(now.models, stay)
-        self._merge(stay)
+        self._merge(merges)
         self.judge(server_round)
         if not self.state.one:
             self._isolate(server_round, replies.where(apart))
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
 
     def _drifted(self, replies: Replies) -> np.ndarray:
-        """Return which clients (n,) get a model of their own; store their least losses."""
+        """Return which clients (n,) should get a model of their own; store their least losses."""
         rows = np.arange(len(replies.client_ids))
         least = replies.reports[OFFERED][rows, replies.starts].tolist()
         found = []
@@ -130,20 +135,56 @@ class FedDrift(Alternating):
             self.state.losses[client] = loss
         return np.array(found, bool)
 
-    def _merge(self, replies: Replies) -> None:
-        """Merge the models that are near by the losses of the clients that chose them."""
+    def _with_room(self, replies: Replies, apart: np.ndarray, merges: Labels) -> np.ndarray:
+        """Return which of the clients `apart` (n,) get models of their own, the first of them.
+
+        A client without room goes on with the model that it chose, which is then in use.
+        """
+        places, ids = np.flatnonzero(apart), set(replies.client_ids[apart].tolist())
+        members = self.state.communities.members | dict(
+            zip(replies.client_ids.tolist(), replies.starts.tolist(), strict=True)
+        )
+        others = {client: row for client, row in members.items() if client not in ids}
+        used = {int(merges[row]) for row in self._rows_in_use(others)}
+        most, count = max(self.most_models, len(np.unique(merges))), len(places)
+        while count > max(0, most - len(used)):
+            count -= 1
+            used.add(int(merges[replies.starts[places[count]]]))
+        if count < len(places):
+            left_out = replies.client_ids[places[count:]].tolist()
+            detail = f"clients {left_out} get no own models, as all {most} are in use"
+            self.events.append(Event("no room", detail, left_out))
+        found = np.zeros_like(apart)
+        found[places[:count]] = True
+        return found
+
+    def _rows_in_use(self, members: Mapping[int, int]) -> set[int]:
+        """Return the rows of clients that have not left."""
+        left = frozenset() if self._known is None else self._known.absent
+        return {row for client, row in members.items() if client not in left}
+
+    def _alike(self, replies: Replies) -> Labels:
+        """Return the model into which each model (m,) is to be merged, most often itself.
+
+        Models are merged that are near by the losses of the clients that chose them.
+        """
+        into = np.arange(len(self.state.communities.models))
         models, distance = loss_distance(replies.reports[OFFERED], replies.starts)
         if len(models) < 2:
-            return
+            return into
         labels = agglomerative(distance, threshold=self.merge_below, linkage="complete")
-        members = list(self.state.communities.members.values())
-        counts = np.bincount(members, minlength=len(self.state.communities.models))
-        into = np.arange(len(counts))
-        for label in np.flatnonzero(np.bincount(labels) > 1):
+        for label in np.unique(labels):
             rows = models[labels == label]
-            now = self.state.communities.models
-            now[rows[0]] = weighted_mean(now[rows], counts[rows].astype(float))
             into[rows] = rows[0]
+        return into
+
+    def _merge(self, into: Labels) -> None:
+        """Merge models (m,), with the weights of their clients."""
+        now = self.state.communities
+        counts = np.bincount(list(now.members.values()), minlength=len(into))
+        for first in np.flatnonzero(np.bincount(into) > 1):
+            rows = np.flatnonzero(into == first)
+            now.models[first] = weighted_mean(now.models[rows], counts[rows].astype(float))
             self.events.append(Event("merged", f"models {rows.tolist()}"))
         self._keep(into)
 
@@ -158,29 +199,33 @@ class FedDrift(Alternating):
         self.state.used = [self.state.used[row] for row in rows.tolist()]
 
     def _isolate(self, server_round: int, replies: Replies) -> None:
-        """Make the models of drifted clients models of their own, as far as there is room."""
-        now = self.state.communities
-        for client in replies.client_ids.tolist():
+        """Make the models of drifted clients models of their own."""
+        now, isolated = self.state.communities, replies.client_ids.tolist()
+        for client in isolated:
             now.members.pop(client, None)
-        placed = []
-        for client, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
+        for client, model in zip(isolated, replies.models, strict=True):
             row = self._free_row()
-            if row is None:
-                continue
+            assert row is not None  # as `_with_room` has found
             if row == len(now.models):
                 now.models = np.concatenate([now.models, now.models[:1]])
                 self.state.used.append(server_round)
             now.models[row], self.state.used[row] = model, server_round
             self.replaced(row)
             now.members[client] = row
-            placed.append(client)
-        if placed:
-            self.events.append(Event("isolated", f"clients {placed} with own models", placed))
+        if isolated:
+            self.events.append(Event("isolated", f"clients {isolated} with own models", isolated))
+
+    def replaced(self, row: int) -> None:
+        """Forget who used the model of a row: clients that have left, or only evaluated it."""
+        super().replaced(row)
+        members = self.state.communities.members
+        for client in [client for client, each in members.items() if each == row]:
+            del members[client]
 
     def _free_row(self) -> int | None:
         """Return the row of a new model; None: all of `most_models` are in use."""
         now, used = self.state.communities, self.state.used
-        free = sorted(set(range(len(now.models))) - set(now.members.values()))
+        free = sorted(set(range(len(now.models))) - self._rows_in_use(now.members))
         oldest = min(free, key=used.__getitem__, default=None)
         full = len(now.models) >= self.most_models
         # a model that was never trained has nothing that could be of use again

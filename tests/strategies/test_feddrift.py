@@ -128,12 +128,46 @@ def test_with_own_models_at_the_start_the_groups_are_found_and_stay() -> None:
         np.testing.assert_allclose(models[row], TARGETS[client % 3], atol=0.1)
 
 
-def test_beyond_the_largest_number_clients_share_models() -> None:
+def test_beyond_the_largest_number_clients_train_the_model_that_they_chose() -> None:
     method, known = _method(start="own", most_models=3), roster(4)
+    before = method.state.communities.models[0].copy()
     play(method, known, range(1, 2), client=_claiming(method, {}))
-    assert method.state.communities.members == {0: 0, 1: 1, 2: 2}
-    models, (rows,) = method.attribute([3])
-    assert len(rows) == len(models) == 3
+    assert method.state.communities.members == {0: 1, 1: 2, 2: 0, 3: 0}
+    assert [(each.kind, each.clients) for each in method.events] == [
+        ("no room", [2, 3]), ("isolated", [0, 1]),
+    ]  # fmt: skip
+    assert not np.array_equal(method.state.communities.models[0], before)
+    assert method.state.used == [1, 1, 1]
+    play(method, known, range(2, 3), client=_claiming(method, {}))
+    assert "no room" not in {event.kind for event in method.events}
+
+
+def test_the_model_that_a_drifted_client_leaves_makes_room_for_it() -> None:
+    method, known = _method(most_models=2), roster(2)
+    method.state.communities = Communities(np.zeros((2, 6), np.float32), {0: 0, 1: 1})
+    method.state.used, method.state.losses = [1, 1], dict.fromkeys(range(2), 0.5)
+    play(method, known, range(2, 3), client=_choosing(method, {1: 1}))
+    assert method.state.communities.members == {0: 0, 1: 1}
+    assert [event.kind for event in method.events] == ["isolated"]
+
+
+def test_a_model_of_clients_that_have_left_is_replaced() -> None:
+    method, known = _method(most_models=2), roster(3)
+    method.state.communities = Communities(np.zeros((2, 6), np.float32), {0: 0, 1: 0, 2: 1})
+    method.state.used, method.state.losses = [1, 1], dict.fromkeys(range(3), 0.5)
+    known.absent = frozenset({2})
+    play(method, known, range(2, 3), client=_claiming(method, {1: 9.0}))
+    assert method.state.communities.members == {0: 0, 1: 1}
+    assert [event.kind for event in method.events] == ["isolated"]
+
+
+def test_models_that_are_merged_make_room_in_the_same_round() -> None:
+    method, known = _method(most_models=2, merge_below=1.0), roster(3)
+    method.state.communities = Communities(TARGETS[:2].copy(), {0: 0, 1: 0, 2: 1})
+    method.state.used, method.state.losses = [1, 1], dict.fromkeys(range(3), 0.5)
+    play(method, known, range(2, 3), client=_choosing(method, {2: 1}))
+    assert [event.kind for event in method.events] == ["merged", "isolated"]
+    assert method.state.communities.members == {0: 0, 1: 1, 2: 0}
 
 
 def test_of_models_that_nobody_uses_the_oldest_is_replaced() -> None:
