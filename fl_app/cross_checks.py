@@ -28,6 +28,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
     records, engine = values["records"], values["engine"]
     options = strategy.options if strategy else {}
     found = _clustered_too_late(options, rounds) + _tried_too_long(options, rounds)
+    found += _too_many_starts(options, rounds)
     found += _too_many_for_the_clients(options, population, engine)
     method = strategy.resolve() if strategy else None
     if strategy and not hasattr(method, "model_kind"):
@@ -100,6 +101,17 @@ def _tried_too_long(options: Mapping[str, Any], rounds: int | None) -> list[str]
         f"(strategy.restarts + 1) * strategy.trial_rounds must be at most rounds={rounds}, got "
         f"({restarts} + 1) * {each} = {needed}; raise rounds or lower one of them, since the best "
         "of the sets of initial models is selected after the last one was tried"
+    ]
+
+
+def _too_many_starts(options: Mapping[str, Any], rounds: int | None) -> list[str]:
+    """Return a problem for more starts of k-means than rounds that they can share."""
+    starts = options.get("n_init")
+    if "patience" not in options or not rounds or not isinstance(starts, int) or starts <= rounds:
+        return []  # without rounds in a start, as in central k-means, there may be any number
+    return [
+        f"strategy.n_init must be at most rounds={rounds}, got {starts}; raise rounds or lower it, "
+        "since each start has at least one round"
     ]
 
 

@@ -257,6 +257,11 @@ def test_no_sound_override_is_blamed_for_another(overrides: list[str], told: lis
             "(5 + 1) * 5 = 30; raise rounds or lower one of them, since the best of the sets of "
             "initial models is selected after the last one was tried",
         ),
+        (
+            ["data=blobs", "strategy=kmeans", "strategy.n_init=6", "rounds=5"],
+            "strategy.n_init must be at most rounds=5, got 6; raise rounds or lower it, since each "
+            "start has at least one round",
+        ),
     ],
 )
 def test_a_schedule_fits_into_the_rounds(overrides: list[str], message: str) -> None:
@@ -270,6 +275,8 @@ def test_a_schedule_fits_into_the_rounds(overrides: list[str], message: str) -> 
         ["strategy.cluster_round=25", "strategy.ignore_before=25"],
         ["strategy=ifca", "strategy.restarts=1", "strategy.trial_rounds=5", "rounds=10"],
         ["strategy=ifca", "rounds=2"],
+        ["data=blobs", "strategy=kmeans", "strategy.n_init=5", "rounds=5"],
+        ["data=blobs", "strategy=central_kmeans", "strategy.n_init=5", "rounds=1"],
     ],
 )
 def test_a_schedule_that_just_fits_is_accepted(overrides: list[str]) -> None:
