@@ -241,12 +241,7 @@ class CommunityStrategy(Strategy, ABC):
         scores what it chose before, or nothing.
         """
         known, context = roster(client_manager), self.context
-        client_ids = draw_at_most(
-            context.evaluate_at_most,
-            list(known.proxies()),
-            seed=context.seed,
-            server_round=server_round,
-        )
+        client_ids = self.to_evaluate(server_round, list(known.proxies()))
         models, rows = self.attribute(client_ids)
         choosing = {c for c, each in zip(client_ids, rows, strict=True) if len(each) > 1}
         if context.private:
@@ -254,6 +249,13 @@ class CommunityStrategy(Strategy, ABC):
         offers = list(zip(client_ids, rows, strict=True))
         return self.evaluation.ask(
             server_round, models, offers, known, self.state.global_model, choosing=choosing
+        )
+
+    def to_evaluate(self, server_round: int, client_ids: Sequence[int]) -> list[int]:
+        """Return which clients evaluate, at most `records.evaluate_at_most`."""
+        context = self.context
+        return draw_at_most(
+            context.evaluate_at_most, client_ids, seed=context.seed, server_round=server_round
         )
 
     def aggregate_evaluate(

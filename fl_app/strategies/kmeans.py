@@ -105,6 +105,7 @@ class KMeans(CentroidStrategy):
     the centroids is at most `tolerance`, or after `patience` rounds without a smaller movement.
     With `n_init` above 1, that many starts share the rounds, one after another; after each start
     all clients score its centroids (RequestScore in the paper), and the best centroids are used.
+    With `records.evaluate_at_most`, the same sample of the clients scores all starts.
     `only_start` ends the run after the first round; with `init=kfed` this is k-FED.
     """
 
@@ -274,6 +275,16 @@ class KMeans(CentroidStrategy):
         state.begun, state.number, state.over = server_round, state.number + 1, False
         state.descent = Descent(current, current)
 
+    def to_evaluate(self, server_round: int, client_ids: Sequence[int]) -> list[int]:
+        """Return the same clients after each start, so that their distances can be compared."""
+        compares = self._scores_a_start(server_round)
+        return super().to_evaluate(0 if compares else server_round, client_ids)
+
+    def _scores_a_start(self, server_round: int) -> bool:
+        """Whether the scores after this round are those of one of several starts."""
+        ended = server_round >= self.context.rounds  # which a skipped round can be too
+        return self.n_init > 1 and (ended or (self.state.over and self.state.number > 0))
+
     def aggregate_evaluate(
         self,
         server_round: int,
@@ -283,14 +294,14 @@ class KMeans(CentroidStrategy):
         """Score the centroids; at the end of a start, store the best ones so far."""
         found = super().aggregate_evaluate(server_round, results, failures)
         state, scores = self.state, self.evaluation.scores
-        ended = server_round >= self.context.rounds  # which a skipped round can be too
-        if self.n_init == 1 or not (state.over or ended):
+        if not self._scores_a_start(server_round):
             return found
         distance = scores.agreement.get("distance")
         if distance is not None and (state.best is None or distance < state.best.distance):
             now = state.descent.current
             state.best = Best(distance, now, scores.agreement, scores.accuracy)
-        if (ended or self._finished()) and state.best is not None:
+        ended = server_round >= self.context.rounds or self._finished()
+        if ended and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
             scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy
             self.publish(state.best.centroids)

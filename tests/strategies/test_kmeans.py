@@ -98,3 +98,13 @@ def test_the_best_start_is_used_though_the_last_round_is_skipped() -> None:
     _skip(strategy, known, 10)
     strategy.aggregate_evaluate(10, [], [])
     assert strategy.state.communities.models[0].tolist() == [0, 1, 2, 3, 4, 0]
+
+
+def test_the_same_sample_of_the_clients_scores_all_starts() -> None:
+    built = builder("kmeans", init="random", n_init=2, participation=1.0, patience=20)
+    strategy, known, scored = built(context(evaluate_at_most=3)), roster(12), []
+    for now in range(1, 11):
+        play(strategy, known, range(now, now + 1))
+        scored.append(strategy.to_evaluate(now, range(12)))
+    assert scored[4] == scored[9]
+    assert len({tuple(each) for each in scored}) > 5
