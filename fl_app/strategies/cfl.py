@@ -8,7 +8,7 @@ and 18.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -42,6 +42,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
+from fl_app.used_with import UsedWith, When
 
 Decay = Annotated[float, Field(gt=0, le=1)]
 
@@ -85,6 +86,9 @@ class Cfl(CommunityStrategy):
     """
 
     state: CflState
+    used_with: ClassVar[UsedWith] = {
+        "fallback": When("mode", ("clusters",), given=(True,)),  # else there is only one model
+    }
     compares = False
     graph_use = GraphUse(
         contrast=True, contrasted=("backend", "resolution"), replaced=("max_age",)

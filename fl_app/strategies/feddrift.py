@@ -6,7 +6,7 @@ concept drift".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -25,9 +25,10 @@ from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import Roster, roster
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.used_with import UsedWith
 
 
 @dataclass(kw_only=True)
@@ -57,6 +58,7 @@ class FedDrift(Alternating):
 
     state: FedDriftState
     graph_use = NO_GRAPH
+    used_with: ClassVar[UsedWith] = WEIGHTED
     asks = {OFFERED: Report(length=1, low=-LARGEST, high=LARGEST)}  # noqa: RUF012
 
     def __init__(

@@ -6,6 +6,7 @@ mixture of distributions".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from flwr.common import Parameters, Scalar
@@ -21,9 +22,10 @@ from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.outcome import CLUSTERED, Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Between, Fallback, Participation, Vector, Vectors, Weights
+from fl_app.used_with import UsedWith
 
 ALL = 0.99
 """Mean weight of a component over the clients from which on all of them use it alone."""
@@ -51,6 +53,7 @@ class FedEm(Alternating):
     model_kind = "mixture"
     state: FedEmState
     graph_use = GraphUse(only=("sparse_above",))
+    used_with: ClassVar[UsedWith] = WEIGHTED
     asks = {WEIGHTS: Report(length=1, low=0, high=1)}  # noqa: RUF012
 
     def __init__(

@@ -6,7 +6,7 @@ clustered federated learning".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -29,9 +29,10 @@ from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
+from fl_app.used_with import UsedWith
 
 ENOUGH = 0.5
 """A client is placed by a split if it has met this share of the other clients of its cluster."""
@@ -66,6 +67,7 @@ class FedGwc(CommunityStrategy):
 
     state: FedGwcState
     graph_use = NO_GRAPH
+    used_with: ClassVar[UsedWith] = WEIGHTED
     asks = {TRAJECTORY: Report(length=1, low=-LARGEST, high=LARGEST)}  # noqa: RUF012
 
     def __init__(

@@ -6,6 +6,7 @@ learning by robust clustering".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from flwr.common import FitIns, Scalar
@@ -19,6 +20,7 @@ from fl_app.strategies.fedem import FedEm, FedEmState, summing_to_one
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RuleName, ServerContext
 from fl_app.types import Between, Fallback, Participation
+from fl_app.used_with import UsedWith
 
 RAREST = 1e-8
 """Smallest share of a class in a component, before the shares are scaled to sum to 1."""
@@ -43,6 +45,7 @@ class FedRc(FedEm):
     """
 
     state: FedRcState
+    used_with: ClassVar[UsedWith] = {}  # weights count in the shares of classes with any rule
     asks = {CLASS_WEIGHTS: Report(length=1, low=0, high=1, per=("classes",))}  # noqa: RUF012
 
     def __init__(

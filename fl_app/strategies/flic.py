@@ -17,7 +17,7 @@ from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of_updates, view_of
 from fl_app.strategies.outcome import Outcome, View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Fallback, Labels, NonNegativeInt, Participation, PositiveInt
@@ -52,9 +52,11 @@ class Flic(TwoPhase):
 
     state: FlicState
     graph_use = GraphUse(modularity=True, ahead=True, contrast=True)
-    used_with: ClassVar[UsedWith] = dict.fromkeys(
-        ("stability_window", "stability_tolerance"), When("cluster_round", ("auto",))
-    )
+    used_with: ClassVar[UsedWith] = {
+        **WEIGHTED,
+        "stability_window": When("cluster_round", ("auto",)),
+        "stability_tolerance": When("cluster_round", ("auto",)),
+    }
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 from fl_app.used_with import UsedWith, When
@@ -81,6 +81,7 @@ class Flux(CommunityStrategy):
     state: FluxState
     graph_use = GraphUse(vectors="whose distances need whole descriptors")
     used_with: ClassVar[UsedWith] = {
+        **WEIGHTED,
         "stable_below": When("cluster_round", ("auto",)),
         "radius_scale": When("radius", ("knee",)),
     }

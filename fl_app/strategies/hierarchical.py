@@ -6,6 +6,7 @@ to improve training on non-IID data", algorithm 1.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from flwr.common import FitIns, Parameters
 from flwr.server.client_manager import ClientManager
@@ -23,10 +24,11 @@ from fl_app.strategies.graph_use import DottedPath, graph_of_models, graph_of_su
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Fallback, Labels, Participation, PositiveInt
+from fl_app.used_with import UsedWith
 
 
 @dataclass(kw_only=True)
@@ -55,6 +57,7 @@ class Hierarchical(TwoPhase):
         contrast=True, contrasted=("resolution",), replaced=("distance", "threshold"),
         option="distance", vectors="whose distance needs whole updates",
     )  # fmt: skip
+    used_with: ClassVar[UsedWith] = WEIGHTED
 
     def __init__(
         self,

@@ -26,6 +26,9 @@ from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, NonNegativeInt, Participation, PositiveInt, Vectors
 from fl_app.used_with import UsedWith, When
 
+AVERAGES = When("average", ("models",), otherwise=When("fallback", (True,)))
+"""A step by gradients has neither rule nor weights; the common model of a fallback has both."""
+
 
 @dataclass
 class Trial:
@@ -70,7 +73,11 @@ class Ifca(Alternating, FromSums):
 
     state: IfcaState
     graph_use = NO_SUSPECTS
-    used_with: ClassVar[UsedWith] = {"trial_rounds": When("restarts", unless=(0,))}
+    used_with: ClassVar[UsedWith] = {
+        "trial_rounds": When("restarts", unless=(0,)),
+        "rule": AVERAGES,
+        "weighting": (AVERAGES, When("rule", ("mean",))),
+    }
     compares = True
     judged_whole = False
     recalls = True

@@ -36,6 +36,8 @@ ROUNDING = 1e-6
 """Relative error of a count that is sent as float32."""
 PATHS = 2
 """Up to this dimension, the records contain the centroids of each round, for a figure."""
+MOVES = When("only_start", (False,), otherwise=When("init", ("random",)))
+"""Else no round moves the centroids: the first one finds them from the clients' own."""
 
 
 def _function(weighting: str) -> Weigh:
@@ -110,7 +112,10 @@ class KMeans(CentroidStrategy):
     """
 
     state: KMeansState
-    used_with: ClassVar[UsedWith] = {"patience": When("only_start", (False,))}
+    used_with: ClassVar[UsedWith] = {
+        "patience": When("only_start", (False,)),
+        **dict.fromkeys(("weighting", "steps", "learning_rate", "momentum", "tolerance"), MOVES),
+    }
 
     def __init__(
         self,

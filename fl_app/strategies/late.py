@@ -4,6 +4,7 @@ The reference method in Bettinelli et al., IEEE Big Data 2024, for discovery dur
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fl_app.aggregation import Weighting
 from fl_app.graph.client_graph import ClientGraph
@@ -23,10 +24,11 @@ from fl_app.strategies.graph_use import (
 )
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector
+from fl_app.used_with import UsedWith
 
 
 @dataclass(kw_only=True)
@@ -54,6 +56,7 @@ class Late(TwoPhase):
         replaced=("similarity", "exponent", "scale"),
         vectors="whose similarity needs whole models",
     )  # fmt: skip
+    used_with: ClassVar[UsedWith] = WEIGHTED
 
     def __init__(
         self,

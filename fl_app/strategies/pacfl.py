@@ -6,7 +6,7 @@ federated learning via principal angles between client data subspaces".
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -30,9 +30,10 @@ from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
-from fl_app.strategies.server_context import RULES, RuleName, ServerContext
+from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Participation, PositiveInt, Vectors
+from fl_app.used_with import UsedWith
 
 Degrees = Annotated[float, Field(gt=0, le=90)]
 REACH: Mapping[Linkage, Callable[[np.ndarray], float]] = {
@@ -66,6 +67,7 @@ class Pacfl(CommunityStrategy):
 
     state: PacflState
     graph_use = GraphUse(vectors="whose angles need whole vectors")
+    used_with: ClassVar[UsedWith] = WEIGHTED
     asks = {SUBSPACE: Report(length=1, low=-1, high=1, per=("inputs",))}  # noqa: RUF012
 
     def __init__(

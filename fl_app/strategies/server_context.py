@@ -11,10 +11,13 @@ from fl_app.graph.communities import CommunityDetection
 from fl_app.graph.vector_backends import VectorBackend
 from fl_app.params import Layout
 from fl_app.types import Labels, Vector, Vectors
+from fl_app.used_with import UsedWith, When
 
 RuleName = Literal["mean", "median"]
 RULES: Mapping[RuleName, Rule] = {"mean": weighted_mean, "median": median}
 """Aggregation rules by their name in the configuration."""
+WEIGHTED: UsedWith = {"weighting": When("rule", ("mean",))}
+"""The `used_with` of methods with these rules: a median has no weights."""
 
 
 def largest(models: Vectors, sizes: Labels) -> set[int]:

@@ -140,6 +140,17 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
         ("strategy=flux strategy.radius=1.0 strategy.radius_scale=2", "choose strategy.radius=kn"),
         ("strategy=communities_1nn strategy.beta=2", "choose strategy.attribution=wnn"),
         ("strategy=ifca strategy.trial_rounds=5", "or choose strategy.restarts other than 0"),
+        ("strategy=ifca strategy.average=gradients strategy.rule=median", "rule must stay mean"),
+        (
+            "strategy=ifca strategy.average=gradients strategy.weighting=uniform",
+            "weighting must stay capped with strategy.average=gradients, got uniform; remove it",
+        ),
+        ("strategy=cfl fallback=true", "strategy.fallback must not be true with strategy.mode=by"),
+        (f"{POINTS} strategy=kfed strategy.steps=2", "steps must stay 5 with strategy.only_start"),
+        (
+            f"{POINTS} strategy.only_start=true strategy.init=kmeans++ strategy.momentum=0.1",
+            "got 0.1; remove it, or choose strategy.only_start=false",
+        ),
         ("attack=alie attack.z=1 attack.cohort=9", "attack.cohort must stay 100 with attack.z=1.0"),
         ("privacy=local_dp privacy.rate=0.5", "or choose privacy.quantile other than null"),
         (f"{POINTS} client.epochs=3", "client.epochs must stay 5 with clients that cluster points"),
@@ -168,6 +179,36 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
 def test_what_another_setting_makes_idle_is_refused(words: str, told: str) -> None:
     (found,) = _problems(*words.split())
     assert told in found
+
+
+WITH_RULE = ("flic", "late", "hierarchical", "ifca", "feddrift", "flux", "pacfl", "fedgwc", "fedem")
+
+
+@pytest.mark.parametrize("name", WITH_RULE)
+def test_weights_with_a_rule_that_uses_none_are_refused(name: str) -> None:
+    network = ["network=mixture"] if name == "fedem" else []
+    words = [f"strategy={name}", "strategy.rule=median", *network]
+    assert _problems(*words) == []
+    assert _problems(*words, "strategy.weighting=uniform") == [
+        "strategy.weighting must stay capped with strategy.rule=median, got uniform; remove it, or "
+        "choose strategy.rule=mean"
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "strategy=fedrc network=mixture strategy.rule=median strategy.weighting=samples",
+        "strategy=ifca strategy.average=gradients strategy.rule=median fallback=true",
+        "strategy=ifca strategy.average=gradients strategy.weighting=uniform fallback=true",
+        "strategy=cfl fallback=auto",
+        "strategy=cfl fallback=false",
+        "strategy=cfl_clusters fallback=true",
+        f"{POINTS} strategy=kfed strategy.init=random strategy.steps=2 strategy.weighting=equal",
+    ],
+)
+def test_what_one_of_several_settings_uses_is_accepted(words: str) -> None:
+    assert _problems(*words.split()) == []
 
 
 def test_settings_that_have_an_effect_are_accepted() -> None:
