@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 
 from flwr.app import Error, Message, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp.grid import Grid
 from flwr.supercore.run import Run
 
@@ -121,8 +121,7 @@ class CarryingGrid(Grid):
                 outer, message = carrier.waiting.popleft()
                 sent = self._push(node, message)
                 if sent is None:
-                    gone = Error(ErrorCode.NODE_UNAVAILABLE, "the node is gone, or it is too late")
-                    self._replies[outer] = Message(gone, reply_to=message), time.time() + _LATE_S
+                    self._replies[outer] = _gone(message), time.time() + _LATE_S
                 else:
                     carrier.working = outer, message, sent
 
@@ -136,6 +135,14 @@ class CarryingGrid(Grid):
         address(content, asked.dst_node_id - FIRST)
         sent = Message(content, node, asked.message_type, ttl=left, group_id=asked.group_id)
         return next((each for each in self._grid.push_messages([sent]) if each), None)
+
+
+def _gone(message: Message) -> Message:
+    """Return the SuperLink's answer to a message whose node is gone."""
+    reason = "the node is gone, or it is too late"
+    reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, reason), reply_to=message)
+    reply.metadata.__dict__["_src_node_id"] = SUPERLINK_NODE_ID
+    return reply
 
 
 def _due(message: Message) -> float:

@@ -155,8 +155,10 @@ class InProcessGrid(Grid):
         received = copy.deepcopy(message)
         try:
             reply = self._app(received, self._context(node))
-            if isinstance(reply, Message):
+            if isinstance(reply, Message) and not reply.has_error():
                 return reply
+            if isinstance(reply, Message):  # the client's own: no thread is ever lost
+                return Message(Error(CLIENT_RAISED, reply.error.reason), reply_to=message)
             reason = f"the client must return a Message, got {type(reply).__name__}"
         except BaseException as error:  # not even a client's SystemExit ends the run
             reason = f"{type(error).__name__}: {shown(error)}"

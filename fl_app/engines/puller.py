@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from flwr.app import Message, RecordDict
-from flwr.common.constant import ErrorCode
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp.grid import Grid
 from flwr.supercore.run import RunNotRunningException
 from httpx import TransportError
@@ -134,5 +134,7 @@ def content(reply: Message) -> RecordDict | str:
 def _read(reply: Message) -> RecordDict | str:
     if reply.has_error():
         reason = printable(str(reply.error.reason), LONGEST_REASON)
-        return Silence(reason) if reply.error.code in OF_THE_LOST else reason
+        # a client app can return any code, but the SuperLink stores no reply in its own name
+        made_here = reply.metadata.src_node_id == SUPERLINK_NODE_ID
+        return Silence(reason) if made_here and reply.error.code in OF_THE_LOST else reason
     return reply.content if reply.has_content() else "an empty reply"

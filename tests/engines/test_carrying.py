@@ -18,6 +18,7 @@ from stand_in_grid import StandInGrid
 from fl_app import client_mods
 from fl_app.engines import carrying
 from fl_app.engines.carrying import FIRST, CarryingGrid, simulated_nodes
+from fl_app.engines.puller import Silence, content
 from fl_app.ingress.carried import CARRIED, address
 from fl_app.ingress.rejection import RejectionError
 
@@ -95,6 +96,7 @@ def test_a_message_that_no_node_takes_or_that_is_too_late_is_answered_by_an_erro
     for message_id in (too_late, unsent):
         (reply,) = grid.pull_messages([message_id])
         assert reply.error.code == ErrorCode.NODE_UNAVAILABLE
+        assert isinstance(content(reply), Silence)
     assert nodes.sent == []
 
 

@@ -33,6 +33,7 @@ from fl_app.engines import client_messenger as module
 from fl_app.engines import puller, stop_request
 from fl_app.engines.client_messenger import ClientMessenger
 from fl_app.engines.node_ids import Owners, remember
+from fl_app.engines.puller import OF_THE_LOST
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -181,14 +182,7 @@ def test_a_reply_belongs_to_the_message_it_was_pulled_for_whatever_it_claims() -
     assert fit(messenger) == ({1: 1, 2: 7, 3: 3}, {})
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        ErrorCode.NODE_UNAVAILABLE,
-        ErrorCode.MESSAGE_UNAVAILABLE,
-        ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
-    ],
-)
+@pytest.mark.parametrize("code", OF_THE_LOST)
 def test_an_error_of_the_superlink_names_the_client_and_leaves_it_out(code: int) -> None:
     messenger, grid, known = federation({101: trains(1), 102: of_superlink(code), 103: trains(3)})
     results, failures = fit(messenger)
@@ -199,6 +193,20 @@ def test_an_error_of_the_superlink_names_the_client_and_leaves_it_out(code: int)
     grid.answers[102] = trains(2)
     messenger.introduce()
     assert fit(messenger)[0] == {1: 1, 2: 2, 3: 3}
+
+
+@pytest.mark.parametrize("code", OF_THE_LOST)
+def test_a_client_that_claims_an_error_of_the_superlink_is_no_lost_one(code: int) -> None:
+    """A lost client costs the others a wait, and ends the run in the end."""
+
+    def claims(message: Message) -> list[Message]:
+        return [Message(Error(code=code, reason="gone"), reply_to=message)]
+
+    messenger, _, known = federation({101: trains(1), 102: claims})
+    _, failures = fit(messenger)
+    assert not isinstance(failures[2], LostClient)
+    assert str(failures[2]) == "client 2: gone"
+    assert list(known.proxies()) == [1, 2]
 
 
 def test_a_client_that_raises_is_no_lost_one() -> None:
