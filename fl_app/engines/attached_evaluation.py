@@ -64,10 +64,8 @@ class AttachedEvaluation:
         parsers: Parsers = [evaluation_of(ins) for _, ins in others]
         for proxy, reply in trained:
             self._take(proxy, reply, asked[proxy.cid], rest, parsers)
-        self._add(messenger, messenger.parsed(rest, parsers))
-        results, failures = messenger.parsed(trained, [fit_reply] * len(trained))
-        messenger.roster.heard(proxy for proxy, _ in results)
-        return results, failures
+        self._add(messenger, messenger.parsed(MessageType.EVALUATE, rest, parsers))
+        return messenger.parsed(MessageType.TRAIN, trained, [fit_reply] * len(trained))
 
     def ask_rest(self, messenger: ClientMessenger, server_round: int) -> None:
         """Ask those who have not been asked, or could not train; not the lost ones."""

@@ -116,10 +116,7 @@ class ClientMessenger:
     ) -> Exchanged[Reply]:
         """Send any messages of a type that the client app knows; each reply has its own parser."""
         messages = [(proxy, kind, content) for proxy, content in contents]
-        results, failures = self.parsed(self.send(server_round, messages), parsers)
-        if kind == MessageType.TRAIN:
-            self.roster.heard(proxy for proxy, _ in results)
-        return results, failures
+        return self.parsed(kind, self.send(server_round, messages), parsers)
 
     def introduce(self) -> Introductions:
         """Ask new nodes for their identity; return the nodes that are not admitted so far.
@@ -191,15 +188,16 @@ class ClientMessenger:
             )  # fmt: skip
 
     def parsed(
-        self, replies: Sent, parsers: Sequence[Callable[[RecordDict], Reply]]
+        self, kind: str, replies: Sent, parsers: Sequence[Callable[[RecordDict], Reply]]
     ) -> Exchanged[Reply]:
-        """Return the valid replies and the failures, both sorted by client."""
+        """Return the valid replies to messages of a type and the failures, sorted by client."""
+        trains = kind == MessageType.TRAIN
         results: list[tuple[ClientProxy, Reply]] = []
         failures: list[ClientFailure] = []
         for (proxy, reply), parse in zip(replies, parsers, strict=True):
             client = self.roster.client_id(proxy)
             if isinstance(reply, Silence):
-                self.roster.doubt(proxy)
+                self.roster.doubt(proxy, training=trains)
                 failures.append(LostClient(client, reply))
                 continue
             if isinstance(reply, str):
@@ -209,6 +207,8 @@ class ClientMessenger:
                 results.append((proxy, trusted(parse, reply)))
             except RejectionError as error:
                 failures.append(RejectedReply(client, str(error)))
+        if trains:
+            self.roster.heard(proxy for proxy, _ in results)
         results.sort(key=lambda result: self.roster.client_id(result[0]))
         return results, sorted(failures, key=lambda failure: failure.client_id)
 

@@ -22,8 +22,9 @@ LONGEST_REST = 32
 class Roster(SimpleClientManager):
     """Flower's client manager, with the identity of each node.
 
-    A doubted node must introduce itself again before it is used. One that was silent in training k
-    times in a row is asked for that only 2^(k-1) rounds later, at most LONGEST_REST. `joined` has
+    A doubted node must introduce itself again before it is used. One that was silent in k rounds,
+    without a round in between in which it trained, is asked for that only 2^(k-1) rounds later, at
+    most LONGEST_REST. A node that trains but is silent in evaluations never rests. `joined` has
     the node id of each client that came, or came back with another node, until somebody takes it
     out.
     """
@@ -35,7 +36,7 @@ class Roster(SimpleClientManager):
         self._doubted: set[str] = set()
         self._silent: set[str] = set()  # in this round
         self._heard: set[str] = set()
-        self._silences: dict[str, int] = {}  # in a row
+        self._silences: dict[str, int] = {}  # since the node last trained
         self._resting: dict[str, int] = {}  # further rounds
         self.absent: frozenset[int] = frozenset()
         self.joined: dict[int, str] = {}
@@ -56,11 +57,16 @@ class Roster(SimpleClientManager):
         super().unregister(client)
         self._present = object()
 
-    def doubt(self, client: ClientProxy) -> None:
-        """Exclude a node that did not answer until it introduces itself again."""
+    def doubt(self, client: ClientProxy, *, training: bool = True) -> None:
+        """Exclude a node that did not answer until it introduces itself again.
+
+        `training`: it was silent in training, of which it may have answered an earlier stage.
+        """
         if client.cid in self._identities:
             self._doubted.add(client.cid)
             self._silent.add(client.cid)
+            if training:
+                self._heard.discard(client.cid)
             self._present = object()
 
     def heard(self, clients: Iterable[ClientProxy]) -> None:
@@ -70,9 +76,9 @@ class Roster(SimpleClientManager):
     def begin_round(self) -> None:
         """Let nodes rest that were silent again, and end the rest of others."""
         self._resting = {cid: left - 1 for cid, left in self._resting.items() if left > 1}
-        for cid in self._heard - self._silent:
+        for cid in self._heard:
             self._silences.pop(cid, None)
-        for cid in self._silent:
+        for cid in self._silent - self._heard:
             times = self._silences[cid] = self._silences.get(cid, 0) + 1
             if times > 1:
                 self._resting[cid] = min(2 ** (times - 1), LONGEST_REST) - 1

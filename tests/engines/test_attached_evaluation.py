@@ -29,17 +29,20 @@ class Proxy:
 
 
 class Known:
-    """The roster; `doubted` are those who did not answer."""
+    """The roster; `doubted` are those who did not answer, `silent` those in training."""
 
     def __init__(self) -> None:
         self.doubted: set[int] = set()
+        self.silent: set[int] = set()
         self.trained: list[int] = []
 
     def client_id(self, proxy: Proxy) -> int:
         return proxy.client
 
-    def doubt(self, proxy: Proxy) -> None:
+    def doubt(self, proxy: Proxy, *, training: bool) -> None:
         self.doubted.add(proxy.client)
+        if training:
+            self.silent.add(proxy.client)
 
     def heard(self, proxies: Iterable[Proxy]) -> None:
         self.trained = [proxy.client for proxy in proxies]
@@ -122,6 +125,7 @@ def test_all_are_asked_in_one_exchange_and_only_those_who_could_not_train_again(
     ]  # fmt: skip
     assert isinstance(evaluation.failures[1], LostClient)
     assert cast(Any, messenger.roster).doubted == {4}
+    assert cast(Any, messenger.roster).silent == {4}
     assert cast(Any, messenger.roster).trained == [0, 5]
 
 

@@ -195,6 +195,22 @@ def test_an_error_of_the_superlink_names_the_client_and_leaves_it_out(code: int)
     assert fit(messenger)[0] == {1: 1, 2: 2, 3: 3}
 
 
+def test_a_client_that_is_silent_only_when_it_evaluates_trains_in_every_round() -> None:
+    def evaluates_not(message: Message) -> list[Message]:
+        if "evaluate" in message.metadata.message_type:
+            return of_superlink(ErrorCode.MESSAGE_UNAVAILABLE)(message)
+        return trains(2)(message)
+
+    messenger, _, known = federation({101: trains(1), 102: evaluates_not})
+    for _ in range(4):
+        assert fit(messenger)[0] == {1: 1, 2: 2}
+        ins = EvaluateIns(NONE, {"community": 0})
+        _, failures = messenger.evaluate(1, [(known.proxy(2), ins)])
+        assert [type(failure) for failure in failures] == [LostClient]
+        known.begin_round()
+        messenger.introduce()
+
+
 @pytest.mark.parametrize("code", OF_THE_LOST)
 def test_a_client_that_claims_an_error_of_the_superlink_is_no_lost_one(code: int) -> None:
     """A lost client costs the others a wait, and ends the run in the end."""

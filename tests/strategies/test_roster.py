@@ -116,3 +116,33 @@ def test_a_node_that_is_silent_again_and_again_rests_longer_each_time() -> None:
     assert known.strangers() == []
     known.wake()  # too few others are there
     assert known.strangers() == [node]
+
+
+def test_a_node_that_trains_but_is_silent_in_evaluations_never_rests() -> None:
+    known = Roster()
+    node = joined(known, "a", 3)
+    for _ in range(5):
+        known.heard([node])
+        known.doubt(node, training=False)
+        known.begin_round()
+        assert known.strangers() == [node]
+        known.introduce(node, Identity(3, group=0, samples=10))
+
+
+def test_a_node_that_answers_only_a_first_stage_of_training_rests() -> None:
+    known = Roster()
+    node = joined(known, "a", 3)
+    for _ in range(2):
+        known.heard([node])
+        known.doubt(node)
+        known.begin_round()
+    assert known.strangers() == []
+
+
+def test_a_node_that_is_silent_without_having_trained_rests() -> None:
+    known = Roster()
+    node = joined(known, "a", 3)
+    for _ in range(2):
+        known.doubt(node, training=False)
+        known.begin_round()
+    assert known.strangers() == []
