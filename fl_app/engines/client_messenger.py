@@ -58,12 +58,14 @@ class Introductions:
     """Nodes that are not admitted.
 
     `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
-    it. Nodes in `waiting` have not answered yet; one that failed is asked again.
+    it. Nodes in `waiting` have not answered yet; one that failed is asked again. Those in `extra`
+    are no client of the run: their client is connected, or `engine.node_ids` does not have them.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
     rejected: dict[int | str, str] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
+    extra: set[str] = field(default_factory=set)
 
     def __str__(self) -> str:
         parts = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
@@ -72,8 +74,8 @@ class Introductions:
 
     @property
     def answered(self) -> int:
-        """Number of nodes that failed or were rejected."""
-        return len(self.failed) + len(self.rejected)
+        """Number of clients whose node failed or was rejected."""
+        return sum(who not in self.extra for who in (*self.failed, *self.rejected))
 
 
 class ClientMessenger:
@@ -133,7 +135,9 @@ class ClientMessenger:
         found = self._outside
         self._forget_gone(found)
         waiting = [f"node {proxy.cid}" for proxy in self._introducing.values()]
-        return Introductions(found.failed.copy(), found.rejected.copy(), waiting)
+        return Introductions(
+            found.failed.copy(), found.rejected.copy(), waiting, found.extra.copy()
+        )
 
     def _forget_gone(self, found: Introductions) -> None:
         """Forget the nodes that failed or were rejected and have left; silent ones stay named."""
@@ -166,6 +170,9 @@ class ClientMessenger:
         who = node if inside is None else inside
         found.failed.pop(node, None)
         found.rejected.pop(who, None)
+        found.extra.discard(node)
+        if self.owners is not None and not self.owners.know(proxy.cid):
+            found.extra.add(node)
         if isinstance(reply, str):
             found.failed[node] = reply
             return
@@ -173,6 +180,7 @@ class ClientMessenger:
             expected = inside if self.owners is None else self.owners.client_of(proxy.cid)
             identity = trusted(_identity, reply, self.clients, expected)
             if not self.roster.introduce(proxy, identity):
+                found.extra.add(node)
                 holder = self.roster.proxy(identity.client_id).cid
                 rule = f"an id that no other node has, and node {holder} has it; one of the two is "
                 rule += "wrong: give every node a different partition-id, or remove that node"

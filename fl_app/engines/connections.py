@@ -56,7 +56,7 @@ class Connections:
         before, self._outside = self._outside, self.messenger.introduce()
         self._open = _may_come(before, self._outside)
         refused = self._outside.failed, self._outside.rejected
-        if self._outside.answered and refused != (before.failed, before.rejected):
+        if any(refused) and refused != (before.failed, before.rejected):
             log.warning("nodes that are not admitted: %s", self._outside)
             for who, why in self._outside.rejected.items():
                 if before.rejected.get(who) != why:
@@ -75,6 +75,7 @@ class Connections:
     def wait(self, needed: int) -> None:
         """Wait until `needed` clients are known, or all others have failed or were rejected.
 
+        A node that is no client of the run is not one of these others: they may be connecting.
         After the timeout, the run continues with at least `engine.min_success` clients. Raises
         TimeoutError for fewer, and TooFewNodesError if fewer nodes than that have connected.
         """

@@ -531,7 +531,7 @@ def test_who_fails_or_is_rejected_is_named_until_it_gets_in() -> None:
     assert outside.failed == {"node 103": "gone"}
     assert list(outside.rejected) == ["node 102"]
     assert "and node 101 has it; one of the two is wrong" in outside.rejected["node 102"]
-    assert outside.answered == 2
+    assert outside.answered == 1, "client 1 has answered by another node"
     known.unregister(known.all()["103"])
     grid.answers[102] = trains(2)
     outside = messenger.introduce()
@@ -550,13 +550,18 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
         "node 102": "introduction: client_id must be 3, the client of this node, got 2",
         "node 103": f"introduction: the node must be in engine.node_ids={file}, got 103",
     }
+    assert outside.answered == 1, "node 103 is no client's"
+    grid.answers[103] = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+    assert messenger.introduce().answered == 1
+    grid.answers[103] = trains(4)
     known.unregister(known.all()["101"])
     grid.answers[102] = trains(1)  # the id of a client that is gone
     messenger.introduce()
     assert list(known.proxies()) == []
     grid.answers[102] = trains(3)
     remember(tmp_path, 4, "103")
-    assert messenger.introduce().rejected == {}
+    outside = messenger.introduce()
+    assert (outside.rejected, outside.extra) == ({}, set())
     assert list(known.proxies()) == [3, 4]
 
 

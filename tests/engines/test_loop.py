@@ -233,6 +233,14 @@ def test_nobody_waits_for_nodes_that_were_refused_or_are_gone(
     assert [record["failed"] for record in rounds] == [outside.failed] * 3
 
 
+def test_a_node_that_is_no_client_ends_no_wait(play: Callable[..., Played]) -> None:
+    """The other clients may still be connecting."""
+    played = play(lambda look: {0, 2} if look < 3 else {0, 1, 2})
+    played.loop.connections.timeout_s = 9999
+    played.federation.outside = Introductions(rejected={"node 9": "a liar"}, extra={"node 9"})
+    assert [record["lost"] for record in played()] == [[]] * 3
+
+
 GONE = {"node 9": Silence("the node is gone")}
 
 
