@@ -14,6 +14,7 @@ from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
 
 from fl_app import former_run, server_wiring
+from fl_app.client_wiring import attack
 from fl_app.config import Config
 from fl_app.data.checks import DataError
 from fl_app.data.population import own
@@ -157,6 +158,7 @@ def server_fn(context: Context) -> ServerAppComponents:
     overrides = str(context.run_config["overrides"])
     config = of_run(context.run_config)
     loop = server_wiring.server(config)
+    loop.messenger.planted = attack(config)[1]
     if config.engine.node_ids is not None:
         loop.messenger.owners = _owners(config.engine.node_ids)
     recorder = loop.recorder

@@ -1,7 +1,7 @@
 """Sends one batch of messages and returns all replies in the order of the client ids."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, TypeVar
@@ -83,13 +83,15 @@ class ClientMessenger:
 
     The message determines the client of a reply, not the content of the reply. `clients` is the
     number of clients of the run; `timeout` is in seconds, None: no timeout. With `owners`, a node
-    can introduce itself only as the client whose key it has.
+    can introduce itself only as the client whose key it has. Only the clients in `planted` may say
+    that they are malicious.
     """
 
     def __init__(self, roster: Roster, *, clients: int, timeout: float | None) -> None:
         self.roster, self.clients = roster, clients
         self.timeout = timeout
         self.owners: Owners | None = None
+        self.planted: Set[int] = frozenset()
         self._outside = Introductions()
         self._introducing: dict[str, ClientProxy] = {}
         self._puller = Puller()
@@ -178,7 +180,7 @@ class ClientMessenger:
             return
         try:
             expected = inside if self.owners is None else self.owners.client_of(proxy.cid)
-            identity = trusted(_identity, reply, self.clients, expected)
+            identity = trusted(_identity, reply, self.clients, expected, self.planted)
             if not self.roster.introduce(proxy, identity):
                 found.extra.add(node)
                 holder = self.roster.proxy(identity.client_id).cid
@@ -298,11 +300,13 @@ def _release(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def _identity(content: RecordDict, clients: int, expected: int | None) -> Identity:
+def _identity(
+    content: RecordDict, clients: int, expected: int | None, planted: Set[int]
+) -> Identity:
     check_extent(content, arrays=None)
     reply = compat.recorddict_to_getpropertiesres(content)
     check_status(reply.status.code)
-    return read_introduction(reply.properties, clients, expected)
+    return read_introduction(reply.properties, clients, expected, planted)
 
 
 def _grid(proxy: ClientProxy) -> Grid:

@@ -1,7 +1,7 @@
 """Reads the introduction of a node."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ _VERSION = re.compile(r"\d{1,4}\.\d{1,4}[\w.+-]{0,30}", re.ASCII)
 class Identity:
     """The introduction of a client: id, planted group (-1: unknown) and training samples.
 
-    Only simulations set `malicious`, and only metrics use it. `flower` is the version of Flower on
-    its machine; "": unknown.
+    `malicious`: the run plants its attack in this client, which only metrics use. `flower` is the
+    version of Flower on its machine; "": unknown.
     """
 
     client_id: int
@@ -28,11 +28,15 @@ class Identity:
 
 
 def read_introduction(
-    properties: Mapping[str, Any], clients: int, expected: int | None = None
+    properties: Mapping[str, Any],
+    clients: int,
+    expected: int | None = None,
+    planted: Set[int] = frozenset(),
 ) -> Identity:
     """Return the identity of a node in a federation of `clients`; raises RejectionError.
 
-    `expected` is its client id, if the engine knows it.
+    `expected` is its client id, if the engine knows it; `planted` are the clients in which the run
+    plants its attack.
     """
     if not isinstance(properties, Mapping):
         raise RejectionError("properties", "fields by name", shown(properties))
@@ -42,6 +46,8 @@ def read_introduction(
     malicious = properties.get("malicious", False)
     if type(malicious) is not bool:
         raise RejectionError("malicious", "true or false", shown(malicious))
+    if malicious and client_id not in planted:
+        raise RejectionError("malicious", "false for a client without a planted attack", "true")
     flower = properties.get("flower", "")
     if flower != "" and (type(flower) is not str or _VERSION.fullmatch(flower) is None):
         raise RejectionError("flower", "a version such as 1.39.0", shown(flower))

@@ -195,3 +195,15 @@ def test_nodes_are_held_to_a_list_that_can_be_read(tmp_path: Path) -> None:
     assert loop.messenger.owners.client_of("1234") == 4
     with pytest.raises(RejectionError, match=r"the node must be in engine.node_ids=.*, got 7"):
         loop.messenger.owners.client_of("7")
+
+
+@pytest.mark.parametrize(
+    ("attack", "planted"), [("none", set()), ("minus_grad attack.clients=[1,3]", {1, 3})]
+)
+def test_only_clients_with_the_attack_of_the_run_may_say_that_they_are_malicious(
+    tmp_path: Path, attack: str, planted: set[int]
+) -> None:
+    given: Any = {"overrides": f"attack={attack} records.folder='{tmp_path}'"}
+    loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
+    assert isinstance(loop, RoundLoop)
+    assert loop.messenger.planted == planted

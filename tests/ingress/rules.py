@@ -152,7 +152,7 @@ def is_table(reply: EvaluateRes, *, rows: int, samples: int) -> bool:
 
 
 def is_introduction(properties: object, *, clients: int, expected: int | None) -> bool:
-    """Whether an introduction is valid in a federation of so many clients."""
+    """Whether an introduction is valid in a federation of so many clients without an attack."""
 
     def rule() -> bool:
         assert isinstance(properties, Mapping)
@@ -162,7 +162,7 @@ def is_introduction(properties: object, *, clients: int, expected: int | None) -
             and (expected is None or client == expected)
             and whole(properties["group"], -1, 2**31)
             and whole(properties["samples"], 0, MOST)
-            and type(properties.get("malicious", False)) is bool
+            and properties.get("malicious", False) is False
         )
 
     return _holds(rule)

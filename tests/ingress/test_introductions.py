@@ -69,3 +69,12 @@ def test_an_id_that_no_client_of_the_run_has_is_rejected(client: object) -> None
 def test_a_node_is_the_client_that_the_engine_knows() -> None:
     with pytest.raises(RejectionError, match="client_id must be 5, the client of this node, got 4"):
         read_introduction(HONEST, 12, 5)
+
+
+def test_only_a_client_with_a_planted_attack_is_malicious() -> None:
+    told = HONEST | {"malicious": True}
+    assert read_introduction(told, 12, planted={4}) == Identity(4, 1, 30, True)
+    why = "malicious must be false for a client without a planted attack, got true"
+    for planted in (frozenset(), {5}):
+        with pytest.raises(RejectionError, match=why):
+            read_introduction(told, 12, planted=planted)
