@@ -39,6 +39,8 @@ class FedDriftState(AlternatingState):
     """The least loss of each client over all models when it last trained."""
     used: list[int] = field(default_factory=lambda: [0])
     """The last round in which each model was trained."""
+    alone: dict[int, int] = field(default_factory=dict)
+    """The client of each model that nobody else has trained; others are missing."""
 
 
 class FedDrift(Alternating):
@@ -49,11 +51,13 @@ class FedDrift(Alternating):
     trained is then a new model, which nobody else has trained. From the next round on it is one of
     the models that all clients score. Two models are merged if the loss of neither rises by
     `merge_below` on the data of the other's clients, by complete linkage: see `loss_distance`. With
-    `start=own` the first model that a client trains is its own. Beyond `most_models`, the one that
-    nobody uses, or only clients that have left, and that was not trained for longest is replaced.
-    If all are used, the client goes on with the model that it chose. With `fallback`, the models
-    are judged once, from the first round on in which clients use several that all could score: see
-    `fl_app.strategies.alternating`. If they are undone, no client gets a model of its own any more.
+    `start=own` the first model that a client trains is its own. A model that only this client has
+    trained is replaced by its next one, so that nobody can have several. Beyond `most_models`, one
+    that nobody uses, or only clients that have left, is replaced: first those that only one client
+    has trained, then the one that was not trained for longest. If all are used, the client goes on
+    with the model that it chose. With `fallback`, the models are judged once, from the first round
+    on in which clients use several that all could score: see `fl_app.strategies.alternating`. If
+    they are undone, no client gets a model of its own any more.
     """
 
     state: FedDriftState
@@ -117,6 +121,9 @@ class FedDrift(Alternating):
         stay, now = replies.where(~apart), self.state.communities
         chosen = zip(stay.client_ids.tolist(), stay.starts.tolist(), strict=True)
         now.members.update(chosen)
+        for client, row in now.members.items():
+            if self.state.alone.get(row, client) != client:
+                del self.state.alone[row]
         for row in np.unique(stay.starts).tolist():
             self.state.used[row] = server_round
         self.aggregator.update(now.models, stay)
@@ -199,6 +206,9 @@ class FedDrift(Alternating):
         chosen = self.state.evaluated
         self.state.evaluated = {client: place[row] for client, row in chosen.items()}
         self.state.used = [self.state.used[row] for row in rows.tolist()]
+        from_one = set(np.flatnonzero(np.bincount(into) == 1).tolist())
+        alone = self.state.alone.items()
+        self.state.alone = {place[row]: client for row, client in alone if row in from_one}
 
     def _isolate(self, server_round: int, replies: Replies) -> None:
         """Make the models of drifted clients models of their own."""
@@ -206,14 +216,14 @@ class FedDrift(Alternating):
         for client in isolated:
             now.members.pop(client, None)
         for client, model in zip(isolated, replies.models, strict=True):
-            row = self._free_row()
+            row = self._free_row(client)
             assert row is not None  # as `_with_room` has found
             if row == len(now.models):
                 now.models = np.concatenate([now.models, now.models[:1]])
                 self.state.used.append(server_round)
             now.models[row], self.state.used[row] = model, server_round
             self.replaced(row)
-            now.members[client] = row
+            now.members[client], self.state.alone[row] = row, client
         if isolated:
             self.events.append(Event("isolated", f"clients {isolated} with own models", isolated))
 
@@ -224,14 +234,17 @@ class FedDrift(Alternating):
         for client in [client for client, each in members.items() if each == row]:
             del members[client]
 
-    def _free_row(self) -> int | None:
-        """Return the row of a new model; None: all of `most_models` are in use."""
-        now, used = self.state.communities, self.state.used
+    def _free_row(self, client: int) -> int | None:
+        """Return the row of a client's new model; None: all of `most_models` are in use."""
+        now, used, alone = self.state.communities, self.state.used, self.state.alone
         free = sorted(set(range(len(now.models))) - self._rows_in_use(now.members))
-        oldest = min(free, key=used.__getitem__, default=None)
-        full = len(now.models) >= self.most_models
+        own = [row for row in free if alone.get(row) == client]
         # a model that was never trained has nothing that could be of use again
-        return oldest if full or (oldest is not None and not used[oldest]) else len(now.models)
+        if replaced := own or [row for row in free if not used[row]]:
+            return replaced[0]
+        if len(now.models) < self.most_models:
+            return len(now.models)
+        return min(free, key=lambda row: (row not in alone, used[row]), default=None)
 
     def outcome(self, server_round: int) -> Outcome:
         """Set the phase: `clustered` while clients use several models."""

@@ -175,12 +175,43 @@ def test_of_models_that_nobody_uses_the_oldest_is_replaced() -> None:
     method.state.communities = Communities(np.zeros((3, 6), np.float32), {0: 1})
     for used, free in (([5, 9, 3], 3), ([5, 9, 0], 2)):
         method.state.used = used
-        assert method._free_row() == free
+        assert method._free_row(7) == free
     method.most_models = 3
     method.state.used = [5, 9, 3]
-    assert method._free_row() == 2
+    assert method._free_row(7) == 2
+    method.state.alone = {0: 6}  # of which only one client has no use any more
+    assert method._free_row(7) == 0
     method.state.communities.members = {0: 1, 1: 0, 2: 2}
-    assert method._free_row() is None
+    assert method._free_row(7) is None
+
+
+def test_a_client_that_is_isolated_in_every_round_has_one_model() -> None:
+    method, known = _method(most_models=3), roster(4)
+    for server_round in range(1, 9):
+        lie = _claiming(method, {3: 9.0 * server_round})
+        play(method, known, range(server_round, server_round + 1), client=lie)
+        assert method.state.alone == ({} if server_round == 1 else {1: 3})
+    assert len(method.state.communities.models) == 2
+
+
+def test_a_model_that_others_train_is_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, known = _method(), roster(4)
+    monkeypatch.setattr(method, "_merge", lambda _: None)
+    method.state.communities = Communities(np.zeros((3, 6), np.float32), {0: 1, 1: 2})
+    method.state.used, method.state.losses = [1, 1, 1], {1: 9.0}
+    method.state.alone = {1: 0, 2: 1}
+    play(method, known, range(2, 3), client=_choosing(method, {0: 1}))
+    assert method.state.alone == {1: 0, 2: 1}
+    play(method, known, range(3, 4), client=_choosing(method, {0: 1, 3: 1}))
+    assert method.state.alone == {2: 1}
+
+
+def test_a_merged_model_is_of_several() -> None:
+    method = _method()
+    method.state.communities = Communities(np.zeros((4, 6), np.float32), {})
+    method.state.used, method.state.alone = [1] * 4, {1: 0, 2: 1, 3: 2}
+    method._keep(np.array([0, 1, 1, 3]))
+    assert method.state.alone == {2: 2}
 
 
 def test_a_liar_isolates_only_itself() -> None:
