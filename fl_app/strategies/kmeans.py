@@ -20,6 +20,7 @@ from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
+from fl_app.kmeans.scores import improvement
 from fl_app.strategies.centroid_strategy import CAPPED, CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
@@ -67,7 +68,7 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 @dataclass
 class Best:
-    """The start with the smallest mean distance, and its scores."""
+    """The start with the smallest distances, and its scores."""
 
     distance: float
     """The mean distance of a point to its centroid."""
@@ -77,6 +78,8 @@ class Best:
     """Scores of clusters and classes, by name."""
     accuracy: dict[int, float] = field(default_factory=dict)
     """The accuracy of each measured client."""
+    distances: dict[int, float] = field(default_factory=dict)
+    """The mean distance that each client told."""
 
 
 @dataclass(kw_only=True)
@@ -106,7 +109,8 @@ class KMeans(CentroidStrategy):
     start; `random` starts from those of the network. A start ends when the smallest movement of
     the centroids is at most `tolerance`, or after `patience` rounds without a smaller movement.
     With `n_init` above 1, that many starts share the rounds, one after another; after each start
-    all clients score its centroids (RequestScore in the paper), and the best centroids are used.
+    all clients score its centroids (RequestScore in the paper), and the best centroids are used, by
+    a trimmed mean of the distances: see `fl_app.kmeans.scores.improvement`.
     With `records.evaluate_at_most`, the same sample of the clients scores all starts.
     `only_start` ends the run after the first round; with `init=kfed` this is k-FED.
     """
@@ -302,12 +306,26 @@ class KMeans(CentroidStrategy):
         if not self._scores_a_start(server_round):
             return found
         distance = scores.agreement.get("distance")
-        if distance is not None and (state.best is None or distance < state.best.distance):
+        if distance is not None and self._is_best(distance):
+            told = {each.client_id: each.loss for each in scores.answers if each.samples}
             now = state.descent.current
-            state.best = Best(distance, now, scores.agreement, scores.accuracy)
+            state.best = Best(distance, now, scores.agreement, scores.accuracy, told)
         ended = server_round >= self.context.rounds or self._finished()
         if ended and state.best is not None:
             state.descent.current = state.descent.previous = state.best.centroids
             scores.agreement, scores.accuracy = state.best.agreement, state.best.accuracy
             self.publish(state.best.centroids)
         return found
+
+    def _is_best(self, distance: float) -> bool:
+        """Whether the centroids with this mean distance are better than those of other starts."""
+        best = self.state.best
+        if best is None:
+            return True
+        answers = self.evaluation.scores.answers
+        both = [each for each in answers if each.samples and each.client_id in best.distances]
+        if not both:
+            return distance < best.distance
+        before = np.array([best.distances[each.client_id] for each in both])
+        now, points = np.array([(each.loss, each.samples) for each in both], float).T
+        return improvement(before, now, points, cap=self.context.sample_cap) > 0

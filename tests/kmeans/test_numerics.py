@@ -9,7 +9,7 @@ from sklearn.metrics import homogeneity_completeness_v_measure
 
 from fl_app.kmeans.kfed import initial_centroids, local_centroids, pooled, remote
 from fl_app.kmeans.lloyd import LastAssignment, assign, local_update, nearest_centroids, totals
-from fl_app.kmeans.scores import agreement, contingency
+from fl_app.kmeans.scores import agreement, contingency, improvement
 from fl_app.kmeans.weighting import aggregate, equal, step
 
 POINTS = np.array([[0.0], [1.0], [10.0], [12.0]])
@@ -263,3 +263,13 @@ def test_points_of_many_dimensions_and_of_few_have_the_same_sums() -> None:
     few = np.concatenate([totals(part, labels, 5) for part in np.split(points, 2, axis=1)], axis=1)
     np.testing.assert_allclose(many, few, atol=1e-12)
     assert many[4].tolist() == [0.0] * 12
+
+
+def test_the_fall_of_the_distances_is_trimmed_and_weighted() -> None:
+    falls = np.array([1.0, 2.0, 3.0, 4.0, -1e30])
+    before, points = np.full(5, 10.0), np.full(5, 7.0)
+    assert improvement(before, before - falls, points, cap=3.0) == pytest.approx(7 * 2.0)
+    assert improvement(before[:2], before[:2] - falls[:2], points[:2], cap=3.0) == 7 * 1.5
+    assert improvement(before[:3], before[:3] - falls[2:], points[:3], cap=3.0) == 7 * 3.0
+    few = np.array([1.0, 2.0, 900.0])  # of which 6 count
+    assert improvement(before[:3], before[:3] - falls[:3], few, cap=3.0) == 2 * 2.0

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from flwr.common import FitRes
 
+from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.strategies.kmeans import Best, KMeans
+from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Roster
 from fl_app.testing.toy import builder, context, fresh, honest, play, roster
@@ -108,3 +110,35 @@ def test_the_same_sample_of_the_clients_scores_all_starts() -> None:
         scored.append(strategy.to_evaluate(now, range(12)))
     assert scored[4] == scored[9]
     assert len({tuple(each) for each in scored}) > 5
+
+
+def test_one_client_does_not_decide_which_start_is_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategy, known = _method(init="random", n_init=3, participation=1.0, patience=20), roster(4)
+    monkeypatch.setattr(strategy.evaluation, "receive", lambda *_: None)
+
+    def best(rounds: range, distances: list[float]) -> list[float]:
+        """Play a start of which the clients tell these distances; return those of the best one."""
+        play(strategy, known, rounds)
+        strategy.evaluation.scores = Scores(answers=[*map(_answer, range(4), distances)])
+        strategy.aggregate_evaluate(rounds[-1], [], [])
+        assert strategy.state.best is not None
+        return list(strategy.state.best.distances.values())
+
+    assert best(range(1, 4), [2.0, 9.0, 4.0, 0.0]) == [2.0, 9.0, 4.0, 0.0]
+    assert best(range(4, 7), [1.9, 8.5, 3.8, 1e30]) == [1.9, 8.5, 3.8, 1e30]
+    assert best(range(7, 11), [2.0, 9.0, 4.0, 0.0]) == [1.9, 8.5, 3.8, 1e30]
+
+
+def test_a_start_from_a_checkpoint_without_distances_is_compared_by_the_mean() -> None:
+    strategy = _method(n_init=2)
+    strategy.evaluation.scores = Scores(answers=[_answer(0, 1.0)])
+    strategy.state.best = Best(0.5, np.zeros((1, 5)))
+    assert strategy._is_best(0.4)
+    assert not strategy._is_best(0.6)
+
+
+def _answer(client: int, distance: float) -> EvaluationAnswer:
+    table = np.array([[10]], np.int64).tobytes()
+    return EvaluationAnswer(client, 0, None, distance, distance, 10, 10, None, table, {})
