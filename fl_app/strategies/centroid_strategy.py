@@ -92,6 +92,9 @@ class CentroidStrategy(CommunityStrategy):
         if not packed or len(packed) % (8 * self.k) or len(packed) > 8 * self.k * MOST_CLASSES:
             raise RejectionError("table", f"{self.k} rows of 64-bit integers", shown(packed))
         table = np.frombuffer(packed, np.int64).reshape(self.k, -1)
+        if self.context.classes not in (None, table.shape[1]):
+            rule = f"of {self.context.classes} classes, as the data have"
+            raise RejectionError("table", rule, str(table.shape[1]))
         # entries are bounded before the sum, so that it cannot overflow
         if (table < 0).any() or (table > points).any() or table.sum(dtype=float) != points:
             raise RejectionError("table", f"counts with the sum {points}", "others")
@@ -100,18 +103,25 @@ class CentroidStrategy(CommunityStrategy):
         return Scored(answer.client_id, table, answer.loss, points)
 
     def _agreeing(self) -> list[Scored]:
-        """Return the scores whose tables have the most frequent number of classes."""
+        """Return the scores whose tables have the number of classes that most tables have.
+
+        Without a number that more than half of them have, nobody is rejected, and there is none.
+        """
         scored = [
             self._scored(answer) for answer in self.evaluation.scores.answers if answer.samples
         ]
-        widths = Counter(each.table.shape[1] for each in scored).most_common(1)
+        widths = Counter(each.table.shape[1] for each in scored)
+        width = next((width for width, tables in widths.items() if 2 * tables > len(scored)), None)
+        if width is None:
+            return []
         for each in scored:
-            if each.table.shape[1] != widths[0][0]:
-                rule = f"of {widths[0][0]} classes, as most tables are"
-                error = RejectionError("table", rule, str(each.table.shape[1]))
+            if each.table.shape[1] != width:
+                error = RejectionError(
+                    "table", f"of {width} classes, as most tables are", str(each.table.shape[1])
+                )
                 self.evaluation.reject(each.client_id, error)
                 self.evaluation.scores.remove(each.client_id)
-        return [each for each in scored if each.table.shape[1] == widths[0][0]]
+        return [each for each in scored if each.table.shape[1] == width]
 
     def view(self, server_round: int) -> View | None:
         """Return None, since points are clustered and not clients."""

@@ -131,8 +131,8 @@ def is_score(reply: object, metrics_of_task: Sequence[str] = ()) -> bool:
     return _holds(rule)
 
 
-def is_table(reply: EvaluateRes, *, rows: int, samples: int) -> bool:
-    """Whether a score has a table (rows, c) that counts its points, or no points."""
+def is_table(reply: EvaluateRes, *, rows: int, classes: int, samples: int) -> bool:
+    """Whether a score has a table (rows, classes) that counts its points, or no points."""
 
     def rule() -> bool:
         points, packed = reply.num_examples, reply.metrics.get("table")
@@ -141,8 +141,7 @@ def is_table(reply: EvaluateRes, *, rows: int, samples: int) -> bool:
         counts = np.frombuffer(packed, "<i8").astype(object)
         return (
             points <= samples
-            and len(counts) > 0
-            and len(counts) % rows == 0
+            and len(counts) == rows * classes
             and all(0 <= count <= points for count in counts)
             and sum(counts) == points
             and reply.loss >= 0

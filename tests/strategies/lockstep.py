@@ -126,9 +126,6 @@ class Lockstep:
             said,
             lambda proxy, reply: self._key(proxy, reply) in rows and self._is_score(proxy, reply),
         )
-        if isinstance(self.lied, CentroidStrategy):
-            kept, odd = self._agreeing(kept)
-            named |= odd
         self._count("evaluation", said, kept)
         self._tell_of_scores(server_round, asked, said)
         self.clean.aggregate_evaluate(server_round, kept, [])
@@ -159,7 +156,7 @@ class Lockstep:
             "community": ins.config["community"]
         }
         if isinstance(self.lied, CentroidStrategy):
-            metrics["table"] = np.array([[client, 10]], np.int64).tobytes()
+            metrics["table"] = np.array([[client, 6, 4]], np.int64).tobytes()
         return EvaluateRes(Status(Code.OK, ""), loss, 10 + client, metrics)
 
     def _said(
@@ -220,7 +217,8 @@ class Lockstep:
     def _is_score(self, proxy: ClientProxy, reply: Any) -> bool:
         samples = self.known.samples(self.known.client_id(proxy))
         if isinstance(self.lied, CentroidStrategy) and rules.is_score(reply):
-            return rules.is_table(reply, rows=self.lied.k, samples=samples)
+            rows, classes = self.lied.k, self.lied.context.classes
+            return rules.is_table(reply, rows=rows, classes=classes, samples=samples)
         return rules.is_score(reply)
 
     def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
@@ -234,16 +232,6 @@ class Lockstep:
             for tensors, (_, reply) in zip(offers, kept, strict=True)
         ]
         return [kept[place] for place in rules.too_long(models, starts, multiple=MULTIPLE)]
-
-    def _agreeing(self, kept: Sequence[Reply]) -> tuple[list[Reply], set[int | str]]:
-        """Remove tables with another number of classes than those of the honest clients."""
-        odd = [
-            (proxy, reply)
-            for proxy, reply in kept
-            if reply.num_examples and len(reply.metrics["table"]) != 16 * self.lied.k
-        ]
-        named: set[int | str] = {self.known.client_id(proxy) for proxy, _ in odd}
-        return [each for each in kept if each not in odd], named
 
     def _count(self, what: str, said: Said, kept: Sequence[Reply]) -> None:
         ids = {id(pair) for pair in kept}

@@ -5,6 +5,7 @@ import pytest
 from flwr.common import FitRes
 
 from fl_app.ingress.evaluations import EvaluationAnswer
+from fl_app.ingress.rejection import RejectionError
 from fl_app.strategies.kmeans import Best, KMeans
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.replies import TooFewRepliesError
@@ -139,6 +140,29 @@ def test_a_start_from_a_checkpoint_without_distances_is_compared_by_the_mean() -
     assert not strategy._is_best(0.6)
 
 
-def _answer(client: int, distance: float) -> EvaluationAnswer:
-    table = np.array([[10]], np.int64).tobytes()
-    return EvaluationAnswer(client, 0, None, distance, distance, 10, 10, None, table, {})
+def _answer(client: int, distance: float, classes: int = 3) -> EvaluationAnswer:
+    table = np.eye(1, classes, dtype=np.int64) * 10
+    told = table.tobytes()
+    return EvaluationAnswer(client, 0, None, distance, distance, 10, 10, None, told, {})
+
+
+def test_a_table_of_other_classes_than_the_data_is_a_lie() -> None:
+    strategy = _method()
+    strategy.evaluation.check(_answer(0, 1.0))
+    with pytest.raises(RejectionError, match="table must be of 3 classes, as the data have, got 1"):
+        strategy.evaluation.check(_answer(0, 1.0, classes=1))
+
+
+@pytest.mark.parametrize(
+    ("widths", "kept", "named"),
+    [([3, 3, 1], [0, 1], [2]), ([3, 1, 3], [0, 2], [1]), ([1, 3], [], []), ([1, 3, 2], [], [])],
+)
+def test_where_the_classes_are_unknown_only_a_majority_rejects_a_table(
+    widths: list[int], kept: list[int], named: list[int]
+) -> None:
+    strategy = builder("kmeans")(context(classes=None))
+    assert isinstance(strategy, KMeans)
+    answers = [_answer(client, 1.0, width) for client, width in enumerate(widths)]
+    strategy.evaluation.scores = Scores(answers=answers)
+    assert [each.client_id for each in strategy._agreeing()] == kept
+    assert list(strategy.rejections.by_client) == named
