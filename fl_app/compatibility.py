@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app.budget_checks import check_budget
 from fl_app.building import built, is_ours
 from fl_app.client import private_inputs
 from fl_app.client.attacks import Attack
@@ -69,6 +70,7 @@ def problems(values: Mapping[str, Any]) -> list[str]:
         net = _complaint(_check_training, values, whole)
         net += _complaint(_check_distance, values, whole)
     hidden = _complaint(_check_privacy, values, whole)
+    hidden += _complaint(check_budget, values, whole) if not split + hidden else []
     hidden += _complaint(check_losses, values, whole) if not split + hidden else []
     moving = _complaint(_check_schedule, values) if values["dynamics"] else []
     moving += _complaint(_check_drift, values, whole) if values["dynamics"] and not split else []

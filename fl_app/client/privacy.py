@@ -79,13 +79,7 @@ class LocalDp(Budgeted):
         if self.noise_multiplier is None:
             return
         once = [accountant.whole_update(self.noise_multiplier, adaptive=self.adaptive)]
-        cost = accountant.spent(once, self.delta)
-        if cost > self.limit:
-            raise ValueError(
-                f"privacy.noise_multiplier={self.noise_multiplier:g} costs epsilon {cost:.3g} in "
-                f"one round, but privacy.epsilon={self.limit:g} is less; use more noise, a larger "
-                "epsilon, or epsilon=null"
-            )
+        self.check_cost(accountant.spent(once, self.delta))
 
     def entries(self, flat: FlatModule, shape: Shape) -> PrivateEntries:
         """Return the trainable parameters and the running statistics of normalisation layers."""

@@ -84,10 +84,11 @@ class Budgeted(Privacy):
     `randomness=seed` draws noise and batches from the run's seed, so that the run can be repeated.
     The server knows this seed and can remove the noise, so this is only for experiments. `system`
     uses the system's entropy, and runs differ.
-    A `noise_multiplier` sets the noise; then the run stops at `epsilon`, unless it is null. Without
-    it, `epsilon` and `delta` determine the noise: with `budget=run` they hold for all rounds of a
-    client together; with `budget=round` they hold for each of its rounds. In this case the run
-    costs more; its cost is reported, and it never stops early.
+    A `noise_multiplier` sets the noise; then the run stops at `epsilon`, unless it is null, and a
+    noise that costs more than `epsilon` in one round is refused. Without it, `epsilon` and `delta`
+    determine the noise: with `budget=run` they hold for all rounds of a client together; with
+    `budget=round` they hold for each of its rounds. In this case the run costs more; its cost is
+    reported, and it never stops early.
     With a method that asks for losses on training data in each round, `loss_share` of the budget is
     for these losses, each clipped to [0, `loss_bound`].
     """
@@ -131,6 +132,22 @@ class Budgeted(Privacy):
     def keyed(self) -> bool:
         """Whether a client's draws come from the run's seed: see `Draws`."""
         return self.randomness == "seed"
+
+    def round_cost(self, plan: TrainingPlan) -> float:
+        """Return the epsilon that a client spends in its first round."""
+        update = self.release(plan)
+        once = [] if update is None else [update]
+        return accountant.spent(once + [self.loss_release(plan)] * plan.losses, self.delta)
+
+    def check_cost(self, cost: float, of_whom: str = "") -> None:
+        """Raise ValueError if one round costs more epsilon than there is, whatever the budget."""
+        if self.epsilon is None or cost <= self.epsilon:
+            return
+        raise ValueError(
+            f"privacy.noise_multiplier={self.noise_multiplier:g} costs epsilon {cost:.3g} in one "
+            f"round{of_whom}, but privacy.epsilon={self.epsilon:g} is less; use more noise, a "
+            "larger epsilon, or epsilon=null"
+        )
 
     def loss_release(self, plan: TrainingPlan) -> Release:
         """Return the release of one answer with losses, for the accountant."""
