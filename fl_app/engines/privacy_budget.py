@@ -63,7 +63,8 @@ class PrivacyBudget:
             for name in KINDS:
                 for client, release in found.get(name, {}).items():
                     self._take_up(name, int(client), release)
-            self.bound = found["next_clip"]
+            if self.guard.adaptive:  # else the setting holds, also one that a resume has changed
+                self.bound = found["next_clip"]
             self._left -= {*map(int, found["released"])}
             left = (event["clients"] for event in record["events"] if event["kind"] == LEFT)
             self._left.update(*left)

@@ -101,6 +101,15 @@ def test_a_resumed_budget_goes_on_from_the_records(guard: Privacy) -> None:
         second.restore([{"round": 3, "privacy": None}])
 
 
+def test_a_resumed_run_has_the_fixed_bound_of_its_settings() -> None:
+    known, first = roster(3), _budget(local_dp(clip=0.5))
+    booked = first.book(_outcome([0], {}), known)
+    second = _budget(local_dp(clip=2.0))
+    second.restore([{"round": 1, "privacy": booked, "events": []}])
+    again = second.book(_outcome([0], {}), known)
+    assert (again["clip"], again["next_clip"]) == (2.0, 2.0)
+
+
 def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> None:
     known, guard = roster(3), local_dp(noise_multiplier=1.0, randomness="system")
 
