@@ -155,10 +155,7 @@ class RoundLoop(Server):
         for server_round in range(first, last + 1):
             stop_request.check()
             self.recorder.check_owner()
-            end = self.end.exhausted()
-            if end is not None and server_round == 1:
-                raise ValueError(f"{end.detail}; use more noise or a larger privacy.epsilon")
-            if end is not None:
+            if self.end.before(server_round):
                 return
             outcome = self._round(server_round)
             yield server_round
@@ -296,6 +293,6 @@ class RoundLoop(Server):
         return Event("restarted", f"the run was lost and goes on after round {done}")
 
     def _finish(self, status: str, failure: str | None) -> None:
-        self.output.finish(status, self._outcome, failure)
+        self.output.finish(status, self._outcome, failure or self.end.spent)
         if self.figures and self.recorder.history.rounds:
             figures.draw(self.recorder.folder)

@@ -18,6 +18,8 @@ class RunEnd:
         self, context: ServerContext, budget: PrivacyBudget | None, roster: Roster
     ) -> None:
         self.context, self.budget, self.roster = context, budget, roster
+        self.spent: str | None = None
+        """Why the budget allows no further round, if it does not."""
 
     def exhausted(self) -> Event | None:
         """Return that too few clients have a budget for another round; None if enough have."""
@@ -28,11 +30,29 @@ class RunEnd:
         """Return why no round follows this one; None after the last one."""
         if server_round >= self.context.rounds:
             return None
-        end = self.exhausted()
+        end = self._ending(server_round)
         if end is not None:
-            log.warning("the run ends after round %d: %s", server_round, end.detail)
             return end
         return Event(FINISHED, outcome.finished) if outcome.finished else None
+
+    def before(self, server_round: int) -> bool:
+        """Whether the budget allows no round from this one on, as in a resumed run.
+
+        Raises ValueError if it allows none at all.
+        """
+        if server_round > 1:
+            return self._ending(server_round - 1) is not None
+        end = self.exhausted()
+        if end is not None:
+            raise ValueError(f"{end.detail}; use more noise or a larger privacy.epsilon")
+        return False
+
+    def _ending(self, done: int) -> Event | None:
+        end = self.exhausted()
+        if end is not None and end.detail != self.spent:
+            log.warning("the run ends after round %d: %s", done, end.detail)
+        self.spent = None if end is None else end.detail
+        return end
 
     def measures(self, server_round: int, outcome: Outcome) -> bool:
         """Whether the clients evaluate after this round, if the run goes on."""

@@ -51,7 +51,7 @@ class RunOutput:
         """Write a checkpoint, with the round that is not evaluated yet."""
         self.recorder.checkpoint(*save(self.method.state), self.carried.saved())
 
-    def finish(self, status: str, outcome: Outcome | None, failure: str | None) -> None:
+    def finish(self, status: str, outcome: Outcome | None, reason: str | None) -> None:
         """Write the models, which client uses which, and the summary."""
         self.carried.leave()
         outcome = outcome if outcome is not None else self.method.outcome(0)
@@ -63,7 +63,7 @@ class RunOutput:
             models=outcome.models,
             layout=self.method.context.layout,
             serve=self._served,
-            failure=failure,
+            reason=reason,
         )
 
     def _sole(self, outcome: Outcome) -> dict[int, int]:

@@ -256,11 +256,12 @@ class Recorder:
         models: Vectors,
         layout: Layout,
         serve: Serve | None = None,
-        failure: str | None = None,
+        reason: str | None = None,
     ) -> None:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
-        `serve` returns the models that clients use now, `failure` is what ended a run that failed.
+        `serve` returns the models that clients use now. `reason` is why the run failed or ended
+        early; without it, the last record may tell.
         """
         try:
             self._write_models(models, layout, serve)
@@ -276,7 +277,7 @@ class Recorder:
             removed=removed,
             names=self.names,
             restarts=self.restarts,
-            failure=failure,
+            reason=reason,
         )
         found = summary["accuracy"] | summary["communities"]
         shown = {"accuracy": found["mean"]}

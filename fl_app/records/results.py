@@ -21,18 +21,18 @@ def summarise(
     removed: Sequence[int] = (),
     names: Mapping[int, str] | None = None,
     restarts: int = 0,
-    failure: str | None = None,
+    reason: str | None = None,
 ) -> dict[str, Any]:
     """Write summary.json from the records of the completed rounds, and return it.
 
-    `failure` is what ended a run that failed.
+    `reason` is why the run failed or ended early; without it, the last record may tell.
     """
     summary = build_summary(
         status=status,
         **identity,
         rounds=len(rounds),
         restarts=restarts,
-        ended=failure or _ended(rounds),
+        ended=reason or _ended(rounds),
         clients={
             "total": clients,
             "failed": sum(len(record["failed"]) for record in rounds),

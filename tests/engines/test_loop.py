@@ -27,11 +27,11 @@ from fl_app.engines.shortage import NodeWait, TooFewNodesError
 from fl_app.engines.trained_round import TrainedRound, times
 from fl_app.params import from_bytes
 from fl_app.records import checkpoint
-from fl_app.records.history import FIELDS, read_rounds, untrained
+from fl_app.records.history import FIELDS, SPENT, read_rounds, untrained
 from fl_app.records.recorder import Recorder
 from fl_app.records.results import summarise
 from fl_app.records.run_state import SupersededError
-from fl_app.strategies.outcome import CLUSTERED, Outcome, View
+from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import (
     ClientFailure,
     LostClient,
@@ -504,6 +504,18 @@ def test_with_a_privacy_budget_no_round_is_played_again(
     played.federation.fails = lambda client, fit: lost(client) if fit == 2 else None
     assert [record["train_loss"] is None for record in played()] == [False, True, False]
     assert played.federation.fits == 3
+
+
+def test_a_resumed_run_without_budget_says_why_it_trains_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Played(tmp_path / "run", lambda look: {0, 1, 2}, least=1, rounds=1)()
+    resumed = Played(tmp_path / "run", lambda look: {0, 1, 2}, least=1, rounds=3, resume=True)
+    resumed.loop.end.exhausted = lambda: Event(SPENT, "a round costs more than is left")  # type: ignore[method-assign]
+    assert len(resumed()) == 1
+    assert resumed.summary["status"] == "completed"
+    assert resumed.summary["ended"] == "a round costs more than is left"
+    assert caplog.messages.count("the run ends after round 1: a round costs more than is left") == 1
 
 
 def asks(played: Played) -> None:
