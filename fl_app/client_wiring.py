@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from fl_app.building import built
-from fl_app.client import private_inputs
+from fl_app.client import local_state, private_inputs
 from fl_app.client.attacks import Attack, Collusion
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient
-from fl_app.client.memory import Memory
+from fl_app.client.memory import Memory, ReadOnly
 from fl_app.client.privacy import Privacy, SampleDp
 from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.private_losses import planned
@@ -30,7 +31,9 @@ from fl_app.wiring import (
     dataset,
     device,
     flat_network,
+    kept_by,
     network,
+    personal,
     plan_of,
     privacy,
     recipe,
@@ -140,15 +143,35 @@ def _honest_updates(
             _crews.clear()
             honest = [_alone(config, each, data_root) for each in crew]
             fits = (each.fit(start, server_round=server_round, task=task) for each in honest)
-            updates = [fit.model - start for fit in fits]
-            _crews[key] = np.stack(updates)
+            updates = np.stack([fit.model - start for fit in fits])
+            _crews[key] = updates
         return _crews[key]
 
 
 def _alone(config: Config, client_id: int, data_root: str | None) -> LocalClient:
     """Return an honest client that trains alone, not with a cohort."""
-    found = replace(client(config, client_id, data_root), malicious=False)
+    memory = _seen_by_colluders(config, client_id)
+    found = replace(client(config, client_id, data_root, memory), malicious=False)
     return replace(found, learner=found.learner.alone())
+
+
+def _seen_by_colluders(config: Config, client_id: int) -> Memory | None:
+    """Return what stays with a client, which its colluders read; None if its update needs nothing.
+
+    A shared model does not depend on a model of the client's own beside it. Raises ValueError where
+    clients have no folder in common.
+    """
+    if not kept_by(config) or personal(config.personal).own_model:
+        return None
+    folder = config.records.folder
+    if folder is None or config.engine.name == "deployment":
+        raise ValueError(
+            f"attack must be one without colluders with {kept_by(config)} and no records.folder in "
+            f"which they find what the others keep, got {config.attack.path}; use fl-app and "
+            "engine=inprocess or simulation, or another attack"
+        )
+    kept = local_state.of_run(Path(folder), client_id, config.records.checkpoint_every)
+    return ReadOnly(kept)
 
 
 def fuses(config: Config) -> bool:

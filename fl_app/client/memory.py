@@ -17,3 +17,17 @@ class Memory(Protocol):
 
     def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
         """Store the tensors after a round."""
+
+
+class ReadOnly:
+    """The memory of a client that another one looks at: what that writes is not stored."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def read(self, until: int) -> Mapping[str, np.ndarray]:
+        """Return what the client wrote last, up to a round."""
+        return self.memory.read(until)
+
+    def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:
+        """Store nothing."""

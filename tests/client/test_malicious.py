@@ -1,12 +1,16 @@
 """A malicious client among honest ones, built as a run builds it."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from fl_app import client_wiring, wiring
-from fl_app.client import poisoning
+from fl_app.client import local_state, poisoning
 from fl_app.client.local import LocalClient
+from fl_app.client.memory import ReadOnly
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
 
@@ -67,6 +71,31 @@ def test_colluders_send_the_same_from_what_all_of_them_would_have_sent(
     expected = poisoning.alie(known, clients=4, malicious=3, z=1.5)
     for client in (0, 2, 3):
         np.testing.assert_allclose(_update(config, client), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kept", ["personal=fedper", "personal=ditto"])
+def test_colluders_know_what_stays_with_the_others(kept: str, tmp_path: Path) -> None:
+    words = ("attack=ipm", "attack.clients=[0,1]", "attack.crew=1", "attack.epsilon=1",
+             "attack.start=2", kept, f"records.folder={tmp_path}")  # fmt: skip
+    config = _config(*words)
+    _, start = wiring.initial_model(config)
+    found = [local_state.of_run(tmp_path, each, 1) for each in (0, 1)]
+    first, second = (
+        client_wiring.client(config, each, memory=memory) for each, memory in enumerate(found)
+    )
+    for each in (first, second):
+        each.fit(start, server_round=1)
+    honest = replace(first, malicious=False, memory=ReadOnly(found[0]))
+    expected = honest.fit(start, server_round=2).model - start
+    for each in (first, second):  # the first then keeps its state of this round
+        sent = each.fit(start, server_round=2).model - start
+        np.testing.assert_allclose(sent, -expected, atol=1e-6)
+
+
+def test_colluders_that_cannot_know_what_stays_with_the_others_fail() -> None:
+    config = _config("attack=ipm", "attack.clients=[0,1]", "personal=fedper")
+    with pytest.raises(ValueError, match=r"without colluders with personal=fedper and no records"):
+        _update(config, 0)
 
 
 def test_full_knowledge_is_of_the_loyal(honest: dict[int, np.ndarray]) -> None:
