@@ -144,6 +144,7 @@ def _honest_updates(
             honest = [_alone(config, each, data_root) for each in crew]
             fits = (each.fit(start, server_round=server_round, task=task) for each in honest)
             updates = np.stack([fit.model - start for fit in fits])
+            updates.flags.writeable = False  # the other attackers get the same ones
             _crews[key] = updates
         return _crews[key]
 

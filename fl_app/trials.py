@@ -94,6 +94,7 @@ def try_distance(named: str, between: Distance, layout: Layout, model: Vector) -
     draw = generator(0, purpose="trial of a distance")
     noise = draw.normal(size=(3, len(model))).astype(np.float32)
     models = model + 0.1 * max(float(np.abs(model).mean()), 1e-3) * noise
+    models.flags.writeable = False  # as models of replies are
     try:
         found = np.asarray(between(models, models, layout), np.float64)
         wrong = _distance_fault(found, len(models))
@@ -144,7 +145,9 @@ def _forged_fault(attack: Attack, model: Vector) -> str | None:
     """Return what is wrong with an update (d,) that an attack forges."""
     draw = generator(0, purpose="trial of an attack")
     updates = (1e-3 * draw.normal(size=(3, len(model)))).astype(np.float32)
-    forged = np.asarray(attack.forge(updates[0].copy(), draw, lambda: updates))
+    own = updates[0].copy()
+    updates.flags.writeable = False  # as in a run, where all attackers get the same ones
+    forged = np.asarray(attack.forge(own, draw, lambda: updates))
     if forged.shape == model.shape and forged.dtype.kind == "f":
         return None
     return f"an update {forged.shape} of {forged.dtype} for one of {model.shape}"

@@ -157,6 +157,7 @@ def test_a_split_of_a_user_is_accepted(fault: str) -> None:
         ("one_row", r"shape \(3,\) for 3 models and the same"),
         ("undefined", "a number that is not finite"),
         ("of_two", "TypeError: of_two"),
+        ("writing", "ValueError: output array is read-only"),
     ],
 )
 def test_a_distance_that_breaks_a_rule_is_refused(distance: str, said: str) -> None:
@@ -174,11 +175,12 @@ def test_a_distance_of_a_user_is_accepted() -> None:
         ("writes", "attack must leave the samples of a client as they are, got user_parts.Odd"),
         ("fewer", r"attack must be able to .*inputs \(1, 1, 8, 8\) and 2 labels"),
         ("raises", "attack must be able to .*KeyError: 'ward'"),
+        ("writes into others", "attack must be able to .* assignment destination is read-only"),
         ("short", r"attack must be able to .*an update \(6569,\) of float32 for one of \(6570,\)"),
     ],
 )
 def test_an_attack_with_a_mistake_is_refused(fault: str, said: str) -> None:
-    given = ["attack=minus_grad", "attack._target_=user_parts.Odd", f"+attack.fault={fault}"]
+    given = ["attack=minus_grad", "attack._target_=user_parts.Odd", f"+attack.fault='{fault}'"]
     with pytest.raises(ConfigError, match=said) as found:
         load([*SMALL, *given], also=problems)
     assert len(found.value.problems) == 1

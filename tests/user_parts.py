@@ -157,6 +157,8 @@ class Odd(Attack):
         return images, labels
 
     def forge(self, update: Any, draw: np.random.Generator, others: Accomplices) -> Any:
+        if self.fault == "writes into others":
+            others()[:] = 0
         return update[:-1] if self.fault == "short" else -update
 
 
@@ -207,6 +209,12 @@ def apart(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
     """Return the largest difference of the first numbers."""
     found: np.ndarray = np.abs(models[:, None, :9] - others[None, :, :9]).max(2)
     return found
+
+
+def writing(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:
+    """Write into the models of the clients."""
+    models -= models.mean(axis=1, keepdims=True)
+    return apart(models, others, layout)
 
 
 def negative(models: np.ndarray, others: np.ndarray, layout: Layout) -> np.ndarray:

@@ -98,6 +98,15 @@ def test_colluders_that_cannot_know_what_stays_with_the_others_fail() -> None:
         _update(config, 0)
 
 
+def test_what_a_colluder_writes_into_the_updates_of_others_is_an_error() -> None:
+    config = _config("attack=ipm", "attack.clients=[0,1]")
+    _, start = wiring.initial_model(config)
+    colluders = _client(config, 0).colluders
+    assert colluders is not None
+    with pytest.raises(ValueError, match="read-only"):
+        colluders(start, 1, {})[0, 0] = 1
+
+
 def test_full_knowledge_is_of_the_loyal(honest: dict[int, np.ndarray]) -> None:
     options = ("attack=full_knowledge", "attack.clients=[1]", "attack.cohort=4")
     config = _config(*options, "attack.attackers=1")
