@@ -10,7 +10,7 @@ import numpy as np
 from fl_app.budget_checks import check_budget
 from fl_app.building import built, is_ours
 from fl_app.client import private_inputs
-from fl_app.client.attacks import Attack
+from fl_app.client.attacks import Attack, NoAttack
 from fl_app.client.augmentation import augmented
 from fl_app.client.learner import learner_of
 from fl_app.client.personal import Personal, Shared
@@ -32,6 +32,7 @@ from fl_app.schema import GraphConfig, Target
 from fl_app.strategies.graph_use import distance_named
 from fl_app.task_checks import check_task
 from fl_app.trials import try_attack, try_distance, try_learner, try_training
+from fl_app.used_with import yaml_of
 from fl_app.wiring import check_recipe, client_recipe, personal, privacy_of, task
 
 
@@ -219,9 +220,17 @@ def _check_attack(values: Mapping[str, Any], data: Dataset) -> None:
     """Raise ValueError for an attack on clients, labels or inputs that do not exist."""
     hostile: Target = values["attack"]
     attack = built("attack", hostile, Attack)
-    attack.check(clients=values["population"].options["clients"], classes=data.classes)
+    clients = values["population"].options["clients"]
+    attack.check(clients=clients, classes=data.classes)
+    if hostile.resolve() is not NoAttack and not attack.malicious(clients, seed=values["seed"]):
+        raise ValueError(
+            f"attack must have at least one malicious client, got {hostile.path} with attack.share="
+            f"{attack.share:g} and attack.clients={yaml_of(attack.clients)} of population.clients="
+            f"{clients}; raise attack.share, name clients, or give attack=none"
+        )
     if attack.needs_images:
         data.check_images("attack")
+    attack.check_shape(data.shape)
     flat = FlatModule(fresh_network(values, data)) if not is_ours(hostile) else None
     try_attack(hostile, attack, data, None if flat is None else flat.vector())
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from fl_app.attack_checks import attack_problems
 from fl_app.rng import cohort_size
 from fl_app.schema import ClientConfig, EngineConfig, GraphConfig, Target
 from fl_app.types import Fallback
@@ -53,6 +54,7 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
     else:
         found += _unused_short_names(values["client"], defaults["client"])
     found += _idle(values, defaults) + _uncapped(strategy, engine, defaults)
+    found += attack_problems(values)
     return found + _without_effect(strategy, values["graph"], defaults)
 
 

@@ -4,7 +4,7 @@ An attack changes data before training or updates after it. It is a setting of t
 clients know. The functions that it applies are those of fl_app.client.poisoning.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Protocol
 
@@ -36,12 +36,15 @@ class Attack:
     rounds.
     """
 
+    used_with: ClassVar[UsedWith] = {"share": When("clients", (None,))}
+
     share: Share
     clients: list[NonNegativeInt] | None
     start: PositiveInt
     stop: PositiveInt | None
 
     collusive = False
+    simulation_only = False
     needs_images = False
 
     def malicious(self, clients: int, *, seed: int) -> frozenset[int]:
@@ -67,6 +70,9 @@ class Attack:
                     f"attack.{name} must be below the {classes} classes, got {label}; labels "
                     "start at 0"
                 )
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise ValueError for an attack that does not fit inputs of this shape, as (C, H, W)."""
 
     def active(self, server_round: int) -> bool:
         """Whether malicious clients attack in this round."""
@@ -165,7 +171,10 @@ class Alie(Collusion):
     assume.
     """
 
-    used_with: ClassVar[UsedWith] = dict.fromkeys(("cohort", "attackers"), When("z", (None,)))
+    used_with: ClassVar[UsedWith] = {
+        **Attack.used_with,
+        **dict.fromkeys(("cohort", "attackers"), When("z", (None,))),
+    }
 
     z: NonNegativeFloat | None
     cohort: PositiveInt
@@ -201,6 +210,8 @@ class FullKnowledge(Collusion):
     factor: PositiveFloat
     cohort: PositiveInt
     attackers: PositiveInt
+
+    simulation_only = True
 
     def check(self, *, clients: int, classes: int) -> None:
         super().check(clients=clients, classes=classes)
@@ -240,6 +251,14 @@ class LabelFlip(Attack):
     target: NonNegativeInt
     source: NonNegativeInt | None
 
+    def check(self, *, clients: int, classes: int) -> None:
+        super().check(clients=clients, classes=classes)
+        if self.source == self.target:
+            raise ValueError(
+                f"attack.source must be another label than attack.target={self.target}, got "
+                f"{self.source}: no label would change; change one, or give attack.source=null"
+            )
+
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator
     ) -> tuple[Tensor, Tensor]:
@@ -266,12 +285,19 @@ class Backdoor(Attack):
     """Marks a share of its images with a square and labels them `target`; scales its update."""
 
     target: NonNegativeInt
-    poisoned: Share
+    poisoned: Annotated[Share, Field(gt=0)]
     size: PositiveInt
     value: float
     factor: PositiveFloat
 
     needs_images = True
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        if self.size >= min(shape[-2:]):
+            raise ValueError(
+                f"attack.size must be below the side of an image of shape {tuple(shape)}, got "
+                f"{self.size}: the mark would hide the image; lower it"
+            )
 
     def poison(
         self, images: Tensor, labels: Tensor, draw: torch.Generator

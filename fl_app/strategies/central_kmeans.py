@@ -34,6 +34,7 @@ class CentralKMeans(CentroidStrategy):
     """
 
     simulation_only = True
+    trains_clients = False
     name = "central_kmeans"
     state: CentralState
 

@@ -145,6 +145,40 @@ def test_an_attack_by_nobody_we_know_is_a_configuration_error() -> None:
         _config("attack=zero", "attack.share=1.5")
 
 
+KMEANS = ["strategy=kmeans", "network=centroids", "network.k=3", "data=blobs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["zero", "attack.start=5", "attack.stop=4"], "stop must be at least .*=5, g"),
+        (["zero", "attack.start=5", "rounds=4", "strategy=fedavg"], "start must be at .*=4, got 5"),
+        (["zero", "attack.share=0.1"], r"one malicious client, got .*Zero with attack.share=0\.1"),
+        (["zero", "attack.clients=[]"], r"one malicious client, got .* and attack.clients=\[\]"),
+        (["zero", "attack.clients=[1]", "attack.share=0.5"], "share must stay 0.3 with attack.cl"),
+        (["backdoor", "attack.poisoned=0"], "attack.poisoned must be greater than 0"),
+        (["backdoor", "attack.size=8"], r"size must be below .* of shape \(1, 8, 8\), got 8"),
+        (["label_flip", "attack.source=0"], "source must be another label than attack.target=0"),
+        (["label_flip", *KMEANS], "without labels with .*KMeans, whose clients cluster points"),
+        (["zero", *KMEANS, "strategy=central_kmeans"], "attack must be none with .*CentralKMeans"),
+        (["full_knowledge", "engine=deployment"], "not be one that knows the updates of loyal"),
+        (["alie", "engine=deployment", "population=own"], "no client has the data of another"),
+        (["ipm", "engine=deployment", "personal=fedper"], "colluders with personal=fedper, since"),
+    ],
+)  # fmt: skip
+def test_an_attack_without_effect_is_a_configuration_error(words: list[str], said: str) -> None:
+    small = SMALL if not {"data=blobs", "population=own"} & set(words) else SMALL[:1]
+    with pytest.raises(ConfigError, match=said) as found:
+        load([*small, f"attack={words[0]}", *words[1:]], also=problems)
+    assert len(found.value.problems) == 1
+
+
+def test_attacks_that_have_an_effect_are_accepted() -> None:
+    _config("attack=zero", "attack.start=3", "attack.stop=3", "rounds=3", "strategy=fedavg")
+    _config("attack=alie", "engine=deployment", "personal=ditto")
+    load([*SMALL[:1], *KMEANS, "attack=minus_grad"], also=problems)
+
+
 def test_colluders_of_a_clustering_of_points_train_as_the_honest_do() -> None:
     words = ["strategy=kmeans", "network=centroids", "network.k=3", "attack=alie", "attack.z=1",
              "attack.clients=[0,2]", "population.clients=4", "data=blobs"]  # fmt: skip
