@@ -1,5 +1,6 @@
 """The contract of methods: cases that every method must pass."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from flwr.common import FitRes
 
+from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.replies import TooFewRepliesError
@@ -158,6 +160,40 @@ class MethodContract:
         received = [[models[row] for row in rows] for rows in offers]
         assert all(np.array_equal(received[0], each) for each in received)
         assert np.isfinite(models).all()
+
+    def test_clients_get_models_that_are_nearer_to_what_they_learn(self, build: Build) -> None:
+        given, known = context(), roster(12)
+        strategy = build(given)
+        strategy.sampler.participation = 1.0
+        aims = [np.stack([TARGETS[c % len(TARGETS)], TARGETS.mean(0)]) for c in range(12)]
+        learns = set[int]()
+        for server_round in range(1, 9):  # after any of them: a method may begin anew
+            play(strategy, known, range(server_round, server_round + 1))
+            models, offers = strategy.attribute(range(12))
+            for client, rows in enumerate(offers):  # to the target of its group, or of all
+                before = np.linalg.norm(given.initial - aims[client], axis=1)
+                now = [np.linalg.norm(models[row] - aims[client], axis=1) for row in rows]
+                learns |= {client} if (np.min(now, axis=0) < before).any() else set()
+        assert learns == set(range(12))
+
+    def test_another_reply_of_the_last_client_is_another_result(self, build: Build) -> None:
+        def told(other: Callable[[Vector], Vector]) -> Vector:
+            def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+                answer = honest(client_id, start, server_round)
+                if client_id == 11:
+                    model = other(from_bytes(answer.parameters.tensors[0]).copy())
+                    return reply(model.astype(np.float32), samples=21)
+                return answer
+
+            strategy = build(context())
+            strategy.sampler.participation = 1.0
+            play(strategy, roster(12), range(1, 3), client=client)
+            return strategy.attribute(range(12))[0].copy()
+
+        # a rule that drops what is far out may use only one of them
+        others = (lambda m: m + 0.02, lambda m: m - 0.02, lambda m: m / 2 + TARGETS.mean(0) / 4)
+        usual = told(lambda model: model)
+        assert any(not np.array_equal(usual, told(each)) for each in others)
 
     def test_two_clients_with_the_same_update_belong_together(self, build: Build) -> None:
         def twins(client: int, start: Vector, server_round: int) -> FitRes:

@@ -175,6 +175,13 @@ class LearnerContract(Contract):
         assert np.isfinite(done.loss)
         assert done.seconds >= 0
 
+    def test_it_trains_from_the_model_that_it_is_given(
+        self, config: Config, client: LocalClient, start: Vector
+    ) -> None:
+        first = client.fit(start, server_round=1).model.copy()
+        other = wiring.initial_model(config, 1)[1]
+        assert (first != client.fit(other, server_round=1).model).any()
+
     def test_training_lowers_the_loss_on_its_own_data(
         self, client: LocalClient, start: Vector
     ) -> None:
@@ -189,7 +196,12 @@ class LearnerContract(Contract):
     def test_scoring_twice_is_scoring_once(self, client: LocalClient, start: Vector) -> None:
         scores = [client.score(start, train_data=False, server_round=1) for _ in range(2)]
         assert scores[0].loss == scores[1].loss
-        assert scores[0].samples > 0
+        data = client.load(1)
+        trains = client.learner.scores_training_data
+        labels = data.train_labels if trains else data.test_labels
+        assert 0 < scores[0].samples <= labels.numel()
+        if labels.ndim == 1:  # of several labels per sample, some may not count
+            assert scores[0].samples == len(labels)
 
     def test_a_single_sample_leaves_a_finite_model(
         self, client: LocalClient, start: Vector

@@ -13,12 +13,22 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # where state_networks is
 from fl_app import wiring
+from fl_app.aggregation import Rule, weighted_mean
 from fl_app.client.sgd import SgdLearner
 from fl_app.client_wiring import client
 from fl_app.config import Config, load
 from fl_app.data.datasets import DataError
-from fl_app.testing import DataContract, LearnerContract, NetworkContract, PopulationContract
+from fl_app.strategies.fedavg import SingleModel
+from fl_app.strategies.server_context import ServerContext
+from fl_app.testing import (
+    DataContract,
+    LearnerContract,
+    MethodContract,
+    NetworkContract,
+    PopulationContract,
+)
 from fl_app.testing.parts import SMALL, small
+from fl_app.types import Vector, Vectors, Weights
 
 
 class TestLearner(LearnerContract):
@@ -92,6 +102,45 @@ def test_a_learner_with_draws_of_its_own_or_that_never_learns_fails(config: Conf
     broken, contract = replace(honest, learner=careless), LearnerContract()
     _fails(contract.test_training_is_repeatable_whatever_came_between, config, broken, start)
     _fails(contract.test_training_lowers_the_loss_on_its_own_data, broken, start)
+
+
+class Deaf(SgdLearner):
+    """A learner that trains from zeros, whatever it is given, and scores one sample alone."""
+
+    def train(self, job: Any) -> Any:
+        return super().train(replace(job, start=np.zeros_like(job.start)))
+
+    def score(self, model: Any, images: Any, labels: Any) -> Any:
+        return replace(super().score(model, images, labels), samples=1)
+
+
+def test_a_learner_that_ignores_its_start_or_miscounts_fails(config: Config) -> None:
+    honest, start = client(config, 0), wiring.initial_model(config)[1]
+    deaf = Deaf(honest.learner.flat, honest.learner.settings, classes=honest.learner.classes)
+    broken, contract = replace(honest, learner=deaf), LearnerContract()
+    _fails(contract.test_it_trains_from_the_model_that_it_is_given, config, broken, start)
+    _fails(contract.test_scoring_twice_is_scoring_once, broken, start)
+
+
+def _away(models: Vectors, weights: Weights) -> Vector:
+    """Return the mean with the wrong sign."""
+    return -weighted_mean(models, weights)
+
+
+def _without_the_last(models: Vectors, weights: Weights) -> Vector:
+    return weighted_mean(models[:-1], weights[:-1])
+
+
+@pytest.mark.parametrize("rule", [_away, _without_the_last])
+def test_a_method_that_never_learns_or_forgets_a_client_fails(rule: Rule) -> None:
+    def build(given: ServerContext) -> SingleModel:
+        return SingleModel(given, participation=1.0, rule=rule)
+
+    contract = MethodContract()
+    learns = contract.test_clients_get_models_that_are_nearer_to_what_they_learn
+    hears = contract.test_another_reply_of_the_last_client_is_another_result
+    _fails(learns if rule is _away else hears, build)
+    (hears if rule is _away else learns)(build)
 
 
 def test_data_that_is_tested_on_its_training_rows_or_has_odd_labels_fails(config: Config) -> None:
