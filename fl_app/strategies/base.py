@@ -49,8 +49,9 @@ class CommunityStrategy(Strategy, ABC):
     screens_direction = False
     """Whether only the layout's direction is screened; see `Cohort`."""
     clusters_points = False
-    trains_clients = True
     """Whether the method clusters data points instead of clients; figures then show points."""
+    trains_clients = True
+    """Whether clients train at all, so that an attack can have an effect."""
     needs_masks: ClassVar[bool] = False
     """Whether the method learns from secure sums alone, and not from replies."""
     shared: ClassVar[Mapping[str, Any]] = {"weighting": Weighting}
