@@ -34,3 +34,9 @@ def in_shell(word: str) -> str:
 def list_of(key: str, name: str) -> str:
     """Return the override of a list with one name, such as `data.exclude=[age]`."""
     return in_shell(f"{key}=[{as_value(name)}]")
+
+
+def flwr_command(overrides: list[str], connection: str = "") -> str:
+    """Return Flower's own command for a run with these overrides; "" is the default connection."""
+    given = shlex.quote(f'overrides="{shlex.join(overrides)}"')
+    return f"flwr run . {connection}--stream" + (f" --run-config {given}" if overrides else "")

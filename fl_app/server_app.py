@@ -21,7 +21,7 @@ from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.node_ids import Owners
-from fl_app.engines.shortage import NodeWait, too_few_simulated
+from fl_app.engines.shortage import OF_LAUNCH, NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
 from fl_app.records.run_state import RunState, SupersededError
@@ -162,6 +162,9 @@ def server_fn(context: Context) -> ServerAppComponents:
     if config.engine.node_ids is not None:
         loop.messenger.owners = _owners(config.engine.node_ids)
     recorder = loop.recorder
+    if config.records.started_by is None:  # fl-app writes those that it was given by itself
+        given = shlex.split(overrides)
+        recorder.overrides = [each for each in given if not each.startswith(OF_LAUNCH)]
     if config.engine.name == "deployment":  # of others, a run.json is that of an earlier run
         recorder.superseded = partial(run_state.superseded, recorder.folder, context.run_id)
     if not (config.records.resume or config.records.restarts):  # goes on without lost nodes

@@ -4,6 +4,8 @@ import shlex
 import time
 from dataclasses import dataclass, field
 
+from fl_app.command_words import flwr_command
+
 OF_LAUNCH = tuple(
     f"records.{name}=" for name in ("folder", "resume", "restarts", "started_by", "id")
 )
@@ -65,9 +67,3 @@ def too_few_simulated(overrides: str, nodes: int, clients: int) -> TooFewNodesEr
         f"{clients} clients with population=own need {clients} nodes, got {nodes}, because each "
         f"has its own data; run: {command} --federation-config 'num-supernodes={clients}'"
     )
-
-
-def flwr_command(overrides: list[str], connection: str = "") -> str:
-    """Return Flower's own command for a run with these overrides; "" is the default connection."""
-    given = shlex.quote(f'overrides="{shlex.join(overrides)}"')
-    return f"flwr run . {connection}--stream" + (f" --run-config {given}" if overrides else "")

@@ -3,7 +3,7 @@
 CONFIG = "config.yaml"
 """The resolved configuration."""
 OVERRIDES = "overrides.yaml"
-"""The overrides that the user gave; missing if Flower's own command started the run."""
+"""The overrides that the user gave, to `fl-app` or in the run config of Flower's own command."""
 ROUNDS = "rounds.jsonl"
 """The records of the rounds."""
 SUMMARY = "summary.json"

@@ -17,7 +17,7 @@ from fl_app.records.history import History
 from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
-from fl_app.records.names import CLIENT_NAMES, CONFIG
+from fl_app.records.names import CLIENT_NAMES, CONFIG, OVERRIDES
 from fl_app.records.plain import dumps
 from fl_app.records.reading import read_names
 from fl_app.records.releases import ReleaseLog
@@ -47,7 +47,8 @@ class Recorder:
     needed to use it elsewhere, as JSON values. `monitor` starts the metrics endpoint of the folder,
     and `started_by` is who says to have started the run. `restarts` is how often a lost run was
     submitted again; then it continues from its checkpoint if it has one. `superseded` says whether
-    such a submission has taken the folder over from this process.
+    such a submission has taken the folder over from this process. `overrides` are those of a run
+    that Flower's own command has submitted, None if another process writes them.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Recorder:
         self.form = form
         self.restarts = restarts
         self.superseded: Callable[[], bool] = lambda: False
+        self.overrides: list[str] | None = None
         self._checkpoints = folder / CHECKPOINTS
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
         self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
@@ -122,6 +124,9 @@ class Recorder:
                 temporary.write_text(self._resumed, encoding="utf-8")
         with replacing(self.folder / CONFIG) as temporary:
             temporary.write_text(self._config, encoding="utf-8")
+        if self.overrides is not None:
+            with replacing(self.folder / OVERRIDES) as temporary:
+                temporary.write_text(yaml.safe_dump(self.overrides), encoding="utf-8")
         if self.names:
             with replacing(self.folder / CLIENT_NAMES) as temporary:
                 temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")

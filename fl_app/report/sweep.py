@@ -47,7 +47,7 @@ class WriteTable(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Write the table of the sweep's runs."""
         folder = Path(config.hydra.sweep.dir)
-        jobs, others = read_jobs([folder])
+        jobs, others, _ = read_jobs([folder])
         if not jobs:
             return
         compared = aggregate(jobs, measures=self.measures)

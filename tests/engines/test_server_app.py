@@ -1,5 +1,6 @@
 """What the ServerApp notes of a run on real nodes, for those that continue it."""
 
+import shlex
 import subprocess
 import sys
 import traceback
@@ -16,6 +17,7 @@ from fl_app.config import load
 from fl_app.engines.loop import RoundLoop
 from fl_app.ingress.rejection import RejectionError
 from fl_app.records import run_state
+from fl_app.records.reading import read_overrides
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
 
@@ -207,3 +209,18 @@ def test_only_clients_with_the_attack_of_the_run_may_say_that_they_are_malicious
     loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
     assert isinstance(loop, RoundLoop)
     assert loop.messenger.planted == planted
+
+
+def _begun(folder: Path, *more: str) -> None:
+    words = ["rounds=30", "population.groups=2", f"records.folder={folder}", *more]
+    given: Any = {"overrides": shlex.join(words)}
+    loop = server_app.server_fn(Context(7, 0, {}, RecordDict(), given)).server
+    assert isinstance(loop, RoundLoop)
+    loop.recorder.begin()
+
+
+def test_the_settings_of_a_run_of_flowers_own_command_stay_with_it(tmp_path: Path) -> None:
+    _begun(tmp_path / "flwr")
+    assert read_overrides(tmp_path / "flwr") == ["rounds=30", "population.groups=2"]
+    _begun(tmp_path / "fl-app", "records.started_by=me")  # it writes them by itself
+    assert read_overrides(tmp_path / "fl-app") is None

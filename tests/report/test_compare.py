@@ -124,7 +124,7 @@ def test_rows_of_other_seeds_show_theirs_and_are_not_ranked(tmp_path: Path) -> N
     ]
     assert "Mean and standard deviation over the seeds of each row" in "".join(lines)
     assert r"\begin{tabular}{llrrr" in to_latex(comparison)
-    assert '<th scope="col">seeds</th>' in page(comparison, "x", 0)
+    assert '<th scope="col">seeds</th>' in page(comparison, "x", [])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:
 
 
 def test_a_page_may_choose_measures_and_set_a_papers_numbers_beside_them(tmp_path: Path) -> None:
-    jobs, _ = read_jobs([_sweep(tmp_path)])
+    jobs = read_jobs([_sweep(tmp_path)]).jobs
     columns = {"paper": {"strategy": {"flic": "0.99"}}}
     assert "average" not in aggregate(jobs).measures
     assert aggregate(jobs, measures=["average"]).rows[0].cells["average"].mean == pytest.approx(
@@ -174,7 +174,7 @@ def test_only_completed_runs_count_and_a_run_done_twice_counts_once(tmp_path: Pa
     (tmp_path / "5").mkdir()
     History(tmp_path / "5")
     (tmp_path / "5" / "summary.json").write_text("{}")
-    jobs, others = read_jobs([tmp_path])
+    jobs, others, _ = read_jobs([tmp_path])
     assert [job.measured["accuracy"] for job in jobs] == [0.9]
     assert [path.name for path in others] == ["3", "4", "5"]
 
@@ -184,7 +184,7 @@ def test_runs_whose_scores_are_of_others_are_several(tmp_path: Path) -> None:
     ignored = {"records.figures": False, "++engine.workers": 1, "records.snapshots": 0}
     for number, each in enumerate([*given, ignored]):
         _run(tmp_path / f"{number}", {"seed": 0} | each, 0.5)
-    jobs, _ = read_jobs([tmp_path])
+    jobs = read_jobs([tmp_path]).jobs
     assert [job.folder.name for job in jobs] == ["3", "1", "2"]
 
 
@@ -215,11 +215,18 @@ def test_dollars_in_settings_are_no_mathematics(tmp_path: Path) -> None:
     assert "<tspan" not in (tmp_path / "compare.html").read_text()  # parts of a formula
 
 
-def test_a_run_of_flowers_own_command_is_known_by_its_summary(tmp_path: Path) -> None:
-    _run(tmp_path / "1", {"strategy": "ifca", "rounds": 3}, 0.5)
-    (tmp_path / "1" / "overrides.yaml").unlink()
-    (job,) = read_jobs([tmp_path])[0]
-    assert job.overrides == {"strategy": "ifca"}
+def test_runs_whose_settings_are_unknown_are_excluded_and_never_merged(tmp_path: Path) -> None:
+    for name, rounds in (("1", 3), ("2", 6), ("3", 6)):
+        _run(tmp_path / name, {"strategy": "ifca", "rounds": rounds}, 0.5)
+    for name in ("1", "2"):
+        (tmp_path / name / "overrides.yaml").unlink()
+    found = read_jobs([tmp_path])
+    assert [job.folder.name for job in found.jobs] == ["3"]
+    assert [folder.name for folder in found.unknown] == ["1", "2"]
+    told = "2 runs are excluded because they have no overrides.yaml (1, 2)."
+    assert told in write([tmp_path], tmp_path)[0].read_text()
+    with pytest.raises(ValueError, match=r"1 run is excluded because it has no overrides.yaml"):
+        compare([str(tmp_path / "1")])
 
 
 def test_curves_are_drawn_over_the_numbers_with_a_line_per_method(tmp_path: Path) -> None:
@@ -257,7 +264,7 @@ def test_courses_share_axes_and_show_the_mean_of_the_seeds(tmp_path: Path) -> No
 
 def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
     _run(tmp_path / "0", {"strategy": "flic"}, 0.5)
-    jobs, _ = read_jobs([tmp_path])
+    jobs = read_jobs([tmp_path]).jobs
     assert varied(jobs) == ()
     assert curves(jobs) is None
     assert aggregate(jobs).best("accuracy") == set()

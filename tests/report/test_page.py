@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -105,6 +106,17 @@ def test_a_finished_run_numbers_communities_as_its_summary_and_models_do(folder:
     assert run.members[1] == {0: 0, 1: 0, 2: 2, 3: 2, 4: 2}
     assert run.final == {0: 0, 1: 2, 2: 2, 3: 2, 4: REMOVED}
     assert [row["name"] for row in community_rows(run)] == ["2", "0", "removed"]
+
+
+def test_the_command_is_that_with_which_the_run_was_started(folder: Path) -> None:
+    assert read_records(folder).command == "fl-app strategy=cfl 'data.root=a b'"
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    written = yaml.safe_dump(config | {"records": {"started_by": None}})
+    (folder / "config.yaml").write_text(written)
+    (word,) = shlex.split(read_records(folder).command or "")[-1:]
+    assert word == """overrides="strategy=cfl 'data.root=a b'\""""
+    (folder / "overrides.yaml").unlink()
+    assert read_records(folder).command is None
 
 
 def test_communities_are_ranked_by_size_and_the_removed_stand_apart(records: RunRecords) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS
@@ -46,23 +46,37 @@ class Job:
     commit: str
 
 
-def read_jobs(folders: Iterable[Path]) -> tuple[list[Job], list[Path]]:
-    """Return the completed runs in the folders and below, and the folders of all other runs.
+class Found(NamedTuple):
+    """The completed runs in some folders, and the folders of runs that are excluded.
+
+    unfinished: runs that did not complete; unknown: completed ones without a list of settings,
+    which no other run can be compared with.
+    """
+
+    jobs: list[Job]
+    unfinished: list[Path]
+    unknown: list[Path]
+
+
+def read_jobs(folders: Iterable[Path]) -> Found:
+    """Return the runs in the folders and below.
 
     They are sorted by path, numbers by value. If several runs have the same settings and seed, in
     any order, the last one is used.
     """
     paths = {path.parent for folder in folders for path in folder.rglob(ROUNDS)}
     jobs: dict[tuple[tuple[tuple[str, str], ...], str], Job] = {}
-    others = []
+    unfinished, unknown = [], []
     for folder in sorted(paths, key=_numbered):
         summary = read_summary(folder)
         if summary is None or summary.get("status") != "completed":
-            others.append(folder)
-            continue
-        job = _job(folder, summary)
-        jobs[tuple(sorted(job.overrides.items())), job.seed] = job
-    return list(jobs.values()), others
+            unfinished.append(folder)
+        elif (given := read_overrides(folder)) is None:
+            unknown.append(folder)
+        else:
+            job = _job(folder, summary, given)
+            jobs[tuple(sorted(job.overrides.items())), job.seed] = job
+    return Found(list(jobs.values()), unfinished, unknown)
 
 
 def compared_settings(overrides: Iterable[str]) -> dict[str, str]:
@@ -75,10 +89,9 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdigit() else (sys.maxsize, p) for p in path.parts]
 
 
-def _job(folder: Path, summary: Mapping[str, Any]) -> Job:
+def _job(folder: Path, summary: Mapping[str, Any], given: Iterable[str]) -> Job:
     rounds = read_rounds(folder)
-    given = compared_settings(read_overrides(folder) or ())
-    overrides = {key: value for key, value in given.items() if key != "seed"}
+    overrides = {key: value for key, value in compared_settings(given).items() if key != "seed"}
     courses = {
         name: dict(zip(*series(rounds, *path), strict=True)) for name, path in COURSES.items()
     }

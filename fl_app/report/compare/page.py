@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from fl_app.records.names import OVERRIDES
 from fl_app.records.output_folder import require
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import Comparison, aggregate
@@ -56,12 +57,18 @@ def write(folders: Sequence[Path], target: Path) -> list[Path]:
 
     Raises ValueError if no run has completed.
     """
-    jobs, others = read_jobs(folders)
+    jobs, unfinished, unknown = read_jobs(folders)
+    excluded = [
+        *_excluded(unfinished, "it did not complete", "they did not complete"),
+        *_excluded(unknown, f"it has no {OVERRIDES}", f"they have no {OVERRIDES}", names=True),
+    ]
+    if unknown and not jobs:
+        raise ValueError(" ".join(excluded))
     comparison = aggregate(jobs)
     names = [str(f) if not f.is_absolute() else f.name for f in folders]
     target.mkdir(parents=True, exist_ok=True)
     texts = {
-        "compare.html": page(comparison, shlex.join(["fl-app", "compare", *names]), len(others)),
+        "compare.html": page(comparison, shlex.join(["fl-app", "compare", *names]), excluded),
         "compare.csv": tables.to_csv(comparison),
         "compare.tex": tables.to_latex(comparison),
     }
@@ -70,8 +77,20 @@ def write(folders: Sequence[Path], target: Path) -> list[Path]:
     return [target / name for name in texts]
 
 
-def page(comparison: Comparison, command: str, left_out: int) -> str:
-    """Return the page as HTML without external references."""
+def _excluded(folders: Sequence[Path], one: str, many: str, *, names: bool = False) -> list[str]:
+    """Return a sentence on runs that are not compared, if there are any, and why."""
+    if not folders:
+        return []
+    told = f" ({', '.join(folder.name for folder in folders)})" if names else ""
+    runs = "1 run is" if len(folders) == 1 else f"{len(folders)} runs are"
+    return [f"{runs} excluded because {one if len(folders) == 1 else many}{told}."]
+
+
+def page(comparison: Comparison, command: str, excluded: Sequence[str]) -> str:
+    """Return the page as HTML without external references.
+
+    `excluded` are sentences on the runs that are not in it.
+    """
     jobs = [job for row in comparison.rows for job in row.jobs]
     environment = Environment(
         loader=PackageLoader("fl_app.report.compare", "."), autoescape=True, trim_blocks=True
@@ -80,7 +99,7 @@ def page(comparison: Comparison, command: str, left_out: int) -> str:
     return environment.get_template("page.html").render(
         comparison=comparison,
         command=command,
-        left_out=left_out,
+        excluded=excluded,
         over_seeds=tables.over_seeds(comparison),
         heads=tables.heads(comparison),
         body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),

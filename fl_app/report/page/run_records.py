@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fl_app.command_words import flwr_command
 from fl_app.own import OPTIONS, PROJECT
 from fl_app.records.history import first_split
 from fl_app.records.reading import read_overrides
@@ -49,17 +50,25 @@ class RunRecords:
 
     @property
     def command(self) -> str | None:
-        """The command line that repeats the run, None if fl-app did not start it.
+        """The command line that repeats the run, None if its overrides are unknown.
 
         It is for the folder in which the run was started, to which relative paths of data refer.
         """
         if self.overrides is None:
             return None
+        if self._by_flower:
+            return flwr_command(self.overrides)
         if self.project is None:
             return shlex.join(["fl-app", *self.overrides])
         options = str(self.project / OPTIONS)
         words = shlex.join(["fl-app", "--config-dir", options, *self.overrides])
         return f"PYTHONPATH={shlex.quote(str(self.project))} {words}"
+
+    @property
+    def _by_flower(self) -> bool:
+        """Whether Flower's own command started the run; runs of early versions do not say."""
+        told: Mapping[str, Any] = self.run.config.get("records") or {}
+        return "started_by" in told and told["started_by"] is None
 
     @cached_property
     def scores(self) -> dict[int, Scores]:
