@@ -29,7 +29,7 @@ from fl_app.client.task import Task
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.config import Config, option
 from fl_app.data.datasets import DataError, Dataset
-from fl_app.data.population import Population
+from fl_app.data.population import Population, rotation
 from fl_app.data.schedule import Schedule
 from fl_app.masking.settings import Masking
 from fl_app.params import FlatModule, Layout
@@ -181,7 +181,8 @@ def initial_model(config: Config, number: int = 0) -> tuple[Layout, Vector]:
 def schedule(config: Config) -> Schedule:
     """Return who joins, leaves and drifts when (cached)."""
     clients = config.population.options["clients"]
-    return Schedule(config.dynamics, clients, config.rounds, config.seed)
+    turned = config.population.resolve() is rotation
+    return Schedule(config.dynamics, clients, config.rounds, config.seed, turned)
 
 
 @lru_cache(maxsize=2)

@@ -18,6 +18,8 @@ Drift = Literal["group", "rotation", "labels"]
 Kind = Literal["join", "leave", "drift"]
 NUMBERS: Mapping[Kind, str] = {"join": "newcomers", "leave": "leavers", "drift": "drifters"}
 """The setting with the number of clients of each kind of change."""
+FULL_TURN = 4
+"""Drifts by rotation, of 90 degrees each, after which a client has its first data again."""
 Rounds = list[PositiveInt]
 
 
@@ -62,12 +64,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The changes of a run of `rounds` rounds with `clients` ids, determined by the seed."""
+    """The changes of a run of `rounds` rounds with `clients` ids, determined by the seed.
+
+    turned: the planted groups differ by rotations, as those of `population.rotation`.
+    """
 
     dynamics: Dynamics
     clients: int
     rounds: int
     seed: int
+    turned: bool = False
 
     def check(self) -> None:
         """Raise ValueError if more clients would join, leave or drift than exist, or never do."""
@@ -148,14 +154,30 @@ class Schedule:
         )
 
     def regrouped(self, planted: Mapping[int, int], server_round: int) -> dict[int, int]:
-        """Return the group of each client after its drifts; -1 (unknown) stays."""
+        """Return the group of each client after its drifts; -1 (unknown) stays.
+
+        Clients of one group with as many drifts by rotation or of labels are one group, which has
+        a new number unless their data are again those of a planted group.
+        """
         count = max(planted.values(), default=-1) + 1
-        if self.dynamics.drift != "group" or not count:
-            return dict(planted)
         return {
-            client: (group + self.stage(client, server_round)) % count if group >= 0 else group
+            client: group
+            if group < 0
+            else self._after(group, count, self.stage(client, server_round))
             for client, group in planted.items()
         }
+
+    def _after(self, group: int, count: int, drifts: int) -> int:
+        """Return the group, of first `count`, that a client of `group` is in after its drifts."""
+        if self.dynamics.drift == "group":
+            return (group + drifts) % count
+        if self.dynamics.drift == "labels":
+            return group + count * drifts
+        if not self.turned:
+            return group + count * (drifts % FULL_TURN)
+        angle = (group * FULL_TURN + drifts * count) % (FULL_TURN * count)  # of a planted one: 4g
+        planted, rest = divmod(angle, FULL_TURN)
+        return planted if not rest else count + angle - planted - 1
 
     def _times_of(self, what: Kind) -> bool:
         """Whether a kind of change is given any round, in this run or after it."""

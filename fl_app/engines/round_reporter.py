@@ -135,12 +135,8 @@ class RoundReporter:
     def _follow(self, server_round: int) -> None:
         """Follow the clients whose right community is new or changed in this round."""
         for change in self.schedule.changes(server_round) if self.schedule else ():
-            if change.kind == "joined" or (change.kind == "drifted" and self._regroups):
+            if change.kind != "left":
                 self.settling.changed(change.clients, change.kind, server_round)
-
-    @property
-    def _regroups(self) -> bool:
-        return self.schedule is not None and self.schedule.dynamics.drift == "group"
 
     def _event(self, event: Event) -> dict[str, Any]:
         """Return an event; `right`: whether a split separated only malicious clients, if known."""
@@ -164,7 +160,7 @@ class RoundReporter:
     ) -> dict[str, Any]:
         """Return measures of all clusters, and count and sizes of those that still train."""
         groups = self.groups(view, server_round)
-        total = len(set(self.roster.groups().values()))
+        total = len(set(self._planted(server_round).values()))
         return describe(
             view.labels,
             groups=groups if (groups >= 0).all() else None,
@@ -198,10 +194,13 @@ class RoundReporter:
 
     def groups(self, view: View, server_round: int) -> np.ndarray:
         """Return the planted group of each client (n,) as of a round, -1 where unknown."""
-        planted = self.roster.groups()
-        if self.schedule is not None and planted:
-            planted = self.schedule.regrouped(planted, server_round)
+        planted = self._planted(server_round)
         return np.array([planted.get(client, -1) for client in view.client_ids.tolist()], int)
+
+    def _planted(self, server_round: int) -> Mapping[int, int]:
+        """Return the group of each client that told one, after its drifts up to a round."""
+        planted = self.roster.groups()
+        return planted if self.schedule is None else self.schedule.regrouped(planted, server_round)
 
 
 def sent(

@@ -113,15 +113,18 @@ def changes(records: Sequence[Record]) -> dict[str, list[int]]:
 
 
 def planted_count(run: Run) -> int | None:
-    """Return the number of planted groups, None if it cannot be read from the run."""
-    removed = False
+    """Return the largest number of planted groups, None if it cannot be read from the run.
+
+    It can change when clients drift.
+    """
+    removed, counts = False, list[int]()
     for record in run.rounds:
         found = record["communities"]
         removed = removed or any(event["kind"] == "removed" for event in record["events"])
         if found and found["right"]:  # then the removed clients are a planted group too
-            return int(found["count"]) + removed
+            counts.append(int(found["count"]) + removed)
     known = [s.groups for s in run.snapshots if (s.groups >= 0).all() and len(s.groups)]
-    return max((len(np.unique(groups)) for groups in known), default=None)
+    return max([*counts, *(len(np.unique(groups)) for groups in known)], default=None)
 
 
 def memberships(records: Sequence[Record]) -> dict[int, dict[int, int]]:

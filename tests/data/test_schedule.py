@@ -62,6 +62,34 @@ def test_drift_moves_a_client_to_the_next_group() -> None:
     assert schedule.regrouped({}, 5) == {}
 
 
+@pytest.mark.parametrize(
+    ("drift", "turned", "planted", "drifts", "after"),
+    [
+        ("group", False, 3, [0, 1, 3], [[0, 1, 2], [1, 2, 0], [0, 1, 2]]),
+        ("labels", False, 1, [0, 1, 2], [[0], [1], [2]]),
+        ("labels", True, 2, [0, 1, 2], [[0, 1], [2, 3], [4, 5]]),
+        ("rotation", False, 2, [0, 1, 3, 4], [[0, 1], [2, 3], [6, 7], [0, 1]]),
+        # rotated groups: 90 degrees are the step of four groups, and half of that of two
+        ("rotation", True, 4, [0, 1, 5], [[0, 1, 2, 3], [1, 2, 3, 0], [1, 2, 3, 0]]),
+        ("rotation", True, 2, [0, 1, 2, 3], [[0, 1], [3, 6], [1, 0], [6, 3]]),
+        # 0, 120, 240 become 90, 210, 330 and then 180, 300, 60
+        ("rotation", True, 3, [1, 2, 4], [[5, 8, 11], [7, 10, 4], [0, 1, 2]]),
+    ],
+)
+def test_a_drift_leads_into_the_group_of_the_same_data(
+    drift: str, turned: bool, planted: int, drifts: list[int], after: list[list[int]]
+) -> None:
+    schedule = replace(_schedule(drift=drift), turned=turned)
+    assert [[schedule._after(g, planted, n) for g in range(planted)] for n in drifts] == after
+
+
+def test_drifted_labels_are_groups_of_their_own() -> None:
+    schedule = _schedule(drifters=2, drift_rounds=[5], drift="labels")
+    (change,) = schedule.changes(5)
+    after = schedule.regrouped(dict.fromkeys(range(12), 0) | {11: -1}, 5)
+    assert {client for client, group in after.items() if group == 1} == {*change.clients} - {11}
+
+
 def test_availability_is_the_share_of_rounds_that_a_client_is_there() -> None:
     schedule = _schedule(clients=50, availability=0.7)
     away = [schedule.unavailable(r) for r in range(1, 101)]

@@ -363,6 +363,22 @@ def test_removed_clients_are_a_cluster_and_no_community(tmp_path: Path) -> None:
     assert (summary["communities"]["count"], summary["communities"]["sizes"]) == (1, [3])
 
 
+def test_a_client_with_drifted_labels_settles_with_those_that_drifted_as_it_did() -> None:
+    how = replace(load([]).dynamics, drifters=2, drift_rounds=[2], drift="labels")
+    schedule = Schedule(how, 4, rounds=3, seed=0)
+    (change,) = schedule.changes(2)
+    roster = Roster()
+    roster.groups = lambda: dict.fromkeys(range(4), 0)  # type: ignore[method-assign]
+    reporter = RoundReporter(
+        roster, clients=4, benign=lambda models, sizes: {0}, schedule=schedule, central=None
+    )
+    reporter._follow(2)
+    labels = np.isin(np.arange(4), change.clients).astype(int)
+    found = reporter._describe(View(np.arange(4), labels, None), 2, {})
+    assert (found["ari"], found["right"]) == (1.0, True)
+    assert found["settled"].keys() == {str(client) for client in change.clients}
+
+
 def test_whoever_comes_later_is_in_the_only_community(play: Callable[..., Played]) -> None:
     played = play()
     played.federation.introduce()

@@ -325,3 +325,8 @@ def test_removed_clients_are_a_planted_group_if_that_is_right() -> None:
 
 def test_without_planted_groups_no_round_is_right() -> None:
     assert first_right_round([{"round": 1, "communities": {"right": None}}]) is None
+
+
+def test_the_planted_groups_can_become_more_when_clients_drift() -> None:
+    rounds = [{"communities": {"right": True, "count": n}, "events": []} for n in (1, 3)]
+    assert planted_count(Run(rounds, [], {})) == 3
