@@ -22,7 +22,14 @@ from pydantic import TypeAdapter, ValidationError
 from fl_app import own
 from fl_app.cross_checks import cross_checks
 from fl_app.option_schema import messages, misfit, no_target, options_model
-from fl_app.override_errors import NOT_COMPOSED, first_line, hydra_reasons, judged, unresolved
+from fl_app.override_errors import (
+    NOT_COMPOSED,
+    first_line,
+    hydra_reasons,
+    judged,
+    only_swept,
+    unresolved,
+)
 from fl_app.schema import (
     FIXED,
     PARTS,
@@ -220,6 +227,11 @@ def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[st
 def reasons_of(error: Exception, words: Sequence[str]) -> list[str]:
     """Return why Hydra fails on the words of a command line."""
     return hydra_reasons(error, words, compose, _choices_of)
+
+
+def settings_of_swept(words: Sequence[str]) -> set[str]:
+    """Return the overrides of a sweep that fit its runs, and not the default configuration."""
+    return only_swept(words, compose, _choices_of)
 
 
 def _choices_of(key: str) -> list[str]:

@@ -26,7 +26,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -40,9 +40,10 @@ from rich.console import Console
 
 from fl_app import command_line, folder_check, oversight, own
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, load, reasons_of
+from fl_app.config import CONF, ConfigError, load, reasons_of, settings_of_swept
 from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
+from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.records import output_folder
 from fl_app.records.structured_logs import ONCE
 from fl_app.schema import USAGE_ERROR
@@ -56,6 +57,8 @@ _refused: dict[str, tuple[str, ...]] = {}
 """Errors of the runs of a sweep that are not configured right, by their overrides."""
 _begun: list[Path] = []
 """Folders of the runs of this command."""
+_forced: set[str] = set()
+"""Overrides that Hydra gets with ++, because only the options that a sweep chooses have them."""
 _bugs: list[Exception] = []
 """Errors of runs that are not the user's."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -101,10 +104,17 @@ def _main() -> None:
             # all at once, before Hydra stops at the first
             load(arguments, also=lambda values: [*problems(values), *wrong])
     sys.argv[1:] = arranged(arguments)
-    for former in (_begun, _failed, _refused):
+    for former in (_begun, _failed, _refused, _forced):
         former.clear()
     with _hydra_answers(arguments):
-        _hydra_main()
+        try:
+            _hydra_main()
+        except NOT_COMPOSED:
+            _forced.update(settings_of_swept(arguments))
+            if _begun or not _forced:
+                raise
+            sys.argv[1:] = arranged([f"++{a}" if a in _forced else a for a in arguments])
+            _hydra_main()
     if {*arguments} & {"-m", "--multirun"} and not _begun:
         with _errors_printed():
             raise ConfigError(["a sweep must have a run, got overrides without a value; give one"])
@@ -173,7 +183,7 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
 def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
     """Do one run, and return the configuration errors for which it was refused in a sweep."""
     runtime = HydraConfig.get()
-    folder, overrides = Path(runtime.runtime.output_dir), list(runtime.overrides.task)
+    folder, overrides = Path(runtime.runtime.output_dir), _as_typed(runtime.overrides.task)
     _begun.append(folder)
     try:
         with _errors_printed(folder), _refusals(shlex.join(overrides), folder):
@@ -187,6 +197,12 @@ def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
         if end.code == 1:
             _failed.append(folder)  # a failed run must not stop the other runs of a sweep
     return _refused.get(shlex.join(overrides), ())
+
+
+def _as_typed(overrides: Iterable[str]) -> list[str]:
+    """Return the overrides of a run without the ++ that Hydra alone needs."""
+    forced = {each.partition("=")[0] for each in _forced}
+    return [a.lstrip("+") if key_of(a) in forced else a for a in overrides]
 
 
 @contextmanager

@@ -19,6 +19,7 @@ Choices = Callable[[str], list[str]]
 _SWEEP = re.compile(r"(choice|range|interval|glob|shuffle|tag)\(.*\)")
 _AMISS = "correct the setting that it names"
 _KEY = re.compile(r"[\w./@-]+", re.ASCII)
+_SETTING = re.compile(r"\w+\.[\w.]*=", re.ASCII)
 _NAMED = "of letters, digits, _ and -, with dots between its parts"
 ABSENT = object()
 RUNS = 100
@@ -94,19 +95,20 @@ def hydra_reasons(
 ) -> list[str]:
     """Return why Hydra fails on the words of a command: by wrong overrides, or by what it says.
 
-    Overrides with several values are those of a sweep. If the others are sound, the first run of
-    the sweep that is not tells what is wrong.
+    Overrides with several values are those of a sweep, and the others are judged beside them: an
+    option that is swept can have settings that the default option lacks. The first run of the
+    sweep that is wrong tells what is.
     """
-    given = [word for word in words if "=" in word or word.startswith("~")]
-    given = [word for word in given if not word.startswith("-")]
-    values = {word: _values(word) for word in given}
-    single = [word for word, several in values.items() if several is None]
-    swept = [several for several in values.values() if several is not None]
+    single, swept = _divided(words)
+    found: list[str] = []
     try:
-        _, found = judged(single, compose, choices)
-        for run in islice(product(*swept), 0 if found else RUNS):
-            if found := judged([*run, *single], compose, choices)[1]:
-                found = [f"in the run with {' '.join(run)}: {each}" for each in found]
+        _, alone = judged(single, compose, choices)
+        if not all(swept):  # an interval has no runs that can be tried
+            found = alone
+        for run in islice(product(*swept), RUNS):
+            if wrong := judged([*run, *single], compose, choices)[1]:
+                there = f"in the run with {' '.join(run)}: "
+                found = [each if each in alone else there + each for each in wrong]
                 break
     except NOT_COMPOSED:
         found = []
@@ -115,6 +117,34 @@ def hydra_reasons(
     if "primary config" in str(error):
         remedy = "give options of your own as experiment=<name> from experiment/<name>.yaml"
     return found or [f"the command must be one that Hydra can run, got {_detail(error)}; {remedy}"]
+
+
+def only_swept(words: Sequence[str], compose: Compose, choices: Choices) -> set[str]:
+    """Return the overrides of settings that each run of a sweep has, and the default lacks.
+
+    Hydra composes the configuration of a sweep without what is swept, and refuses them there.
+    """
+    single, swept = _divided(words)
+    settings = {word for word in single if _SETTING.match(word) and not word.startswith("hydra.")}
+    chosen = [word for word in single if choices(key_of(word))]
+    options = [each for each in swept if each and choices(key_of(each[0]))]
+    try:
+        default = compose(chosen)
+        found = {word for word in settings if _at(default, key_of(word)) is ABSENT}
+        for run in islice(product(*options), RUNS if found and options else 0):
+            composed = compose([*chosen, *run])
+            found = {word for word in found if _at(composed, key_of(word)) is not ABSENT}
+    except NOT_COMPOSED:
+        return set()
+    return found if options else set()
+
+
+def _divided(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Return the overrides among the words that have one value, and each value of the others."""
+    given = [word for word in words if "=" in word or word.startswith("~")]
+    values = {word: _values(word) for word in given if not word.startswith("-")}
+    single = [word for word, several in values.items() if several is None]
+    return single, [several for several in values.values() if several is not None]
 
 
 def _detail(error: Exception) -> str:

@@ -118,6 +118,8 @@ WRONG_FOR_HYDRA = {
     "an option": (["-m", "strategy=flic,nope"], ["with strategy=nope: strategy must be one of"]),
     "a setting of one option": (["-m", "strategy=flic,fedavg", "strategy.cluster_round=5"],
                                 ["in the run with strategy=fedavg: strategy.cluster_round is not"]),
+    "a false setting": (["-m", "strategy=krum,multi_krum", "strategy.malicious=1", "rouns=2"],
+                        ["  - rouns is not a setting of this run; use rounds"]),
     "no run": (["-m", "seed=range(0)"], ["a sweep must have a run"]),
     "a sweep by intervals": (["-m", "rounds=interval(1,2)"], ["hydra can run, got"]),
     "a file": (["--config-name", "nope"],
@@ -151,6 +153,26 @@ def test_what_hydra_fails_on_is_a_configuration_error(
     assert [each for each in told if each.lower() not in shown.lower()] == []
     assert "Traceback" not in shown
     assert "HYDRA_FULL_ERROR" not in {*os.environ}
+
+
+SETTINGS_OF_SWEPT = {
+    "strategy": ["strategy=krum,multi_krum", "strategy.malicious=1"],
+    "data": ["data=mnist,fashion_mnist", "data.root=/x"],
+    "experiment": ["experiment=mnist_methods,defences", "data.root=/x"],
+}
+
+
+@pytest.mark.parametrize("line", SETTINGS_OF_SWEPT.values(), ids=SETTINGS_OF_SWEPT)
+def test_a_sweep_takes_settings_that_only_its_options_have(
+    line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main, "run", lambda overrides, folder: runs.append(overrides))
+    monkeypatch.setattr(sys, "argv", ["fl-app", "-m", *line])
+    main.main()
+    assert len(runs) >= 2
+    assert all(line[1] in each for each in runs)  # as it was typed
 
 
 def test_a_bug_in_a_run_keeps_its_traceback(
