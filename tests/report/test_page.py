@@ -217,6 +217,23 @@ def test_accuracies_are_those_of_the_rounds_that_are_named(records: RunRecords) 
     assert some.partial
 
 
+def test_what_hides_or_keeps_data_is_a_fact_unless_it_is_off(records: RunRecords) -> None:
+    names = {"privacy", "personal", "masking"}
+    off = {"privacy": "client.privacy.NoPrivacy", "personal": "client.personal.Shared",
+           "masking": "masking.settings.Masking"}  # fmt: skip
+    run = {key: {"_target_": f"fl_app.{path}"} for key, path in off.items()}
+    records.run.config.update(run)
+    assert not names & dict(answers.what_was_run(records)).keys()
+    private = {"_target_": "fl_app.client.privacy.LocalDp", "epsilon": 2.0, "budget": "round"}
+    run = {"privacy": private, "personal": {"_target_": "fl_app.client.personal.Ditto"},
+           "masking": {"_target_": "fl_app.masking.settings.SecAgg"}}  # fmt: skip
+    records.run.config.update(run)
+    found = dict(answers.what_was_run(records))
+    assert [found[name] for name in ("privacy", "personal", "masking")] == [
+        "LocalDp, epsilon 2 for each round", "Ditto", "SecAgg",
+    ]  # fmt: skip
+
+
 def test_no_accuracy_is_compared_with_that_of_other_clients(records: RunRecords) -> None:
     other = measured(records, r1={"0": 0.2, "1": 0.3}, r4={"2": 0.5})
     text = answers.did_it_work(other)[0]

@@ -32,6 +32,9 @@ def what_was_run(records: RunRecords) -> Facts:
         ("participation", strategy.get("participation")),
         ("local epochs", _group(config, "client").get("epochs")),
         ("attack", _attack(_group(config, "attack"))),
+        ("privacy", _privacy(_group(config, "privacy"))),
+        ("personal", _unless("Shared", _group(config, "personal"))),
+        ("masking", _unless("Masking", _group(config, "masking"))),
         ("changes during the run", _dynamics(population.get("dynamics") or {})),
         ("engine", _group(config, "engine").get("name")),
         ("seed", config.get("seed")),
@@ -60,6 +63,20 @@ def _attack(attack: Mapping[str, Any]) -> str:
         return "none"
     who = f"clients {attack['clients']}" if attack.get("clients") else f"{attack['share']:.0%}"
     return f"{name} by {who}"
+
+
+def _privacy(privacy: Mapping[str, Any]) -> str:
+    name, epsilon = _unless("NoPrivacy", privacy), privacy.get("epsilon")
+    if not name or epsilon is None:
+        return name
+    span = "each round" if privacy.get("budget") == "round" else "the run"
+    return f"{name}, epsilon {epsilon:g} for {span}"
+
+
+def _unless(default: str, option: Mapping[str, Any]) -> str:
+    """Return the name of an option, "" for the one that does nothing."""
+    name = _last(option.get("_target_"))
+    return "" if name == default else name
 
 
 def _dynamics(dynamics: Mapping[str, Any]) -> str:
