@@ -217,6 +217,13 @@ def test_accuracies_are_those_of_the_rounds_that_are_named(records: RunRecords) 
     assert some.partial
 
 
+def test_one_community_is_no_split(records: RunRecords) -> None:
+    alone = {"count": 1}
+    rounds = [r | {"communities": r["communities"] | alone} for r in records.run.rounds]
+    found = answers.did_it_work(replace(records, run=replace(records.run, rounds=rounds)))
+    assert "; before the clustering it was " in found[0]
+
+
 def test_what_hides_or_keeps_data_is_a_fact_unless_it_is_off(records: RunRecords) -> None:
     names = {"privacy", "personal", "masking"}
     off = {"privacy": "client.privacy.NoPrivacy", "personal": "client.personal.Shared",

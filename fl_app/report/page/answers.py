@@ -155,7 +155,8 @@ def _change(records: RunRecords) -> str:
     if records.compared is None:
         return ""
     (first, last), split, both = records.compared, records.split_at, records.both
-    when = "before the first split" if split and first <= split else "at the first measurement"
+    split_up = "before the first split" if records.divided else "before the clustering"
+    when = split_up if split and first <= split else "at the first measurement"
     if not both:
         return f"; none of these clients was measured {when} (round {first})"
     then, now = (share(_mean(scores, both), 1) for scores in (records.before, records.after))

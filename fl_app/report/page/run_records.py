@@ -139,9 +139,16 @@ class RunRecords:
 
     @cached_property
     def split_at(self) -> int | None:
-        """The first round in which the method split the clients."""
+        """The first round in which the method split the clients, or clustered them in vain."""
         found = first_split(self.run.rounds)
         return None if found is None else int(found["round"])
+
+    @cached_property
+    def divided(self) -> bool:
+        """Whether the round of `split_at` left several communities, or removed clients."""
+        found = first_split(self.run.rounds) or {}
+        removed = any(event["kind"] == "removed" for event in found.get("events") or ())
+        return removed or bool((found.get("communities") or {}).get("count", 2) > 1)
 
     @cached_property
     def compared(self) -> tuple[int, int] | None:
