@@ -11,6 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from fl_app.records.history import FIELDS, History
+from fl_app.report.compare import tables
 from fl_app.report.compare.aggregate import Comparison, aggregate, varied
 from fl_app.report.compare.figures import courses, endings
 from fl_app.report.compare.jobs import read_jobs
@@ -138,6 +139,37 @@ def test_a_small_number_of_no_usual_size_is_no_0(value: float, shown: str, tmp_p
         found = json.loads(path.read_text()) | {"metrics": {"mse": {"mean": value}}}
         path.write_text(json.dumps(found))
     assert markdown(_compared(tmp_path), "x")[-1].endswith(f" {shown} |")
+
+
+def test_many_settings_are_one_column_before_the_measures_and_have_no_figures(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    for number in range(9):
+        given = {"strategy": "flic" if number % 2 else "ifca", f"client.setting_{number}": 1}
+        _run(tmp_path / str(number), given, 0.5)
+    comparison = _compared(tmp_path)
+    assert tables.heads(comparison)[:3] == ["strategy", "settings", "accuracy"]
+    assert tables.body(comparison, str)[1][:3] == ["flic", "client.setting_1=1", "0.500"]
+    text = write([tmp_path], tmp_path)[0].read_text()
+    assert "<h1>9 combinations of 10 settings, 9 runs</h1>" in text
+    assert "because the runs differ in more than 6 settings" in text
+    assert "<svg" not in text
+    assert not recwarn.list
+    (first, *_) = csv.DictReader((tmp_path / "compare.csv").open())
+    assert (first["client.setting_0"], first["client.setting_1"]) == ("1", "default")
+
+
+def test_labels_name_what_differs_from_the_default_in_lines_that_fit(tmp_path: Path) -> None:
+    for number in range(5):
+        given = {"strategy": "flic", f"client.a_setting_with_a_name_{number}": 1}
+        _run(tmp_path / str(number), given, 0.5)
+    long = {f"client.a_setting_with_a_name_{n}": 1 for n in range(3)}
+    _run(tmp_path / "more", {"strategy": "ifca"} | long, 0.5)
+    figure = courses(_compared(tmp_path), "accuracy")
+    assert figure is not None
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[0] == "a_setting_with_a_name_0=1"
+    assert titles[-1] == "\n".join(f"a_setting_with_a_name_{n}=1" for n in range(3))
 
 
 def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:

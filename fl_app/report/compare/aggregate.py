@@ -10,6 +10,10 @@ from fl_app.report.compare.measures import MEASURES, known
 
 METHOD = ("strategy", "graph")
 """Config groups whose keys define the method; all other keys define the setting."""
+DEFAULT = "default"
+"""The value of a setting that a run was not given."""
+MOST_KEYS = 6
+"""Settings that have a column each and are in the labels of figures; more share one column."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +60,18 @@ class Comparison:
         return tuple(row.values[self.keys.index(key)] for key in keys)
 
     def name(self, row: Row, keys: Sequence[str]) -> str:
-        """Return the name of a row by some of the keys; for groups, only the chosen option."""
+        """Return the name of a row by some of the keys, without those that have their default.
+
+        For groups, it has only the chosen option.
+        """
         parts = zip(keys, self.part(row, keys), strict=True)
-        named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts]
-        return " ".join(named) or "all"
+        named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts if v != DEFAULT]
+        return " ".join(named) or (DEFAULT if keys else "all")
+
+    @property
+    def many(self) -> bool:
+        """Whether there are too many keys for a column each."""
+        return len(self.keys) > MOST_KEYS
 
     @property
     def mixed(self) -> bool:
@@ -114,7 +126,7 @@ def aggregate(jobs: Sequence[Job], *, measures: Sequence[str] | None = None) -> 
     method = tuple(key for key in keys if key.startswith(METHOD))
     groups: dict[tuple[str, ...], list[Job]] = {}
     for job in jobs:
-        groups.setdefault(tuple(job.overrides.get(k, "default") for k in keys), []).append(job)
+        groups.setdefault(tuple(job.overrides.get(k, DEFAULT) for k in keys), []).append(job)
     return Comparison(
         keys=keys,
         method=method or keys,

@@ -1,6 +1,7 @@
 """Methods on the same axes: over the rounds, and at the end with every seed."""
 
 import math
+from textwrap import wrap
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +14,9 @@ from fl_app.report.style import MARKERS, colours
 
 MOST_PANELS = 12
 COLUMNS = 3
+LINE_LETTERS = 32
+"""Letters of a line in a title or label."""
+LETTER_INCHES = 0.085
 DASHES = ("-", "--", "-.", ":")
 """Different styles keep overlapping lines visible."""
 SHARES = ("accuracy", "ari")
@@ -31,7 +35,7 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
             if not rounds:
                 continue
             few = marker if len(rounds) < 20 else ""
-            label = comparison.name(row, comparison.method)
+            label = _wrapped(comparison.name(row, comparison.method))
             axes.plot(rounds, mean, dashes, color=colour, marker=few, markersize=3.5, label=label)
             axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
         axes.set_xlabel("round")
@@ -45,9 +49,10 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
     lines = [axes.get_legend_handles_labels() for axes, _ in panels]
     named = {label: line for each in lines for line, label in zip(*each, strict=True)}
     labels = list(named)
-    figure.legend(
-        list(named.values()), labels, loc="outside lower center", ncols=min(4, len(labels))
-    )
+    longest = max(len(each) for label in labels for each in label.splitlines() or [""])
+    across = int(figure.get_figwidth() / (LETTER_INCHES * longest + 0.5))
+    columns = max(1, min(4, len(labels), across))
+    figure.legend(list(named.values()), labels, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -65,7 +70,8 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
             )  # fmt: skip
             if known:
                 axes.plot([np.mean(known)], [place], "|", color=colour, markersize=18)
-        axes.set_yticks(range(len(rows)), [comparison.name(r, comparison.method) for r in rows])
+        names = [_wrapped(comparison.name(row, comparison.method)) for row in rows]
+        axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel(MEASURES[measure].label)
     return figure
@@ -76,17 +82,24 @@ def _panels(
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]]]:
     """Return axes of the same scale, one per setting, with the rows of that setting."""
     settings = list(comparison.settings().values())[:MOST_PANELS]
+    titles = [_wrapped(comparison.name(rows[0], comparison.setting)) for rows in settings]
     columns = min(COLUMNS, len(settings))
     lines = math.ceil(len(settings) / columns)
     width = 6.4 if columns == 1 else 3.1 * columns + 0.6
-    figure = Figure(figsize=(width, (height + 0.3) * lines + 0.4), layout="constrained")
+    above = 0.3 + 0.17 * max(title.count("\n") for title in titles)
+    figure = Figure(figsize=(width, (height + above) * lines + 0.4), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for axes in grid[len(settings) :]:
         axes.set_axis_off()
-    for axes, rows in zip(grid, settings, strict=False):
+    for axes, title in zip(grid, titles, strict=False):
         if comparison.setting:
-            axes.set_title(comparison.name(rows[0], comparison.setting))
+            axes.set_title(title)
     return figure, list(zip(grid.tolist(), settings, strict=False))
+
+
+def _wrapped(name: str) -> str:
+    """Return a name in lines that fit above a panel and beside another one in a legend."""
+    return "\n".join(wrap(name, LINE_LETTERS, break_long_words=False))
 
 
 def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, tuple[str, str, str]]]:

@@ -3,11 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import product
+from textwrap import wrap
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from fl_app.report.compare.aggregate import varied
+from fl_app.report.compare.aggregate import DEFAULT, varied
+from fl_app.report.compare.figures import LINE_LETTERS
 from fl_app.report.compare.jobs import Job
 from fl_app.report.compare.measures import MEASURES
 from fl_app.report.style import MARKERS, colours
@@ -39,7 +41,8 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
         look = {"color": colour, "marker": marker, "linewidth": width, "markersize": 4 + width}
         for (i, measure), (j, key) in product(enumerate(rows), enumerate(numbers)):
             x, y = _means(lines[label], key, measure)
-            panels[i, j].plot(x, y, label=" ".join(label), **look)
+            told = [value for value in label if value != DEFAULT] or [DEFAULT]
+            panels[i, j].plot(x, y, label="\n".join(wrap(" ".join(told), LINE_LETTERS)), **look)
     for i, measure in enumerate(rows):
         panels[i, 0].set_ylabel(MEASURES[measure].label)
     for j, key in enumerate(numbers):
@@ -81,5 +84,5 @@ def _means(jobs: Iterable[Job], key: str, measure: str) -> tuple[list[float], li
 def _grouped(jobs: Iterable[Job], keys: Sequence[str]) -> dict[tuple[str, ...], list[Job]]:
     groups = defaultdict(list)
     for job in jobs:
-        groups[tuple(job.overrides.get(key, "default") for key in keys)].append(job)
+        groups[tuple(job.overrides.get(key, DEFAULT) for key in keys)].append(job)
     return groups

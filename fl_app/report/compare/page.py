@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fl_app.records.names import OVERRIDES
 from fl_app.records.output_folder import require
 from fl_app.report.compare import figures, tables
-from fl_app.report.compare.aggregate import Comparison, aggregate
+from fl_app.report.compare.aggregate import MOST_KEYS, Comparison, aggregate
 from fl_app.report.compare.jobs import read_jobs
 from fl_app.report.compare.measures import MEASURES
 from fl_app.report.compare.numbers import curves
@@ -28,6 +28,10 @@ ON_PAGE = SETTINGS | PLAIN_TEXT | {
     "text.color": INK, "axes.edgecolor": INK, "axes.labelcolor": INK, "xtick.color": INK,
     "ytick.color": INK, "grid.color": LINE, "svg.fonttype": "none", "svg.hashsalt": "fl-app",
 }  # fmt: skip
+TOO_MANY = (
+    f"There are no figures, because the runs differ in more than {MOST_KEYS} settings. Compare the "
+    "folders of fewer runs, such as those of one sweep."
+)
 CAPTIONS = {
     "courses accuracy": "Accuracy over the rounds: mean and standard deviation over the seeds.",
     "endings": "Accuracy at the end: one marker per seed, a bar at the mean.",
@@ -104,6 +108,9 @@ def page(comparison: Comparison, command: str, excluded: Sequence[str]) -> str:
         heads=tables.heads(comparison),
         body=tables.body(comparison, lambda text: Markup("<b>{}</b>").format(text)),
         keys=len(tables.texts(comparison)),
+        settings_heads=tables.settings_heads(comparison),
+        settings_cells=tables.settings_cells,
+        no_figures=TOO_MANY if comparison.many else "These runs have no data for these figures.",
         rule=tables.RULE if bold else "",
         pictures=_pictures(comparison),
         labels=[MEASURES[m].label for m in comparison.measures],
@@ -114,6 +121,8 @@ def page(comparison: Comparison, command: str, excluded: Sequence[str]) -> str:
 
 def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
     """Return each figure with data as SVG, with its caption and whether it is wide."""
+    if comparison.many:
+        return []
     jobs = [job for row in comparison.rows for job in row.jobs]
     with mpl.rc_context(ON_PAGE):  # type: ignore[arg-type]
         drawn = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import wrap
 
-from fl_app.report.compare.aggregate import Comparison, Row, Spread
+from fl_app.report.compare.aggregate import DEFAULT, Comparison, Row, Spread
 from fl_app.report.compare.measures import MEASURES
 
 Columns = Mapping[str, Mapping[str, Mapping[str, str]] | None]
@@ -31,7 +31,28 @@ def heads(comparison: Comparison) -> list[str]:
 
 def texts(comparison: Comparison) -> list[str]:
     """Return the names of the columns before the measures: also the seeds, if rows have others."""
-    return [*comparison.keys, *(["seeds"] if comparison.mixed else [])]
+    return [*settings_heads(comparison), *(["seeds"] if comparison.mixed else [])]
+
+
+def settings_heads(comparison: Comparison) -> list[str]:
+    """Return the keys; of many, those of the method's name and one column for all others."""
+    if not comparison.many:
+        return [*comparison.keys]
+    return [*_alone(comparison), "settings"]
+
+
+def settings_cells(comparison: Comparison, row: Row) -> list[str]:
+    """Return the values of a row under `settings_heads`."""
+    if not comparison.many:
+        return [*row.values]
+    alone = _alone(comparison)
+    given = zip(comparison.keys, row.values, strict=True)
+    rest = [f"{key}={value}" for key, value in given if key not in alone and value != DEFAULT]
+    return [*comparison.part(row, alone), " ".join(rest) or DEFAULT]
+
+
+def _alone(comparison: Comparison) -> list[str]:
+    return [key for key in comparison.keys if key == "strategy"]
 
 
 def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
@@ -54,7 +75,7 @@ def body(comparison: Comparison, bold: Callable[[str], str]) -> list[list[str]]:
 
     return [
         [
-            *row.values,
+            *settings_cells(comparison, row),
             *([", ".join(row.seeds)] if comparison.mixed else []),
             *(cell(row, m) for m in comparison.measures),
         ]
