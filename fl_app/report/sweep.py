@@ -92,10 +92,10 @@ def _drawn(folder: Path, jobs: Sequence[Job], curved: Sequence[Path]) -> list[Pa
     with mpl.rc_context(SETTINGS | PLAIN_TEXT):  # type: ignore[arg-type]
         figure = curves(jobs)
         if figure is None:
-            return write([folder], folder)
+            return write([folder], folder, command=_command())
         for place in curved:
             figure.savefig(place, dpi=160)
-    return [*curved, *write([folder], folder)]
+    return [*curved, *write([folder], folder, command=_command())]
 
 
 def _settings(overrides: Sequence[str], common: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -235,6 +236,16 @@ def _table(folder: Path) -> str:
     hydra = {"sweep": {"dir": str(folder)}}
     WriteTable(**options).on_multirun_end(OmegaConf.create({"hydra": hydra}))
     return (folder / "table.md").read_text()
+
+
+def test_the_page_of_a_sweep_names_the_command_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _run(tmp_path / "0", {"strategy": "flic"}, 0.5)
+    monkeypatch.setattr(sys, "argv", ["fl-app", "--multirun", "seed=0", "data.root=/x"])
+    _table(tmp_path)
+    told = "Written by <code>fl-app --multirun seed=0 data.root=&lt;data&gt;</code>."
+    assert told in (tmp_path / "compare.html").read_text()
 
 
 def test_dollars_in_settings_are_no_mathematics(tmp_path: Path) -> None:

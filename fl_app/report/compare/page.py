@@ -56,10 +56,11 @@ def compare(arguments: Sequence[str]) -> None:
         print(path)
 
 
-def write(folders: Sequence[Path], target: Path) -> list[Path]:
+def write(folders: Sequence[Path], target: Path, *, command: str | None = None) -> list[Path]:
     """Write the page and the tables into `target`; return their paths.
 
-    Raises ValueError if no run has completed.
+    `command` is the command line that writes them, None for `fl-app compare`. Raises ValueError if
+    no run has completed.
     """
     jobs, unfinished, unknown = read_jobs(folders)
     excluded = [
@@ -70,9 +71,10 @@ def write(folders: Sequence[Path], target: Path) -> list[Path]:
         raise ValueError(" ".join(excluded))
     comparison = aggregate(jobs)
     names = [str(f) if not f.is_absolute() else f.name for f in folders]
+    by_itself = ["fl-app", "compare", *names]
     target.mkdir(parents=True, exist_ok=True)
     texts = {
-        "compare.html": page(comparison, shlex.join(["fl-app", "compare", *names]), excluded),
+        "compare.html": page(comparison, command or shlex.join(by_itself), excluded),
         "compare.csv": tables.to_csv(comparison),
         "compare.tex": tables.to_latex(comparison),
     }
