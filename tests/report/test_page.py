@@ -217,6 +217,21 @@ def test_accuracies_are_those_of_the_rounds_that_are_named(records: RunRecords) 
     assert some.partial
 
 
+def test_k_means_with_one_start_has_no_curve_of_it_and_no_epochs(records: RunRecords) -> None:
+    records.run.config.update(
+        strategy={"_target_": "fl_app.strategies.kmeans.KMeans"}, client={"epochs": 5}
+    )
+    assert "local epochs" not in dict(answers.what_was_run(records))
+    for starts, panels in (((1, 1), 1), ((1, 2), 2)):
+        rounds = [
+            r | {"notes": {"movement": 0.1, "start": start}}
+            for r, start in zip(records.run.rounds, starts, strict=False)
+        ]
+        drawn = FIGURES["notes"](replace(records, run=replace(records.run, rounds=rounds)))
+        assert drawn is not None
+        assert len(drawn["data"]) == panels
+
+
 def test_one_community_is_no_split(records: RunRecords) -> None:
     alone = {"count": 1}
     rounds = [r | {"communities": r["communities"] | alone} for r in records.run.rounds]

@@ -22,6 +22,7 @@ def what_was_run(records: RunRecords) -> Facts:
     """Return the most important settings of the run, by name."""
     config = records.run.config
     population, strategy = _group(config, "population"), _group(config, "strategy")
+    points = _last(strategy.get("_target_")) == "KMeans"  # no epochs, but steps of Lloyd's
     facts = [
         ("method", method(records)),
         ("data", _last(_group(config, "data").get("_target_"))),
@@ -30,7 +31,7 @@ def what_was_run(records: RunRecords) -> Facts:
         ("planted groups", records.planted),
         ("network", _last(_group(config, "network").get("_target_"))),
         ("participation", strategy.get("participation")),
-        ("local epochs", _group(config, "client").get("epochs")),
+        ("local epochs", None if points else _group(config, "client").get("epochs")),
         ("attack", _attack(_group(config, "attack"))),
         ("privacy", _privacy(_group(config, "privacy"))),
         ("personal", _unless("Shared", _group(config, "personal"))),

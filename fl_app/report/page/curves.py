@@ -176,6 +176,8 @@ def quality(records: RunRecords) -> Figure | None:
 def notes(records: RunRecords) -> Figure | None:
     """Draw the numbers that the method recorded itself, one panel for each."""
     found = _noted(records.run.rounds)
+    if len({number for _, y in found.get("start", {}).values() for number in y}) == 1:
+        del found["start"]  # the number of the start of k-means, if there was one
     if not found:
         return None
     panels = len(found)
