@@ -4,12 +4,10 @@ import importlib.util
 import shutil
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import PathFinder
 from logging import getLogger
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hydra.utils import get_object
@@ -39,42 +37,15 @@ _wrong: list[str] = []
 
 def use(folder: Path) -> None:
     """Let this process find the modules of a project and the options in its `conf`."""
-    folder = folder.resolve()
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    if (folder / OPTIONS).is_dir():
-        search(folder / OPTIONS)
+    use_modules(folder)
+    if (folder.resolve() / OPTIONS).is_dir():
+        search(folder.resolve() / OPTIONS)
 
 
-@contextmanager
-def importing(folder: Path) -> Iterator[None]:
-    """Let imports in the block find the modules of a project first.
-
-    If a module of the same name was imported before, such as that of another run, it is removed
-    during the block and restored after it. Other modules that the block imports stay imported.
-    """
-    folder = folder.resolve()
-    if not folder.is_dir():
-        yield
-        return
-    names = {path.stem for path in folder.iterdir() if path.name != OPTIONS}
-    aside = _of(names)
-    for name in aside:
-        del sys.modules[name]
-    importlib.invalidate_caches()
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-        for name in _of({name.partition(".")[0] for name in aside}):
-            del sys.modules[name]
-        sys.modules.update(aside)
-
-
-def _of(names: Collection[str]) -> dict[str, ModuleType]:
-    """Return the imported modules of some top-level names."""
-    return {n: module for n, module in sys.modules.items() if n.partition(".")[0] in names}
+def use_modules(folder: Path) -> None:
+    """Let this process find the modules of a project first, also those that functions import."""
+    if str(folder.resolve()) not in sys.path:
+        sys.path.insert(0, str(folder.resolve()))
 
 
 def search(folder: Path) -> None:

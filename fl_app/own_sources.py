@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -25,6 +25,23 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def imports_late(file: Path, names: Collection[str]) -> bool:
+    """Return whether a function of a file imports one of some top-level modules when it runs."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inside = (each for node in _nodes(file) if isinstance(node, functions)
+              for each in ast.walk(node))  # fmt: skip
+    return any(_imports(node, names) for node in inside)
+
+
+def _imports(node: ast.AST, names: Collection[str]) -> bool:
+    if isinstance(node, ast.Import):
+        return any(alias.name.partition(".")[0] in names for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        return bool(node.level) or (node.module or "").partition(".")[0] in names
+    by_name = getattr(node, "id", None) or getattr(node, "attr", None)
+    return by_name in ("import_module", "__import__")
 
 
 def _constants(file: Path) -> list[str]:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fl_app.config import ConfigError
+from fl_app.own import PROJECT, use_modules
 
 if TYPE_CHECKING:
     from fl_app.use.assign import Assignment
@@ -34,11 +35,19 @@ def _arguments(command: str, **options: Any) -> Arguments:
     return parser
 
 
+def _loaded(folder: Path) -> "FinishedRun":
+    """Return a run whose modules this process finds before those of the current folder."""
+    from fl_app.use.run import load_run
+
+    run = load_run(folder)
+    use_modules(run.folder / PROJECT)
+    return run
+
+
 def evaluate(arguments: Sequence[str]) -> None:
     """Print the accuracy and metrics of a run, computed again."""
     from fl_app.use.evaluate import evaluate as computed
     from fl_app.use.evaluate import evaluate_samples
-    from fl_app.use.run import load_run
 
     parser = _arguments("evaluate", description="Compute the scores of a run again.")
     parser.add_argument(
@@ -50,7 +59,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     if given.data is None and given.client is not None:
         parser.error("--client needs --data, since every client is scored on its own data")
-    run = load_run(given.folder)
+    run = _loaded(given.folder)
     if given.data is None:
         found = computed(given.folder, given.changes)
     else:
@@ -102,7 +111,6 @@ def predict(arguments: Sequence[str]) -> None:
     """Write what a model answers to raw samples."""
     from fl_app.use.predict import predict as written
     from fl_app.use.predict import total
-    from fl_app.use.run import load_run
 
     parser = _arguments("predict", description="Write what a model answers to raw samples.")
     _add_model(parser)
@@ -110,7 +118,7 @@ def predict(arguments: Sequence[str]) -> None:
     parser.add_argument("--out", type=_file, required=True, help="the CSV file to write")
     parser.add_argument("--batch", type=_count, default=BATCH, help="samples at once")
     given = parser.parse_args(list(arguments))
-    run = load_run(given.folder)
+    run = _loaded(given.folder)
     model = run.model(client=given.client, community=given.community, name=given.model)
     columns = (TextColumn("{task.completed:,} rows"), BarColumn(), TimeRemainingColumn())
     console = Console(stderr=True)  # no empty line in its place where nobody watches
@@ -131,14 +139,13 @@ def export(arguments: Sequence[str]) -> None:
     from fl_app.use.export import FORMATS, default_names
     from fl_app.use.export import export as written
     from fl_app.use.mlflow_model import save
-    from fl_app.use.run import load_run
 
     parser = _arguments("export", description="Write models in the format of another tool.")
     _add_model(parser)
     parser.add_argument("--format", required=True, choices=[*FORMATS, "mlflow"])
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     given = parser.parse_args(list(arguments))
-    run = load_run(given.folder)
+    run = _loaded(given.folder)
     if given.format == "mlflow":  # one model with all of them
         if (given.client, given.community, given.model) != (None, None, None):
             parser.error("--format mlflow holds all models; leave --client and the like out")
@@ -175,8 +182,6 @@ def _count(text: str) -> int:
 
 def assign(arguments: Sequence[str]) -> None:
     """Print the community of a client that was never part of the run."""
-    from fl_app.use.run import load_run
-
     parser = _arguments("assign", description="Find the community of a new client.")
     parser.add_argument("--data", type=Path, required=True, help="its samples")
     parser.add_argument("--by", choices=["loss", "update"], help="how to use labels; loss if left")
@@ -186,7 +191,7 @@ def assign(arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     if given.without_labels and given.by is not None:
         parser.error(f"--by {given.by} needs labels; leave it out with --without-labels")
-    found, unit = _assigned(load_run(given.folder), given)
+    found, unit = _assigned(_loaded(given.folder), given)
     if given.json:
         print(json.dumps(found.content()))
         return
@@ -222,7 +227,6 @@ def _assigned(run: "FinishedRun", given: argparse.Namespace) -> tuple["Assignmen
 def fine_tune(arguments: Sequence[str]) -> None:
     """Train the model of a client or a community further, on the data of one client."""
     from fl_app.use.fine_tune import fine_tune as tuned
-    from fl_app.use.run import load_run
 
     parser = _arguments("fine-tune", description="Train a personal model.")
     _add_model(parser)
@@ -230,7 +234,7 @@ def fine_tune(arguments: Sequence[str]) -> None:
     parser.add_argument("--epochs", type=_count, default=1)
     parser.add_argument("--to", type=Path, required=True, help="the folder to write")
     given = parser.parse_args(list(arguments))
-    run = load_run(given.folder)
+    run = _loaded(given.folder)
     done = tuned(
         run, client=None if given.client is None else run.client_id(given.client),
         community=given.community, model=given.model, data=given.data, epochs=given.epochs,

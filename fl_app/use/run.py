@@ -22,6 +22,7 @@ from fl_app.records.models import read_mixture, read_model
 from fl_app.records.reading import readable
 from fl_app.records.serving import FILE, NEEDED, community_name, read_serving
 from fl_app.records.summary import read_summary
+from fl_app.use.run_modules import RunModules
 
 log = getLogger(__name__)
 
@@ -58,6 +59,7 @@ class FinishedRun:
             for name in NEEDED:
                 found[name]
         self.folder = folder
+        self._modules = RunModules(folder / own.PROJECT)
         self.serving: Mapping[str, Any] = found
         """The content of serving.json."""
 
@@ -161,8 +163,10 @@ class FinishedRun:
     def preprocess(self) -> Preparation:
         """Maps raw samples to inputs (N, ...): see `fl_app.data.preparation.Preparation`."""
         described = self.serving["preprocess"]
-        with own.importing(self.folder / own.PROJECT), _as_trained(described, "preparation"):
-            return preparation(described)
+        with self._modules.first(), _as_trained(described, "preparation"):
+            made = preparation(described)
+        self._modules.bind(made, "arrays", "labels")
+        return made
 
     def model(
         self,
@@ -183,11 +187,13 @@ class FinishedRun:
         """Return the network of the run with its first weights."""
         described = self.serving["network"]
         options = {key: value for key, value in described.items() if key != "_target_"}
-        with own.importing(self.folder / own.PROJECT), _as_trained(described, "network"):
-            return drawn(
+        with self._modules.first(), _as_trained(described, "network"):
+            made = drawn(
                 get_object(described["_target_"]), self.input_shape, self.serving["classes"],
                 options, tokens=self.serving["input_type"] == "int64", seed=self.serving["seed"],
             )  # fmt: skip
+        self._modules.bind(made, "forward")
+        return made
 
     def load(self, name: str, network: nn.Module, *, client: int | None = None) -> nn.Module:
         """Load a model by name into a network of the run, and return it in evaluation mode.
