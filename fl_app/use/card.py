@@ -91,6 +91,11 @@ def _facts(
         named = (f"{name} {each['mean']:.4g}" for name, each in measured.items())
         yield f"- **Measures{of_which}**: {', '.join(named)}"
     yield f"- **Privacy**: {_privacy(rounds)}"
+    if rejected := clients.get("rejected"):
+        yield (
+            f"- **Rejected replies**: {rejected}, in which a value broke a rule of the server, by "
+            "a fault or by an attack; `rounds.jsonl` has the reasons"
+        )
     yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
 
 
@@ -111,11 +116,9 @@ def _privacy(rounds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _attacks(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the server saw of attacks: removed clients and rejected replies."""
-    clients = summary.get("clients", {})
-    removed, rejected = clients.get("removed") or [], clients.get("rejected") or 0
+    """Return what the server saw of attacks: removed clients, and what the run planted."""
+    removed = summary.get("clients", {}).get("removed") or []
     found = [f"removed clients {removed}"] if removed else []
-    found += [f"{rejected} rejected replies"] if rejected else []
     planted = next((each["attack"] for each in reversed(rounds) if each["attack"]), None)
     if planted is not None:
         found.append("a planted attack (" + _fields(planted) + ")")

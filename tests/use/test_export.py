@@ -110,6 +110,16 @@ def test_the_card_tells_what_the_output_is(
     assert "- **Measures**: mae 1.25\n" in card
 
 
+def test_the_card_counts_rejected_replies_apart_from_attacks(
+    digits_run: Path, tmp_path: Path
+) -> None:
+    run = load_run(digits_run)
+    run.summary = {**run.summary, "clients": {**run.summary["clients"], "rejected": 8}}
+    card = write_card(run, tmp_path, []).read_text()
+    assert "- **Rejected replies**: 8, in which a value broke a rule" in card
+    assert "- **Attacks seen**: none\n" in card
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> None:
     class Half(torch.nn.Module):
