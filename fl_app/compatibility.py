@@ -130,7 +130,7 @@ def _check_training(values: Mapping[str, Any], data: Dataset) -> None:
     plain = learner.train is SgdLearner.train
     if plain or (ours and issubclass(learner, SgdLearner)):
         try_training(*given)
-    changed = not plain or learner.score is not SgdLearner.score
+    changed = not (plain and learner.score is SgdLearner.score and learner.classifies)
     if changed and not ours:
         try_learner(*given, alone=not _sends(method))
 

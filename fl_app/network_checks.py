@@ -15,6 +15,7 @@ from fl_app.client.pretrained import Pretrained
 from fl_app.client.training_probe import same
 from fl_app.data.datasets import Dataset
 from fl_app.hidden_state import alike, answers
+from fl_app.masking.settings import SecAgg
 from fl_app.params import FlatModule, is_finite
 from fl_app.personal_checks import check_own
 from fl_app.reasons import reason_of
@@ -22,7 +23,7 @@ from fl_app.records.models import StateForm
 from fl_app.report_checks import check_reports
 from fl_app.rng import global_torch_seed
 from fl_app.schema import Target
-from fl_app.wiring import seeded_network
+from fl_app.wiring import masking, seeded_network
 
 log = getLogger(__name__)
 
@@ -49,6 +50,8 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
         _check_latents(method, asks, module)
     if values["records"] is not None and values["records"].central_test:
         _check_central_test(net, learner, data)
+    if not learner.answers_labels():
+        _check_without_accuracy(values, learner)
     if client is not None and client.cohort == "fused":
         _check_fused(values["privacy"], net, learner, module)
 
@@ -64,6 +67,21 @@ def _check_central_test(net: Target, learner: type[Learner], data: Dataset) -> N
         raise ValueError(
             f"records.central_test must be false with {net.path}, which answers with no classes; "
             "remove it"
+        )
+
+
+def _check_without_accuracy(values: Mapping[str, Any], learner: type[Learner]) -> None:
+    """Raise ValueError for settings that need the accuracy that a learner does not tell."""
+    graph, masks = values["graph"], values["masking"]
+    wrong = []
+    if graph is not None and graph.benign == "root":
+        wrong.append("graph.benign must be largest, got root")
+    if masks is not None and masks.sound and isinstance(masking(masks), SecAgg):
+        wrong.append(f"masking must be none, got {masks.path}")
+    if wrong:
+        raise ValueError(
+            f"{'; '.join(wrong)}: {learner.__name__} has classifies = False and tells no accuracy; "
+            "remove it, or use another learner"
         )
 
 

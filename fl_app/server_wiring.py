@@ -76,14 +76,15 @@ def strategy(config: Config) -> CommunityStrategy:
 
 def _server_context(config: Config) -> ServerContext:
     """Return what a strategy knows of the run."""
-    layout, initial = initial_model(config)
     wanted, data = task(config.task), shared_population(config).dataset
+    module = network(config, data)
+    learner, flat = learner_of(module, config.client.learner), flat_network(config, module)
     root = config.graph.benign == "root"
     return ServerContext(
         seed=config.seed,
         rounds=config.rounds,
-        layout=layout,
-        initial=initial,
+        layout=flat.layout,
+        initial=flat.vector(),
         min_success=config.engine.min_success,
         evaluate_every=config.records.evaluate_every,
         evaluate_at_most=config.records.evaluate_at_most,
@@ -99,7 +100,7 @@ def _server_context(config: Config) -> ServerContext:
         metrics=tuple(wanted.metrics),
         classes=data.classes,
         inputs=None if data.tokens else prod(data.shape),
-        has_accuracy=wanted.has_accuracy,
+        has_accuracy=wanted.has_accuracy and learner.answers_labels(),
         benign=_central(config, most=config.graph.root_samples).benign if root else largest,
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),

@@ -1,6 +1,6 @@
 """Trials of a user's parts before a run: a step of training, a score, a distance, an attack."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -71,12 +71,12 @@ def try_learner(
     if not len(images) or not alone:
         return
     trial = StateTrial(made, images, labels)
-    metrics = () if recipe.task is None else recipe.task.metrics
     versions = images._version, labels._version
     try:
         wrong = _result_fault(trial.train(), flat.layout)
         hidden = None if wrong else trial.fault(build)
-        wrong = wrong or _score_fault(made.score(start, images, labels), metrics)
+        score = None if wrong else made.score(start, images, labels)
+        wrong = wrong or _score_fault(score, learner, recipe)
         if wrong is None and versions != (images._version, labels._version):
             wrong = "writes into a client's samples, which would stay so: change a copy"
     except KeyError:
@@ -230,16 +230,33 @@ def _result_fault(result: object, layout: Layout) -> str | None:
     return None
 
 
-def _score_fault(score: object, metrics: Collection[str]) -> str | None:
+def _score_fault(score: object, learner: type[Learner], recipe: Recipe) -> str | None:
     """Return what is wrong with what a learner returned as the score of a model."""
     if not isinstance(score, Score):
         return f"{type(score).__name__} from score, which must return a Score"
     if not _finite(score.loss):
         return f"loss {score.loss!r} from score, which must be a finite number"
-    if score.accuracy is not None and not (_finite(score.accuracy) and 0 <= score.accuracy <= 1):
-        return f"accuracy {score.accuracy!r}, which must be in 0..1, or None"
-    unknown = sorted(score.metrics.keys() - set(metrics))
-    return f"metric {unknown[0]!r}, which task.metrics must have" if unknown else None
+    known = () if recipe.task is None else recipe.task.metrics
+    if unknown := sorted(score.metrics.keys() - set(known)):
+        return f"metric {unknown[0]!r}, which task.metrics must have"
+    return _accuracy_fault(score, learner, recipe)
+
+
+def _accuracy_fault(score: Score, learner: type[Learner], recipe: Recipe) -> str | None:
+    """Return what is wrong with an accuracy, which the server expects just where there is one."""
+    told = score.accuracy
+    if told is not None and not (_finite(told) and 0 <= told <= 1):
+        return f"accuracy {told!r}, which must be in 0..1, or None"
+    if not score.samples or not (recipe.task is None or recipe.task.has_accuracy):
+        return None
+    if told is None and learner.answers_labels():
+        return "accuracy None, which must be in 0..1: return one, or set classifies = False"
+    if told is not None and not learner.answers_labels():
+        return (
+            f"accuracy {told!r}, which must be None with classifies = False: return it as a metric "
+            "of the task, or set classifies = True"
+        )
+    return None
 
 
 def _finite(value: Any) -> bool:

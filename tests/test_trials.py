@@ -27,6 +27,8 @@ LATE = ["strategy=late", "strategy.cluster_round=1"]
         ("Lossless", "loss nan from train, which must be a finite number"),
         ("Failing", "RuntimeError: no luck"),
         ("Percent", "accuracy 70.0, which must be in 0..1, or None"),
+        ("Unscored", r"accuracy None, .* in 0..1: return one, or set classifies = False; correct"),
+        ("Unclassed", r"accuracy 0\.\d+, which must be None with classifies = False: return it as"),
         ("Pair", "tuple from score, which must return a Score"),
         ("Scaling", "writes into a client's samples"),
         ("Relabelling", "writes into a client's samples"),
@@ -61,6 +63,27 @@ def test_what_a_class_remembers_is_told(
 
 def test_a_learner_that_needs_what_its_method_sends_is_not_tried() -> None:
     load([*SMALL, "client.learner=user_parts.Asking"], also=problems)
+
+
+def test_a_learner_without_classes_has_its_test_loss_in_the_records(tmp_path: Path) -> None:
+    run([*SMALL, *QUIET, "client.learner=user_parts.Embedding"], tmp_path)
+    for line in (tmp_path / "rounds.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        assert len(record["metrics"]["test_loss"]["clients"]) == 4
+        assert not record["accuracy"]
+        assert not record["rejected"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["graph.benign=root"], "graph.benign must be largest, got root: Embedding has"),
+        (["masking=secagg"], "masking must be none, got .*: Embedding has classifies = False"),
+    ],
+)
+def test_what_needs_an_accuracy_is_refused_without_classes(given: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load([*SMALL, *given, "client.learner=user_parts.Embedding"], also=problems)
 
 
 @pytest.mark.parametrize("learner", [None, "user_parts.Scalars"])

@@ -132,6 +132,25 @@ class Percent(SgdLearner):
         return replace(super().score(model, images, labels), accuracy=70.0)
 
 
+class Unscored(SgdLearner):
+    """Tells no accuracy, though it has classes."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        return replace(super().score(model, images, labels), accuracy=None)
+
+
+class Embedding(Unscored):
+    """Answers with numbers that are no scores of classes, and so tells no accuracy."""
+
+    classifies = False
+
+
+class Unclassed(SgdLearner):
+    """Tells an accuracy, though it has no classes."""
+
+    classifies = False
+
+
 class Pair(SgdLearner):
     """Scores by a pair of numbers."""
 

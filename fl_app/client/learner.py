@@ -121,6 +121,11 @@ class Learner(ABC):
         raise TypeError(f"{type(self).__name__} must be a SgdLearner to train a client's own model")
 
     @classmethod
+    def answers_labels(cls) -> bool:
+        """Whether its answers are compared with labels: those of classes or of centroids."""
+        return cls.classifies or cls.model_kind != "network"
+
+    @classmethod
     def fuses(cls, module: nn.Module) -> bool:
         """Whether the clients of a cohort can train `module` as one computation."""
         return False

@@ -59,7 +59,7 @@ class ServerContext:
     inputs: int | None
     """Number of numbers in one sample; None: unknown, or samples are not numbers."""
     has_accuracy: bool
-    """Whether the task has an accuracy."""
+    """Whether the task has an accuracy, which the learner tells."""
     benign: Callable[[Vectors, Labels], set[int]]
     """Returns the communities assumed benign, from their models (k, d) and sizes (k,)."""
     fresh: Callable[[int], Vector] | None
