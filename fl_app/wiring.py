@@ -18,7 +18,7 @@ from hydra.utils import get_object, instantiate
 from fl_app.building import built
 from fl_app.client.augmentation import Transform
 from fl_app.client.initial_network import drawn
-from fl_app.client.learner import learner_of
+from fl_app.client.learner import Learner, learner_of
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.personal import Personal, reason, staying
 from fl_app.client.pretrained import Pretrained, prepare
@@ -241,13 +241,13 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     module = network(config, data)
     learner = learner_of(module, config.client.learner)
     flat = flat_network(config, module)
-    of_labels = learner.classifies or learner.model_kind == "network"
     return {
         "seed": config.seed,
         "network": {"_target_": config.network.path, **config.network.options},
         "input_shape": list(data.shape),
         "input_type": "int64" if data.tokens else "float32",
-        "answers": data.target if of_labels else learner.model_kind,
+        "answers": _answers(learner, data),
+        "target": data.target,
         "classes": data.classes,
         "class_names": list(data.class_names),
         "client_names": list(people.names),
@@ -257,6 +257,13 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
         "kept_by": kept_by(config),
         "constants": [name for name, part in flat.sources().items() if part in flat.constants],
     }
+
+
+def _answers(learner: type[Learner], data: Dataset) -> str:
+    """Return what models answer: labels of some kind, centroids, or numbers that are no labels."""
+    if learner.model_kind != "network":
+        return data.target if learner.classifies else learner.model_kind
+    return data.target if learner.classifies or data.target == "regression" else "numbers"
 
 
 def check_recipe(client: ClientConfig, rounds: int) -> None:

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # where user_parts and state_net
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.one_run import run
+from fl_app.use.run import load_run
 
 SMALL = ["population=iid", "population.clients=4", "population.train_samples=20",
          "population.test_samples=10", "strategy=fedavg", "strategy.participation=1", "rounds=2",
@@ -72,6 +73,9 @@ def test_a_learner_without_classes_has_its_test_loss_in_the_records(tmp_path: Pa
         assert len(record["metrics"]["test_loss"]["clients"]) == 4
         assert not record["accuracy"]
         assert not record["rejected"]
+    found = load_run(tmp_path)
+    assert (found.answers, found.target, found.classes) == ("numbers", "classification", ())
+    assert found.labels == tuple("0123456789")
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def by_certainty(scorer: Scorer, inputs: Tensor) -> Assignment:
     numbers.
     """
     kind = scorer.run.answers
-    if kind == "regression":
+    if kind in ("regression", "numbers"):
         raise ValueError(
-            "a client without labels needs a run whose models answer with classes, got regression, "
+            f"a client without labels needs a run whose models answer with classes, got {kind}, "
             "where an answer does not say how certain it is; give labelled samples"
         )
     names = communities(scorer)

@@ -12,6 +12,8 @@ from fl_app.records.reading import read_config
 from fl_app.use.run import FinishedRun
 
 CARD = "model_card.md"
+IN_UNIT = {f"torch.nn.{name}" for name in ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")}
+"""Losses of a regression that compare its answers themselves with the data."""
 Files = Sequence[tuple[str, str, float]]
 
 
@@ -49,7 +51,7 @@ def _lines(run: FinishedRun, files: Files, owner: int | None, scored: bool) -> I
     yield "|---|---|---|"
     yield from (f"| {name} | `{file}` | {gap:.1e} |" for name, file, gap in files)
     yield ""
-    yield from _input(run)
+    yield from _input(run, config)
     yield "\n## Communities\n"
     yield from _communities(run, rounds, "" if scored else " of own models")
     yield "\n## Versions\n"
@@ -125,21 +127,30 @@ def _attacks(summary: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) ->
     return "; ".join(found) or "none"
 
 
-def _input(run: FinishedRun) -> Iterable[str]:
+def _input(run: FinishedRun, config: Mapping[str, Any]) -> Iterable[str]:
     kind, classes = run.serving["input_type"], ", ".join(run.classes)
-    predicted = " and ".join(run.predicted) or "numbers"
     outputs = {
         "classification": f"one score per class before the softmax: {classes}",
         "multilabel": f"one score per class before the sigmoid: {classes}",
         "tokens": f"for each token one score per class before the softmax: {classes}",
-        "regression": f"the predicted {predicted}, in the unit of the data",
+        "regression": _predicted(run, config),
         "centroids": "minus the squared distance to each centroid",
+        "numbers": "what the network returns: numbers, but no scores of classes",
     }
     yield (
         f"The input is a tensor (samples, {', '.join(map(str, run.input_shape))}) of {kind}, as "
         "`preprocess` in `serving.json` makes it from raw samples. The output is "
         f"{outputs.get(run.answers, 'what the network returns')}."
     )
+
+
+def _predicted(run: FinishedRun, config: Mapping[str, Any]) -> str:
+    """Return what a regression answers: the unit of the data is sure with some losses alone."""
+    predicted = " and ".join(run.predicted) or "numbers"
+    loss = ((config.get("task") or {}).get("loss") or {}).get("_target_")
+    if loss in IN_UNIT and not (config.get("client") or {}).get("learner"):
+        return f"the predicted {predicted}, in the unit of the data"
+    return f"what the network returns to predict {predicted}, as the loss or the learner uses it"
 
 
 def _communities(

@@ -72,14 +72,18 @@ def answers(
 ) -> dict[str, Sequence[Any]]:
     """Return the columns of the answers to inputs (s, ...): predictions and probabilities.
 
-    `names` are those of the samples (s,), if they are part of more. Raises DataError for a sample
-    that the model cannot answer.
+    Numbers that are no predictions are one column per output of the network. `names` are those of
+    the samples (s,), if they are part of more. Raises DataError for a sample that the model cannot
+    answer.
     """
     check_tokens(model, inputs, names)
     found = _scores(model, inputs, names).float()
     _check_answers(found, names)
     if run.answers == "regression":
         return _of_numbers(run.predicted, found.reshape(len(inputs), -1))
+    if run.answers == "numbers":
+        every = found.reshape(len(inputs), -1).T.tolist()
+        return {f"output {number}": values for number, values in enumerate(every)}
     if run.answers == "centroids":
         nearest = found.max(dim=1)
         return {"cluster": nearest.indices.tolist(), "distance": (-nearest.values).tolist()}

@@ -25,6 +25,8 @@ from fl_app.records.summary import read_summary
 from fl_app.use.run_modules import RunModules
 
 log = getLogger(__name__)
+OF_CLASSES = ("classification", "multilabel", "tokens")
+"""The kinds of labels that are classes."""
 
 
 def load_run(folder: str | Path) -> "FinishedRun":
@@ -71,7 +73,12 @@ class FinishedRun:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, or their numbers; empty if numbers are predicted."""
-        if self.answers not in ("classification", "multilabel", "tokens"):
+        return self.labels if self.answers in OF_CLASSES else ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names or numbers of the classes of the labels; empty if these are numbers."""
+        if self.target not in OF_CLASSES:
             return ()
         names: list[str] = self.serving["class_names"]
         return tuple(names or map(str, range(self.serving["classes"])))
@@ -84,8 +91,14 @@ class FinishedRun:
 
     @property
     def answers(self) -> str:
-        """What the models answer: the kind of labels, or "centroids"."""
+        """What the models answer: the kind of labels, "centroids", or other "numbers"."""
         return str(self.serving["answers"])
+
+    @property
+    def target(self) -> str:
+        """The kind of labels that the data have."""
+        of_older = "classification" if self.answers == "centroids" else self.answers
+        return str(self.serving.get("target", of_older))
 
     @property
     def round(self) -> int:

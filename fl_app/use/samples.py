@@ -80,18 +80,17 @@ def on_device(inputs: Tensor, labels: Tensor, where: torch.device) -> tuple[Tens
 def _checked(run: FinishedRun, labels: np.ndarray, samples: int, path: Path) -> Tensor:
     if not samples:
         raise DataError(f"{path} must have at least one sample, got none; add rows")
-    kind = "classification" if run.answers == "centroids" else run.answers
     found = checked_labels(
         labels, str(path), samples=samples, classes=int(run.serving["classes"]),
-        target=kind,  # type: ignore[arg-type]
+        target=run.target,  # type: ignore[arg-type]
     )  # fmt: skip
     return torch.from_numpy(found)
 
 
 def _class(run: FinishedRun, folder: Path) -> int:
-    if folder.name not in run.classes:
+    if folder.name not in run.labels:
         raise DataError(
-            f"a folder of images must be named like a class of the run, {shortened(run.classes)}, "
+            f"a folder of images must be named like a class of the run, {shortened(run.labels)}, "
             f"got {folder}; rename it"
         )
-    return run.classes.index(folder.name)
+    return run.labels.index(folder.name)

@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
 from fl_app.config import ConfigError
 from fl_app.one_run import run
-from fl_app.use.card import write_card
+from fl_app.use.card import _input, write_card
 from fl_app.use.commands import export as command
 from fl_app.use.export import FORMATS, _difference, _written
 from fl_app.use.run import load_run
@@ -92,9 +92,10 @@ def test_networks_of_users_are_exported(
 
 @pytest.mark.parametrize(
     ("answers", "told"),
-    [("multilabel", "one score per class before the sigmoid: a, b."),
+    [("numbers", "what the network returns: numbers, but no scores of classes."),
+     ("multilabel", "one score per class before the sigmoid: a, b."),
      ("tokens", "for each token one score per class before the softmax: a, b."),
-     ("regression", "the predicted price and days, in the unit of the data."),
+     ("regression", "what the network returns to predict price and days, as the loss or the"),
      ("centroids", "minus the squared distance to each centroid."),
      ("words of a user", "what the network returns.")],
 )  # fmt: skip
@@ -108,6 +109,23 @@ def test_the_card_tells_what_the_output_is(
     card = write_card(run, tmp_path, []).read_text()
     assert f"from raw samples. The output is {told}" in card
     assert "- **Measures**: mae 1.25\n" in card
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [("torch.nn.HuberLoss", "the predicted numbers, in the unit of the data."),
+     ("own.Cox", "what the network returns to predict numbers, as the loss or the learner uses it"),
+     ("torch.nn.PoissonNLLLoss", "what the network returns to predict numbers, as the loss")],
+)  # fmt: skip
+def test_the_card_tells_the_unit_of_a_regression_where_its_loss_has_one(
+    loss: str, told: str, tmp_path: Path
+) -> None:
+    run: Any = SimpleNamespace(
+        answers="regression", classes=(), predicted=(), input_shape=(3,),
+        serving={"input_type": "float32"},
+    )  # fmt: skip
+    (line,) = _input(run, {"task": {"loss": {"_target_": loss}}, "client": {"learner": None}})
+    assert f"The output is {told}" in line
 
 
 def test_the_card_counts_rejected_replies_apart_from_attacks(

@@ -121,9 +121,10 @@ def test_what_cannot_be_placed_without_labels_is_told(
     np.savez(tmp_path / "y.npz", labels=np.zeros(3))
     with pytest.raises(ValueError, match="must have the array inputs, got labels"):
         assign([str(swapped_run), "--without-labels", "--data", str(tmp_path / "y.npz")])
-    monkeypatch.setattr(FinishedRun, "answers", "regression")
-    with pytest.raises(ValueError, match=r"got regression.*give labelled samples"):
-        assign([str(swapped_run), "--without-labels", "--data", data])
+    for kind in ("regression", "numbers"):
+        monkeypatch.setattr(FinishedRun, "answers", kind)
+        with pytest.raises(ValueError, match=rf"got {kind}.*give labelled samples"):
+            assign([str(swapped_run), "--without-labels", "--data", data])
 
 
 def test_a_single_community_has_no_margin(table_run: Path, capsys: pytest.CaptureFixture) -> None:

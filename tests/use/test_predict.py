@@ -101,6 +101,12 @@ def test_numbers_are_named_by_their_columns(predicted: tuple[str, ...], names: l
     assert answers(run, torch.nn.Identity(), values[:, 1:]) == {"prediction": [2.0, 4.0]}
 
 
+def test_numbers_that_are_no_scores_of_classes_are_one_column_each() -> None:
+    run: Any = SimpleNamespace(answers="numbers")
+    found = answers(run, torch.nn.Identity(), torch.tensor([[[0.5, 2.0]], [[-1.5, 4.0]]]))
+    assert found == {"output 0": [0.5, -1.5], "output 1": [2.0, 4.0]}
+
+
 def test_a_score_beyond_the_classes_is_named_by_its_number() -> None:
     run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
     found = answers(run, torch.nn.Identity(), torch.tensor([[0.0, 1.0, 5.0], [3.0, 0.0, 0.0]]))
