@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fl_app.client.attacks import Attack
 from fl_app.client.learner import Learner, TrainingResult
 from fl_app.client.recipe import Recipe
-from fl_app.client.training import Score, scores
+from fl_app.client.training import UNSCORED, Score, scores
 from fl_app.data.datasets import Dataset
 from fl_app.graph.similarity import Distance
 from fl_app.hidden_state import StateTrial
@@ -239,6 +239,11 @@ def _score_fault(score: object, learner: type[Learner], recipe: Recipe) -> str |
     known = () if recipe.task is None else recipe.task.metrics
     if unknown := sorted(score.metrics.keys() - set(known)):
         return f"metric {unknown[0]!r}, which task.metrics must have"
+    if wrong := [(name, each) for name, each in score.metrics.items() if not _finite(each)]:
+        name, got = wrong[0]
+        return f"metric {name!r} as {got!r}, which must be a number: leave it out where undefined"
+    if score != UNSCORED and not (type(score.samples) is int and score.samples > 0):
+        return f"samples {score.samples!r} from score, which must be a positive integer"
     return _accuracy_fault(score, learner, recipe)
 
 
@@ -260,7 +265,7 @@ def _accuracy_fault(score: Score, learner: type[Learner], recipe: Recipe) -> str
 
 
 def _finite(value: Any) -> bool:
-    return isinstance(value, int | float) and isfinite(value)
+    return type(value) in (int, float) and isfinite(value)  # the server takes no boolean
 
 
 def _told(learner: type[Learner], wrong: str) -> str:

@@ -18,6 +18,7 @@ SMALL = ["population=iid", "population.clients=4", "population.train_samples=20"
 QUIET = ["records.figures=false", "records.report=false", "tracking=none"]
 PEOPLE = [*(each for each in SMALL if "samples" not in each), "~population.draw",
           "population._target_=user_parts.people"]  # fmt: skip
+F1 = ["+task.metrics.f1._target_=torchmetrics.classification.MulticlassF1Score"]
 LATE = ["strategy=late", "strategy.cluster_round=1"]
 
 
@@ -28,6 +29,10 @@ LATE = ["strategy=late", "strategy.cluster_round=1"]
         ("Lossless", "loss nan from train, which must be a finite number"),
         ("Failing", "RuntimeError: no luck"),
         ("Percent", "accuracy 70.0, which must be in 0..1, or None"),
+        ("Worded", "metric 'f1' as 'high', which must be a number: leave it out where undefined"),
+        ("Listed", r"metric 'f1' as \[0.1, 0.2\], which must be a number"),
+        ("Truth", "metric 'f1' as True, which must be a number"),
+        ("Uncounted", "samples 0.5 from score, which must be a positive integer"),
         ("Unscored", r"accuracy None, .* in 0..1: return one, or set classifies = False; correct"),
         ("Unclassed", r"accuracy 0\.\d+, which must be None with classifies = False: return it as"),
         ("Pair", "tuple from score, which must return a Score"),
@@ -38,7 +43,7 @@ LATE = ["strategy=late", "strategy.cluster_round=1"]
 )
 def test_a_wrong_learner_is_named(learner: str, said: str) -> None:
     with pytest.raises(ConfigError, match=f"client.learner must .*parts.{learner} with {said}"):
-        load([*SMALL, f"client.learner=user_parts.{learner}"], also=problems)
+        load([*SMALL, *F1, f"client.learner=user_parts.{learner}"], also=problems)
 
 
 def test_a_learner_that_remembers_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -145,6 +145,34 @@ class Embedding(Unscored):
     classifies = False
 
 
+class Worded(SgdLearner):
+    """Tells a metric in words."""
+
+    told: ClassVar[Any] = "high"
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        return replace(super().score(model, images, labels), metrics={"f1": self.told})
+
+
+class Listed(Worded):
+    """Tells a list in place of a metric."""
+
+    told: ClassVar[Any] = [0.1, 0.2]
+
+
+class Truth(Worded):
+    """Tells a boolean in place of a metric."""
+
+    told: ClassVar[Any] = True
+
+
+class Uncounted(SgdLearner):
+    """Tells a share in place of the number of samples."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        return replace(super().score(model, images, labels), samples=0.5)
+
+
 class Unclassed(SgdLearner):
     """Tells an accuracy, though it has no classes."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -63,6 +64,7 @@ def as_number(value: Any) -> Any:
 class Score:
     """Mean loss and accuracy in [0, 1] over `samples` samples; `metrics` by name.
 
+    A metric that is None or not finite is left out, as one that is undefined on these samples.
     The accuracy is None for a task in which an answer is not right or wrong, and for no samples.
     For centroids: mean squared distance, accuracy, and `table` (k, c), the number of points of each
     class nearest to each centroid.
@@ -77,8 +79,14 @@ class Score:
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", as_number(self.loss))
         object.__setattr__(self, "accuracy", as_number(self.accuracy))
+        object.__setattr__(self, "samples", as_number(self.samples))
         named = {name: as_number(each) for name, each in self.metrics.items()}
-        object.__setattr__(self, "metrics", named)
+        defined = {name: each for name, each in named.items() if not _undefined(each)}
+        object.__setattr__(self, "metrics", defined)
+
+
+def _undefined(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not isfinite(value))
 
 
 UNSCORED = Score(0.0, None, 0)

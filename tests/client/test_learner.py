@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from fl_app import client_wiring
 from fl_app.client.clustering import CentroidLearner
 from fl_app.client.learner import Learner, TrainingJob, learner_of
 from fl_app.client.sgd import SgdLearner
+from fl_app.client.training import Score
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.params import FlatModule
@@ -128,3 +130,12 @@ def test_learners_in_a_cohort_and_alone_share_one_network() -> None:
 def test_what_does_not_go_with_a_learner_is_refused(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load(overrides, also=problems)
+
+
+def test_a_metric_that_is_undefined_on_a_clients_samples_is_left_out() -> None:
+    metrics: Any = {
+        "none": None, "nan": np.float32("nan"), "endless": float("inf"), "known": torch.tensor(0.5),
+    }  # fmt: skip
+    score = Score(1.0, 0.5, np.int64(3), metrics=metrics)  # type: ignore[arg-type]
+    assert score.metrics == {"known": 0.5}
+    assert type(score.samples) is int
