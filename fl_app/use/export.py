@@ -28,12 +28,17 @@ from fl_app.use.run import FinishedRun
 log = logging.getLogger(__name__)
 LARGEST = 1e-4
 """The largest difference between the answers of an exported model and PyTorch's, as a share of the
-largest answer if this is above 1; for answers of 16 bits, their rounding."""
+largest answer if this is above 1; for a network that computes with 16 bits, their rounding."""
 REMEDY = (
     "in forward give sizes as x.shape[0], not len(x), and choose by torch.where, not if, since "
     "both are constants in a file; or use another format"
 )
 """What to do about a network that a format can hold for some samples alone."""
+IN_16_BITS = (
+    "the network computes with 16 bits, which formats round at other places: let it compute in "
+    "float32; otherwise, "
+)
+"""What can be the cause for a network of 16 bits."""
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
 _TORCH = Path(torch.__file__).parent
@@ -209,7 +214,8 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     counts = CHECKED[mixes:]  # a network that mixes samples takes none alone
     for inputs, answered in _answered(name, model, _tried(run, model, counts)):
         wanted, found = _numbers(answered), _found(answer, inputs, name)
-        limit = LARGEST if answered.itemsize > 2 else torch.finfo(answered.dtype).eps
+        rounding = _rounding(model, answered)
+        limit = max(LARGEST, rounding)
         if wanted.shape != found.shape:
             raise ValueError(
                 f"the exported {name} must answer {len(inputs)} samples in the form "
@@ -219,9 +225,16 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     if not max(gaps) <= limit:
         raise ValueError(
             f"the answers of the exported {name} must differ by at most {limit:.2g}, got "
-            f"{max(gaps):.2g}; {REMEDY}"
+            f"{max(gaps):.2g}; {IN_16_BITS if limit == rounding else ''}{REMEDY}"
         )
     return max(gaps)
+
+
+def _rounding(model: nn.Module, answers: Tensor) -> float:
+    """Return the rounding of the coarsest numbers among parameters and answers."""
+    every = (*model.parameters(), answers)
+    kinds = {each.dtype for each in every if each.is_floating_point()}
+    return max((torch.finfo(kind).eps for kind in kinds), default=0.0)
 
 
 def _found(answer: Answer, inputs: Tensor, name: str) -> np.ndarray:

@@ -152,6 +152,23 @@ def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> N
         _difference(run, "personal", Half(), lambda x: Half()(x).float().numpy() + 3 * step)
 
 
+def test_a_layer_of_16_bits_may_round_though_the_answers_are_float32() -> None:
+    class Mixed(torch.nn.Linear):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return super().forward(inputs.half()).float().clamp(-1, 1)
+
+    network = Mixed(3, 1, dtype=torch.float16)
+    run: Any = SimpleNamespace(input_shape=(3,), serving={"input_type": "float32"})
+    step = torch.finfo(torch.float16).eps / 2
+    near = _difference(run, "personal", network, lambda x: network(x).detach().numpy() + step)
+    assert near == pytest.approx(step, rel=0.1)
+    with pytest.raises(ValueError, match=r"at most 0.00098, got .* 16 bits, which formats round"):
+        _difference(run, "personal", network, lambda x: network(x).detach().numpy() + 3 * step)
+    plain = torch.nn.Linear(3, 1)
+    with pytest.raises(ValueError, match=r"at most 0.0001, got [^;]*; in forward give sizes"):
+        _difference(run, "personal", plain, lambda x: plain(x).detach().numpy() + step)
+
+
 def test_a_file_for_one_number_of_samples_is_told_with_the_way_out() -> None:
     run: Any = SimpleNamespace(input_shape=(2,), serving={"input_type": "float32"})
 
