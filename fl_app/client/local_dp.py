@@ -5,11 +5,15 @@ fl_app.client.accountant computes their cost.
 """
 
 from math import exp, isfinite
+from statistics import NormalDist
 
 import numpy as np
 
 from fl_app.system_numbers import Numbers
 from fl_app.types import Vector
+
+REACH = 1.0
+"""Limit of a report in standard deviations of its noise: with more, a liar counts for more."""
 
 
 def clip(update: Vector, *, bound: float) -> Vector:
@@ -55,12 +59,30 @@ def within(update: Vector, *, bound: float, deviation: float, draw: Numbers) -> 
     return float(fits) + deviation * float(draw.standard_normal())
 
 
+def share_within(report: float, *, deviation: float) -> float:
+    """Return an estimate of the 0 or 1 in a report of `within`, on average this number.
+
+    The report is clipped to at most REACH deviations outside [0, 1], so that a liar's estimate is
+    at most 1.5 deviations outside. Clipping draws the mean of honest reports towards one half by a
+    factor that is known, which is undone. The deviation of an honest estimate is up to 5 % larger
+    than that of its report.
+    """
+    low, high = -REACH * deviation, 1 + REACH * deviation
+    clipped = min(max(report, low), high)
+    if deviation == 0:
+        return clipped
+    below, above = NormalDist().cdf(-REACH), 1 - NormalDist().cdf(high / deviation)
+    densities = NormalDist().pdf(REACH) - NormalDist().pdf(high / deviation)
+    of_zero = low * below + high * above + deviation * densities  # the mean of a clipped 0
+    return (clipped - of_zero) / (1 - 2 * of_zero)
+
+
 def next_bound(bound: float, fitting: float, *, quantile: float, rate: float) -> float:
     """Return `bound * exp(-rate * (fitting - quantile))`: the bound of the next round.
 
-    `fitting` is the mean of the values of `within`, an estimate of the share of updates within the
-    bound. It is first clipped to [0, 1], because of the noise. Andrew et al., NeurIPS 2021,
-    algorithm 1.
+    `fitting` is the mean of what the values of `within` tell by `share_within`, an estimate of the
+    share of updates within the bound. It is first clipped to [0, 1], because of the noise. Andrew
+    et al., NeurIPS 2021, algorithm 1.
     """
     share = min(max(fitting, 0.0), 1.0)
     return bound * exp(-rate * (share - quantile))

@@ -12,6 +12,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.client import accountant
 from fl_app.client.accountant import Release
+from fl_app.client.local_dp import share_within
 from fl_app.client.privacy import BOUND, FITTING, Budgeted, LocalDp, Privacy
 from fl_app.client.private_losses import SHARED, answers
 from fl_app.records.history import SPENT
@@ -19,8 +20,6 @@ from fl_app.records.releases import ReleaseLog
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.roster import Roster
 
-FARTHEST = 6.0
-"""Limit of Gaussian noise in standard deviations; two of a billion draws are outside."""
 PLACED = "placed"
 KINDS = ("released", "answered", PLACED)
 """Names in records: what is released with a model, with losses beside it, and by a newcomer."""
@@ -216,15 +215,12 @@ class PrivacyBudget:
     def _fitting(
         metrics: Mapping[int, Mapping[str, float]], released: Mapping[int, Release]
     ) -> float | None:
-        """Return the mean of the clients' reports on whether their update is within the bound.
-
-        Each report is 0 or 1 plus noise, and is clipped to FARTHEST standard deviations of it.
-        """
-        known = []
-        for client, each in metrics.items():
-            if FITTING in each and client in released:
-                far = FARTHEST * released[client].noise_multiplier
-                known.append(min(max(each[FITTING], -far), 1 + far))
+        """Return the share of the clients' updates within the bound, by their noisy reports."""
+        known = [
+            share_within(each[FITTING], deviation=released[client].noise_multiplier)
+            for client, each in metrics.items()
+            if FITTING in each and client in released
+        ]
         return float(np.mean(known)) if known else None
 
     def _adapt(self, fitting: float | None) -> None:

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from math import inf
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -218,6 +219,23 @@ def test_an_adaptive_client_takes_the_bound_of_the_round() -> None:
         np.ones(4, np.float32), _plan(), {"clip_bound": 3.0}, Draws(0, 1, 0, keyed=True)
     )[1]
     assert said == {"fitting": 1.0}
+
+
+@pytest.mark.parametrize("deviation", [0.05, 1.0, 5.0])
+@pytest.mark.parametrize("fits", [0.0, 1.0])
+def test_a_noisy_report_counts_on_average_as_what_it_reports(deviation: float, fits: float) -> None:
+    steps = NormalDist(fits, deviation)
+    reports = [steps.inv_cdf((place + 0.5) / 20_000) for place in range(20_000)]
+    told = np.array([local_dp.share_within(each, deviation=deviation) for each in reports])
+    assert told.mean() == pytest.approx(fits, abs=1e-3)
+    assert told.std() < 1.06 * deviation
+    for lie in (1e30, -1e30):
+        assert abs(local_dp.share_within(lie, deviation=deviation) - 0.5) < 0.5 + 1.5 * deviation
+
+
+def test_a_report_without_noise_counts_as_it_is() -> None:
+    told = [local_dp.share_within(each, deviation=0.0) for each in (0.0, 1.0, -1e30, 1e30)]
+    assert told == [0.0, 1.0, 0.0, 1.0]
 
 
 def test_a_malicious_client_keeps_no_rules_while_it_attacks() -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -151,17 +152,24 @@ def test_what_is_keyed_by_the_seed_is_released_again_unchanged_and_counts_once(
 
 
 def test_the_bound_follows_what_clients_say_and_is_told_to_them() -> None:
-    known, budget = roster(3), _budget(local_dp(quantile=0.5, clip=2.0))
+    known, budget = roster(3), _budget(local_dp(quantile=0.5, clip=2.0, epsilon=inf))
     proxies = known.proxies()
     said = {0: {"fitting": 1.1}, 1: {"fitting": 0.7}}
     record = budget.book(_outcome([0, 1], said), known)
-    assert record["fitting"] == pytest.approx(0.9)
-    assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.846233))
+    assert record["fitting"] == pytest.approx(0.85)  # more than 1 without noise is 1
+    assert (record["clip"], record["next_clip"]) == (2.0, pytest.approx(1.864788))
     asked = [(proxies[0], FitIns(NOTHING, {"round": 2}))]
     budget.instruct(2, asked, known)
     assert asked[0][1].config["clip_bound"] == budget.bound
     fixed = _budget(local_dp(clip=2.0))
     assert fixed.book(_outcome([0, 1], said), known)["next_clip"] == 2.0
+
+
+def test_a_lie_about_the_bound_counts_little_more_than_its_noise() -> None:
+    known, budget = roster(4), _budget(local_dp(quantile=0.5, noise_multiplier=5.0))
+    said = {client: {"fitting": 0.5 if client else 1e30} for client in range(4)}
+    record = budget.book(_outcome([0, 1, 2, 3], said), known)
+    assert record["fitting"] == pytest.approx((3 * 0.5 + 8.056296) / 4)
 
 
 def _claiming(*samples: int) -> Roster:
