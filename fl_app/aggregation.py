@@ -95,6 +95,10 @@ def geometric_median(vectors: Vectors, weights: Weights) -> Vector:
     return middle.astype(np.float32)
 
 
+WITHOUT_WEIGHTS: tuple[Rule, ...] = (median, geometric_median)
+"""The rules of this module that do not use the weights."""
+
+
 def _distances(vectors: np.ndarray, point: np.ndarray) -> np.ndarray:
     """Return `|v - p|` (n,) of vectors (n, d) to a point (d,), in double precision."""
     squares = np.zeros(len(vectors))

@@ -5,7 +5,7 @@ from math import isfinite
 
 import numpy as np
 
-from fl_app.aggregation import Rule, dominant
+from fl_app.aggregation import WITHOUT_WEIGHTS, Rule, dominant
 from fl_app.masking.slots import SlotSums
 from fl_app.params import is_finite, square_norm
 from fl_app.strategies.replies import Replies
@@ -18,13 +18,14 @@ class CommunityAggregator:
     """Applies `rule` in each community, and measures the movement of the models.
 
     `dominance` has the clients with more than half of the weight of their community in this
-    round, each with its share. `step` is the norm of the movement of the models divided by the
-    norm of the models; None: not measured. `notes` has the number of clients by model if only sums
-    are known.
+    round, each with its share; nobody if the rule is not `weighted`, that is, uses no weights.
+    `step` is the norm of the movement of the models divided by the norm of the models; None: not
+    measured. `notes` has the number of clients by model if only sums are known.
     """
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
+        self.weighted = not any(rule is each for each in WITHOUT_WEIGHTS)
         self.dominance: dict[int, float] = {}
         self.step: float | None = None
         self.notes: dict[str, list[int]] = {}
@@ -77,7 +78,7 @@ class CommunityAggregator:
 
     def watch(self, client_ids: Labels, weights: Weights) -> None:
         """Record the client of a community (n,) that has more than half of its weight (n,)."""
-        found = dominant(weights)
+        found = dominant(weights) if self.weighted else None
         if found is not None:
             self._note_dominant(int(client_ids[found[0]]), found[1])
 

@@ -60,6 +60,7 @@ class Robust(SingleModel):
             "bulyan": partial(bulyan, malicious=malicious),
         }
         super().__init__(context, participation=participation, rule=rules[rule])
+        self.aggregator.weighted = False
 
 
 def trimmed_mean(models: Vectors, weights: Weights, *, share: float) -> Vector:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fl_app.aggregation import weighted_mean
+from fl_app.aggregation import Rule, geometric_median, median, weighted_mean
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.replies import Replies
 
@@ -32,6 +32,13 @@ def test_a_client_with_more_than_half_of_the_weight_is_noted_for_the_round() -> 
     aggregator.begin()
     assert (aggregator.dominance, aggregator.step) == ({}, None)
     aggregator.update(models, _replies([[1, 0], [0, 1]], [0, 0], [1.0, 1.0]))
+    assert aggregator.dominance == {}
+
+
+@pytest.mark.parametrize("rule", [median, geometric_median])
+def test_of_a_rule_without_weights_no_client_is_noted(rule: Rule) -> None:
+    aggregator = CommunityAggregator(rule)
+    aggregator.update(np.zeros((1, 2), np.float32), _replies([[1, 0], [0, 1]], [0, 0], [1.0, 3.0]))
     assert aggregator.dominance == {}
 
 

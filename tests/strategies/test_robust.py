@@ -4,9 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from flwr.common import FitRes
 
 from fl_app.aggregation import Rule, geometric_median, median
 from fl_app.strategies.robust import bulyan, krum, trimmed_mean
+from fl_app.testing.toy import builder, context, honest, play, roster
+from fl_app.types import Vector
 
 RULES: dict[str, Rule] = {
     "median": median,
@@ -43,6 +46,21 @@ def test_no_rule_weighs_by_samples(name: str) -> None:
     weights = np.array([2.0**53] + [1.0] * 10 + [0.0])
     found = RULES[name](members, weights)
     np.testing.assert_array_equal(found, RULES[name](members, np.ones(12)))
+
+
+@pytest.mark.parametrize("name", [*RULES, "fedavg", "flic"])
+def test_a_client_with_most_samples_is_noted_only_if_they_count(name: str) -> None:
+    rule = {"fedavg": {}, "flic": {"rule": "median"}}.get(name, {"rule": name})
+    build = builder("robust" if name in RULES else name, participation=1.0, **rule)
+    strategy, known = build(context()), roster(3)
+
+    def client(client_id: int, start: Vector, server_round: int) -> FitRes:
+        answer = honest(client_id, start, server_round)
+        answer.num_examples = 12 if client_id == 2 else 1
+        return answer
+
+    play(strategy, known, range(1, 2), client=client)
+    assert set(strategy.outcome(1).dominance) == ({2} if name == "fedavg" else set())
 
 
 @pytest.mark.parametrize("name", list(RULES))
