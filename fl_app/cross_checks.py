@@ -122,13 +122,18 @@ def _unused_short_names(client: ClientConfig | None, defaults: Mapping[str, Any]
     if client is None:
         return []
     options = client.optimizer.options
-    return [
-        f"client.{name} is the {argument} of client/optimizer=sgd and has no effect with "
-        f"{client.optimizer.path} and {argument}={options.get(argument)}, got "
-        f"{getattr(client, name)}; give client.optimizer.{argument} alone"
-        for name, argument in SHORT_NAMES.items()
-        if getattr(client, name) not in (options.get(argument), defaults[name])
-    ]
+    found = []
+    for name, argument in SHORT_NAMES.items():
+        value = getattr(client, name)
+        if value in (options.get(argument), defaults[name]):
+            continue
+        takes = argument in options
+        found.append(
+            f"client.{name} is the {argument} of client/optimizer=sgd and has no effect with "
+            f"{client.optimizer.path}{f' and {argument}={options[argument]}' if takes else ''}, "
+            f"got {value}; " + (f"give client.optimizer.{argument} alone" if takes else "remove it")
+        )
+    return found
 
 
 def _of_batches(client: ClientConfig, defaults: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from fl_app.schema import STRICT, TOP
 
@@ -14,6 +15,10 @@ BEFORE_OPTIONS = {"strategy": 1, "population": 1, "network": 2, "tracking": 1}
 """Number of positional arguments of a target: context, data set, shape and classes, run."""
 NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 SEEDED = ("population", "data")
+EXTRA, MISSING = ("extra_forbidden", "unexpected_keyword_argument"), ("missing", "missing_argument")
+"""Kinds of pydantic's errors that name what is inside a setting."""
+OPTIONS = ("client.optimizer", "client.scheduler", "client.transform", "population.dynamics")
+"""Settings that are options of conf by themselves, so that a slash is in the place of the dot."""
 
 
 @lru_cache(maxsize=64)
@@ -91,28 +96,46 @@ def no_target(key: str, path: str, error: Exception) -> str:
 def messages(key: str, error: ValidationError) -> list[str]:
     """Return pydantic's errors as sentences with key, rule and value, one per setting."""
     rules: dict[str, list[str]] = {}
-    values: dict[str, str] = {}
+    values: dict[str, object] = {}
     lines = []
     for item in error.errors():
-        # all groups are flat: the rest of the location only names the member of a union
-        inside = () if key in TOP else item["loc"][:1]
-        place = ".".join([key, *(str(part) for part in inside)])
-        if item["type"] == "extra_forbidden":
-            lines.append(f"{place} is not a setting here; remove it or use another {key}")
-        elif item["type"] == "missing":
-            lines.append(f"{place} is missing; give it as {place}=<value>")
+        kind, place = item["type"], _place(key, item)
+        group = place.rpartition(".")[0]
+        if kind in EXTRA:
+            other = f" or use another {key}" if group == key else ""
+            lines.append(f"{place} is not a setting here; remove it{other}")
+        elif kind in MISSING:
+            how = f"as {place}=<value>" if group in (key, "") else f"in {group}"
+            lines.append(f"{place} is missing; give it {how}")
         else:
             rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
-            if item["type"] != "value_error":  # which has our own text
+            if kind != "value_error":  # which has our own text
                 rule = re.split(", (unable|got) ", rule)[0]
             rules.setdefault(place, []).append(rule)
-            values[place] = repr(item["input"])
+            values[place] = item["input"]
     return lines + [
-        f"{place} must be {' or '.join(found)}, got {values[place]}{_remedy(place, values[place])}"
+        f"{place} must be {' or '.join(found)}, got {values[place]!r}"
+        f"{_remedy(place, values[place])}"
         for place, found in rules.items()
     ]
 
 
-def _remedy(place: str, value: str) -> str:
-    """Return what to do for a value that the user did not give: a default that found none."""
-    return f"; give it as {place}=<value>" if value == "None" else ""
+def _place(key: str, item: ErrorDetails) -> str:
+    """Return the setting that an error is about, as in a configuration.
+
+    All groups are flat: the rest of a location names the member of a union, except for its last
+    part where a name within the setting is wrong.
+    """
+    found, inside = item["loc"], () if key in TOP else item["loc"][:1]
+    if item["type"] in (*EXTRA, *MISSING) and len(found) > 1:
+        inside = (*inside, found[-1])
+    return ".".join([key, *map(str, inside)])
+
+
+def _remedy(place: str, value: object) -> str:
+    """Return what to do for a value that the user did not give, or gave in another form."""
+    if value is None:  # a default that found none
+        return f"; give it as {place}=<value>"
+    if place in OPTIONS and isinstance(value, str):
+        return f"; give it as {place.replace('.', '/')}={value}"
+    return ""

@@ -165,6 +165,16 @@ def test_all_errors_are_reported_together() -> None:
         ),
         ("client.epochs=1.5", "client.epochs must be valid integer, got 1.5"),
         (
+            "client.epochs={low:1,high:3}",
+            "client.epochs.share is missing; give it in client.epochs",
+        ),
+        (
+            "client.epochs={low:1,high:3,share:0.5,most:4}",
+            "client.epochs.most is not a setting here; remove it",
+        ),
+        ("client.optimizer=adam", "got 'adam'; give it as client/optimizer=adam"),
+        ("population.dynamics=none", "got 'none'; give it as population/dynamics=none"),
+        (
             "engine.min_success=9",
             "engine.min_success must be at most the 8 clients that train in a round with "
             "strategy.participation=0.4 of population.clients=20, got 9; lower it or raise",
@@ -189,6 +199,13 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             [
                 "engine.nome is not a setting of this run; use engine.name",
                 "network.hidden is missing; give it as network.hidden=<value>",
+            ],
+        ),
+        (
+            ["client/optimizer=adam", "client.momentum=0.5", "client.learning_rate=0.1"],
+            [
+                "client.learning_rate is the lr .* and lr=0.001, got 0.1; give client.optimizer.lr",
+                "client.momentum is the momentum .* with torch.optim.Adam, got 0.5; remove it",
             ],
         ),
         (
