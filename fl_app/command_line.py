@@ -46,6 +46,12 @@ def refuse_settings(arguments: Sequence[str]) -> None:
         raise ConfigError(wrong)
 
 
+def refuse_sweep(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for a sweep of a run that is resumed."""
+    if {"-m", "--multirun"} & {*arguments}:
+        raise ConfigError(["resume continues one run; start a sweep without it"])
+
+
 def refuse_options(arguments: Sequence[str]) -> None:
     """Raise ConfigError for an option that neither fl-app nor Hydra has."""
     words = [each.partition("=")[0] for each in arguments if each.startswith("--")]

@@ -88,6 +88,7 @@ def _main() -> None:
     if resumed:
         folder = Path(resumed[-1]).resolve()
         with _errors_printed(folder):
+            command_line.refuse_sweep(arguments)
             resume(folder, [a for a in arguments if "resume=" not in a])
         return
     if arguments == ["--version"]:

@@ -130,6 +130,8 @@ WRONG_FOR_HYDRA = {
     "the folder": (["records.folder=/tmp/x"], ["records.folder must be left to fl-app, which"]),
     "the command's own": (["-m", "++records.folder=/x", "records.resume=true", "seed=0,1"],
                           ["records.folder must be left", "give that"]),
+    "a resume": (["-m", "resume=x", "seed=0,1"],
+                 ["resume continues one run; start a sweep without it"]),
     "a false number": (["resume=no", "+records.restarts=2"], ["records.restarts must be left"]),
 }  # fmt: skip
 
