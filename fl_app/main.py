@@ -31,6 +31,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -143,6 +144,8 @@ def _hydra_answers(arguments: list[str]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and error not in _bugs:
+            _no_more_output()
         if asked or error in _bugs:
             raise
         with _errors_printed():
@@ -150,6 +153,12 @@ def _hydra_answers(arguments: list[str]) -> Iterator[None]:
     finally:
         if not asked:
             del os.environ[FULL_ERROR]
+
+
+def _no_more_output() -> NoReturn:
+    """Exit after the reader of the output has closed it; Python must not flush into it either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 def arranged(arguments: list[str]) -> list[str]:

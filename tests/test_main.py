@@ -177,6 +177,22 @@ def test_a_sweep_takes_settings_that_only_its_options_have(
     assert all(line[1] in each for each in runs)  # as it was typed
 
 
+def test_an_output_that_nobody_reads_any_more_is_no_configuration_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(main, "_hydra_main", fails)
+    monkeypatch.setattr(sys, "argv", ["fl-app", "-sc", "install=bash"])
+    with (tmp_path / "out").open("w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as end:
+            main.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err == ""
+
+
 def test_a_bug_in_a_run_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
