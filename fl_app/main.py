@@ -47,6 +47,7 @@ from fl_app.one_run import resume, run
 from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.records import output_folder
 from fl_app.records.structured_logs import ONCE
+from fl_app.records.summary import read_summary
 from fl_app.schema import USAGE_ERROR
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
@@ -184,9 +185,16 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
         console.print(f"the run failed: {error}")
         sys.exit(1)
     except KeyboardInterrupt:
-        told = f"; continue with fl-app resume={shlex.quote(str(folder))}" if folder else ""
-        console.print(f"interrupted{told}")
+        console.print(f"interrupted{_after_it(folder) if folder else ''}")
         sys.exit(signals.INTERRUPTED)
+
+
+def _after_it(folder: Path) -> str:
+    """Return what is left of an interrupted run: nothing, if its rounds are done."""
+    with suppress(OSError, ValueError):
+        if (read_summary(folder) or {}).get("status") == "completed":
+            return f"; the run is completed, its results are in {folder}"
+    return f"; continue with fl-app resume={shlex.quote(str(folder))}"
 
 
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")

@@ -193,6 +193,25 @@ def test_an_output_that_nobody_reads_any_more_is_no_configuration_error(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("completed", "interrupted; the run is completed, its results are in "),
+        ("interrupted", "interrupted; continue with fl-app resume="),
+        (None, "interrupted; continue with fl-app resume="),
+    ],
+)
+def test_an_interrupted_command_says_what_is_left_of_the_run(
+    status: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if status is not None:
+        (tmp_path / "summary.json").write_text(json.dumps({"status": status}))
+    with pytest.raises(SystemExit) as end, main._errors_printed(tmp_path):
+        raise KeyboardInterrupt
+    assert end.value.code == 130
+    assert capsys.readouterr().err == f"{said}{tmp_path}\n"
+
+
 def test_a_bug_in_a_run_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
