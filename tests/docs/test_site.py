@@ -43,3 +43,11 @@ def test_generated_parts_are_filled_in(site: Path) -> None:
         in (site / "reference" / "numerics.html").read_text()
     )
     assert "<!-- settings" not in "".join(page.read_text() for page in site.rglob("*.html"))
+
+
+def test_the_search_works_in_pages_that_are_read_from_the_disk(site: Path) -> None:
+    assert "__index" in (site / "search" / "search_index.js").read_text()[:200]
+    assert (site / "iframe-worker.js").exists()
+    for page in ("index.html", "methods/flic.html"):
+        (source,) = re.findall(r'src="([^"]*iframe-worker.js)"', (site / page).read_text())
+        assert (site / page).parent.joinpath(source).resolve() == (site / "iframe-worker.js")
