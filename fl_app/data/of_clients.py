@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from torch.utils.data import DataLoader
 
 from fl_app.data.checks import DataError, LabelKind
 from fl_app.data.datasets import Dataset
@@ -26,7 +27,7 @@ def of_clients(
 
     `population=by_column` gives each client its own, in this order. `classes` and `target` are
     those of `Dataset`.
-    Raises DataError for samples that are no pairs or differ in their form.
+    Raises DataError for samples that are no pairs or differ in their form, and for batches.
     """
     names = tuple(samples)
     train, test = ([_pairs(who, parts[k]) for who, parts in samples.items()] for k in range(2))
@@ -58,6 +59,11 @@ def _pairs(client: str, samples: Samples) -> tuple[list[Any], list[Any]]:
 
 def _each(samples: Any) -> Iterator[Any]:
     """Yield the samples; data sets of torch have a length, and may have no end without it."""
+    if isinstance(samples, DataLoader) and samples.batch_size is not None:
+        raise DataError(
+            "the samples of a client must be single ones, got a DataLoader, which has batches of "
+            "them; give its data set, as loader.dataset"
+        )
     if hasattr(samples, "__len__") and hasattr(samples, "__getitem__"):
         return (samples[place] for place in range(len(samples)))
     return iter(samples)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from fl_app.data.checks import DataError
@@ -79,3 +80,12 @@ def test_labels_for_test_are_not_cut_to_the_kind_of_those_for_training(
 def test_samples_that_fit_nowhere_are_told(samples: list[object], told: str) -> None:
     with pytest.raises(DataError, match=told):
         of_clients("mine", 3, {"a": (samples, samples)})
+
+
+def test_batches_of_a_loader_are_no_samples() -> None:
+    samples = TensorDataset(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
+    loader = DataLoader(samples, batch_size=2)
+    with pytest.raises(DataError, match=r"got a DataLoader, which has batches.*loader\.dataset"):
+        of_clients("wards", 2, {"a": (loader, samples)})
+    single = DataLoader(samples, batch_size=None)
+    assert len(of_clients("wards", 2, {"a": (single, samples)}).train_labels) == 4
