@@ -40,3 +40,15 @@ def flwr_command(overrides: list[str], connection: str = "") -> str:
     """Return Flower's own command for a run with these overrides; "" is the default connection."""
     given = shlex.quote(f'overrides="{shlex.join(overrides)}"')
     return f"flwr run . {connection}--stream" + (f" --run-config {given}" if overrides else "")
+
+
+def override(key: str, value: str | list[str]) -> str:
+    """Return a Hydra override for the literal `value`, with special characters escaped."""
+    if isinstance(value, list):
+        return f"{key}=[{','.join(map(_quoted, value))}]"
+    return f"{key}={_quoted(value)}"
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -7,7 +7,7 @@ from fl_app import own
 from fl_app.client.local_state import CLIENTS
 from fl_app.records import checkpoint, points, snapshot
 from fl_app.records.models import FILE as MODELS
-from fl_app.records.names import CLIENT_NAMES, CONFIG, FIGURES, REPORT, ROUNDS, SUMMARY
+from fl_app.records.names import CLIENT_NAMES, CONFIG, DATA_FORM, FIGURES, REPORT, ROUNDS, SUMMARY
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
@@ -17,7 +17,8 @@ from fl_app.records.tracking import TENSORBOARD
 FOLDERS = (FIGURES, snapshot.FOLDER, TENSORBOARD)
 """Folders in which a user's own files stay."""
 FILES = (
-    ROUNDS, CONFIG, CLIENT_NAMES, MODELS, SERVING, points.FILE, NEWCOMERS, FIRST_CLIENTS, REPORT,
+    ROUNDS, CONFIG, CLIENT_NAMES, DATA_FORM, MODELS, SERVING, points.FILE, NEWCOMERS, FIRST_CLIENTS,
+    REPORT,
 )  # fmt: skip
 REPLACED = (CLIENTS, own.PROJECT, CHECKPOINTS, SUMMARY, *FILES, *FOLDERS)
 """What a new run removes or replaces in its folder."""

@@ -14,23 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
 from rich.console import Console
 
-from fl_app import former_run, own, terminal
+from fl_app import former_run, own, resumed_run, terminal
+from fl_app.command_words import override
 from fl_app.compatibility import problems
-from fl_app.config import Config, ConfigError, compose, load
-from fl_app.data.natural import by_column, encoded
+from fl_app.config import Config, ConfigError, load
 from fl_app.engines import node_ids, ports, processes, signals, stop_request
 from fl_app.launch import federation_folder, here, launch
-from fl_app.override_errors import NOT_COMPOSED
 from fl_app.progress import show_result
 from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
 from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
-from fl_app.records.reading import read_config, read_names, read_overrides
+from fl_app.records.reading import read_config, read_overrides
 from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -46,7 +44,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
     console = terminal.console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
-    where += _known_clients(folder, overrides) if resume else []
+    where += resumed_run.kept(folder, overrides) if resume else []
     with _not_begun(folder):  # a wrong configuration must not leave a folder
         fault = output_folder.problem(folder)
         if not resume:
@@ -58,6 +56,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
 
         config = load([*overrides, *where], also=also)
         check_strategy(config)
+        if resume:
+            resumed_run.check_fits(config, folder)
     done = len(read_rounds(folder)) if resume and (folder / ROUNDS).exists() else 0
     if done >= config.rounds:
         console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
@@ -85,20 +85,6 @@ def _remove_results(folder: Path, *, resume: bool) -> None:
         former_run.remove_end(folder)
     else:
         former_run.remove(folder)
-
-
-def _known_clients(folder: Path, overrides: list[str]) -> list[str]:
-    """Return the override with which the clients that data name keep their ids in a resumed run."""
-    names = read_names(folder)
-    if not names or any(each.startswith("population.names=") for each in overrides):
-        return []
-    try:
-        people = OmegaConf.select(compose(overrides), "population._target_")
-    except NOT_COMPOSED:
-        return []  # load says what is wrong
-    if people != f"{by_column.__module__}.{by_column.__name__}":
-        return []
-    return [override("population.names", encoded(names))]
 
 
 def _absolute_paths(config: Config) -> list[str]:
@@ -270,18 +256,6 @@ def _log_to(file: Path, form: str) -> None:
     flower = logging.getLogger("flwr")
     flower.handlers.clear()  # they write to the terminal too, and messages would appear twice
     flower.propagate = True
-
-
-def override(key: str, value: str | list[str]) -> str:
-    """Return a Hydra override for the literal `value`, with special characters escaped."""
-    if isinstance(value, list):
-        return f"{key}=[{','.join(map(_quoted, value))}]"
-    return f"{key}={_quoted(value)}"
-
-
-def _quoted(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _summarise_for_the_dead(config: Config, folder: Path, *, interrupted: bool) -> None:

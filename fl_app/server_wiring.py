@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fl_app import former_form
 from fl_app.building import built, is_ours
 from fl_app.client.central import CentralTest, balanced
 from fl_app.client.learner import learner_of
@@ -202,16 +203,22 @@ def server(config: Config) -> RoundLoop:
 def _recorder(config: Config) -> Recorder:
     """Return the writer of the run's folder."""
     now = datetime.now()
+    folder = Path(
+        config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"
+    )
+    data, use = shared_population(config).dataset, use_of(config)
+    if config.records.resume or config.records.restarts:
+        former_form.check(folder, config.population.path, data.form())
     return Recorder(
-        Path(config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"),
+        folder,
         identity=identity(config),
         config_yaml=config.yaml(),
         checkpoint_every=config.records.checkpoint_every,
         snapshot_rounds=_snapshot_rounds(config),
         resume=config.records.resume,
         track=partial(config.tracking.resolve(), **config.tracking.options),
-        form=StateForm.of(flat_network(config, network(config, shared_population(config).dataset))),
-        use=use_of(config),
+        form=StateForm.of(flat_network(config, network(config, data))),
+        use=use,
         monitor=None if config.metrics.port is None else partial(endpoint, config),
         started_by=config.records.started_by,
         restarts=config.records.restarts,

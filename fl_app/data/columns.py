@@ -112,7 +112,7 @@ class CategoryColumn:
 FeatureColumn = NumberColumn | CategoryColumn
 
 
-def fitted(
+def fitted_columns(
     frame: Frame, names: Sequence[str], train: np.ndarray, *,
     categories: Categories, missing: Missing, standardise: bool,
 ) -> tuple[list[FeatureColumn], list[str]]:  # fmt: skip
@@ -123,7 +123,7 @@ def fitted(
     and `median` a missing category is the most frequent one. A category that the training rows do
     not have has no indicator, unless `categories` lists them: then it is an error.
     """
-    given = _by_column(categories)
+    given = by_column(categories)
     unknown = [name for name in given if name not in names]
     if unknown:
         raise DataError(
@@ -206,7 +206,8 @@ def _warn_of_rounding(frame: Frame, name: str, values: np.ndarray, *, scaled: bo
         )  # fmt: skip
 
 
-def _by_column(categories: Categories) -> dict[str, list[str | int] | None]:
+def by_column(categories: Categories) -> dict[str, list[str | int] | None]:
+    """Return the categories of columns by name, None for those of the training rows."""
     if isinstance(categories, dict):
         return categories
     return {str(name): None for name in categories or ()}

@@ -101,6 +101,14 @@ class Dataset:
             return self.preparation
         return usual(self.shape, self.train_images.dtype, self.moments)
 
+    def form(self) -> dict[str, Any]:
+        """Return how raw samples become inputs and what the classes are, as JSON values."""
+        return {
+            "classes": self.classes,
+            "class_names": list(self.class_names),
+            "preprocess": self.prepares.describe(),
+        }
+
     def check_classes(self, needed_by: str, *, least: int = 1) -> None:
         """Raise DataError unless each sample has one of at least `least` classes."""
         if self.target != "classification" or self.classes < least:

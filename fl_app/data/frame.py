@@ -54,8 +54,8 @@ class AfterRun:
 def _warn_of_unknown(column: str, name: str, rows: int, of: int, example: str) -> None:
     """Log how many rows of a table have a word without an indicator."""
     log.warning(
-        "column %r of %s: %d of %d rows have a word that no row for training has, such as %r, and "
-        "so no indicator", column, name, rows, of, example,
+        "column %r of %s: %d of %d rows have a word that is none of its categories, such as %r, "
+        "and so no indicator", column, name, rows, of, example,
     )  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def joined(frames: Sequence[Frame]) -> Frame:
         if other.columns.keys() != first.columns.keys():
             raise DataError(
                 f"{other.name} must have the {len(first.columns)} columns of {first.name}, got "
-                f"{_difference(list(first.columns), list(other.columns))}; use tables of one form"
+                f"{difference(list(first.columns), list(other.columns))}; use tables of one form"
             )
     columns = {name: _together([frame.columns[name] for frame in frames]) for name in first.columns}
     originals = {
@@ -203,7 +203,7 @@ def joined(frames: Sequence[Frame]) -> Frame:
     return Frame(columns, sources, originals=originals)
 
 
-def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
+def difference(wanted: Sequence[str], given: Sequence[str]) -> str:
     """Return how the columns of a table differ from those of another."""
     absent = [name for name in wanted if name not in given]
     more = [name for name in given if name not in wanted]

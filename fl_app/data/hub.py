@@ -64,7 +64,7 @@ def table(
     rows = _rows(frames, test_share, client, seed)
     if isinstance(label, str) and target == "classification" and classes is None:
         classes = _class_names(parts[0], label)
-    form = Form(label, target, classes, categories, exclude, missing, standardise)
+    form = Form(label, target, classes, categories, exclude, missing, standardise, None)
     return replace(build(name, rows, form), inferred=())  # all nodes load the same rows
 
 
@@ -81,7 +81,7 @@ def text(
     return build_text(
         name,
         rows,
-        TextForm(label, "classification", classes, column, tokens, length, vocabulary, None),
+        TextForm(label, "classification", classes, column, tokens, length, vocabulary, None, None),
     )
 
 

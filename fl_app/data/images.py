@@ -2,7 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from logging import getLogger
 from pathlib import Path
@@ -14,7 +15,10 @@ from pydantic import Field
 from fl_app.data.checks import DataError
 from fl_app.data.client_folder import read_clients
 from fl_app.data.datasets import Dataset, moments
+from fl_app.data.fitted import Fitted, check_same, read_fitted
 from fl_app.data.frame import shortened
+from fl_app.data.preparation import Moments
+from fl_app.data.preparation import Pixels as Prepared
 from fl_app.data.split import TestShare
 from fl_app.data.unread import tell_of_unread
 from fl_app.types import Text
@@ -36,12 +40,13 @@ MOST_PIXELS = 2**26
 
 
 def image_folder(
-    *, root: Text, size: Size, channels: Channels, standardise: bool, seed: int
+    *, root: Text, size: Size, channels: Channels, standardise: bool, fitted: Fitted, seed: int
 ) -> Dataset:
     """Load `root`/{train,test}/<class>/<image>, resized to `size` if given.
 
-    The classes are the names of the folders, in their order. Raises DataError for a folder of
-    another form, for an image that cannot be read, and for several sizes without `size`.
+    The classes are the names of the folders, in their order. `fitted` is the form of the data of a
+    run, whose classes and scale they keep; None: they are found in the data. Raises DataError for a
+    folder of another form, for an image that cannot be read, and for several sizes without `size`.
     """
     classes = _classes(Path(root), "train")
     if (others := _classes(Path(root), "test")) != classes:
@@ -49,6 +54,7 @@ def image_folder(
             f"the classes of {root}/test must be those of train, {classes}, got {others}; give "
             "both the same folders"
         )
+    form = _form(fitted, classes, standardise=standardise)
     parts: list[np.ndarray] = []
     shown: list[Path] = []
     for split in ("train", "test"):
@@ -56,21 +62,21 @@ def image_folder(
         inside = {folder: shown_files(folder) for folder in folders}
         shown += [path for found in inside.values() for path in found]
         files = [_images(*each) for each in inside.items()]
-        labels = [label for label, each in enumerate(files) for _ in each]
+        numbers = [form.classes.index(name) for name in classes]
+        labels = [number for number, each in zip(numbers, files, strict=True) for _ in each]
         paths = [path for each in files for path in each]
         parts += [stacked([(str(p), read(p, size, channels)) for p in paths]), np.array(labels)]
     tell_of_unread(Path(root), shown, ENDINGS)
     train, train_labels, test, test_labels = parts
-    found = moments(train) if standardise else None
     return Dataset(
-        Path(root).name, len(classes), train, train_labels, test, test_labels, found,
-        class_names=tuple(classes),
+        Path(root).name, len(form.classes), train, train_labels, test, test_labels,
+        form.scale(train), class_names=tuple(form.classes),
     )  # fmt: skip
 
 
 def client_images(
     *, root: Text, size: Size, channels: Channels, standardise: bool, test_share: TestShare,
-    seed: int,
+    fitted: Fitted, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a folder with `root`/<client>/<class>/<image>; settings as for `image_folder`.
 
@@ -83,14 +89,45 @@ def client_images(
     files = [each for part in found for each in part]
     tell_of_unread(folder, shown_files(folder), ENDINGS)
     classes = sorted({name for name, _ in files})
+    form = _form(fitted, classes, standardise=standardise)
     images = stacked([(str(path), read(path, size, channels)) for _, path in files])
-    labels = np.array([classes.index(name) for name, _ in files])
+    labels = np.array([form.classes.index(name) for name, _ in files])
     train, test, owners = found.split(test_share, seed)
-    scale = moments(images[train]) if standardise else None
     return Dataset(
-        folder.name, len(classes), images[train], labels[train], images[test], labels[test], scale,
-        class_names=tuple(classes), owners=owners,
+        folder.name, len(form.classes), images[train], labels[train], images[test], labels[test],
+        form.scale(images[train]), class_names=tuple(form.classes), owners=owners,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Form:
+    """The classes and the scale of images; `former` has those of a run."""
+
+    classes: Sequence[str]
+    former: Prepared | None
+    standardise: bool
+
+    def scale(self, train: np.ndarray) -> Moments | None:
+        """Return mean and deviation of the images for training, or those of the run."""
+        if self.former is not None:
+            check_same("the shape of images", [*self.former.shape], [*train.shape[1:]])
+            return self.former.scale
+        return moments(train) if self.standardise else None
+
+
+def _form(fitted: Fitted, found: Sequence[str], *, standardise: bool) -> _Form:
+    """Return the form of images with the classes `found`, or that of a run that knows them."""
+    read = read_fitted(fitted, Prepared)
+    if read is None:
+        return _Form(found, None, standardise)
+    former, classes = read
+    check_same("data.standardise", former.scale is not None, standardise)
+    if unknown := [name for name in found if name not in classes]:
+        raise DataError(
+            f"the folders of classes must be named as in the run, {shortened(classes)}, got "
+            f"{shortened(unknown)}; rename or remove them, or start a new run"
+        )
+    return _Form(classes, former, standardise)
 
 
 def _of_client(folder: Path) -> list[tuple[str, Path]]:

@@ -73,7 +73,7 @@ class RowPreparation(Preparation):
 
 @dataclass(frozen=True)
 class TableRows(RowPreparation):
-    """Columns of numbers and words as features (N, d); see `columns.fitted`."""
+    """Columns of numbers and words as features (N, d); see `columns.fitted_columns`."""
 
     numbers: Sequence[Mapping[str, Any]]
     """The values of each `NumberColumn`."""

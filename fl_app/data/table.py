@@ -1,17 +1,19 @@
 """Tables of clients' own as data sets: one table, or a folder with one file per client."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fl_app.data.checks import DataError
 from fl_app.data.client_folder import read_clients
-from fl_app.data.columns import Categories, Missing, features, fitted
+from fl_app.data.columns import Categories, Missing, by_column, features, fitted_columns
 from fl_app.data.datasets import Dataset
 from fl_app.data.endings import stem
-from fl_app.data.frame import Frame, joined, plain, warn_of_twins
+from fl_app.data.fitted import Fitted, check_same, read_fitted
+from fl_app.data.frame import AfterRun, Frame, difference, joined, plain, shortened, warn_of_twins
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
@@ -31,13 +33,24 @@ class Predicted:
     target: TableTarget
     classes: Classes
 
-    def of(self, frame: Frame, source: str) -> "Labels":
-        """Return the labels of a table with its clients in the column `source`."""
+    def of(self, frame: Frame, source: str, former: Mapping[str, Any] | None = None) -> "Labels":
+        """Return the labels of a table with its clients in the column `source`.
+
+        `former` is the `Label` of a run, which they keep.
+        """
+        found = self._of(frame, source, () if former is None else former["classes"])
+        if former is not None:
+            now = found.label and (found.label.column, list(found.label.classes))
+            before = former["column"], list(former["classes"])
+            check_same("data.label with data.classes", before, now)
+        return found
+
+    def _of(self, frame: Frame, source: str, known: Sequence[str]) -> "Labels":
         columns = _predicted(frame, self, source)
         if not columns:
             return Labels([], np.zeros(len(frame), int), None, 1, [])
         if self.target == "classification":
-            values, names = classes_of(frame, columns[0], self.classes)
+            values, names = classes_of(frame, columns[0], self.classes or list(known) or None)
             inferred = ["data.classes"] if self.classes is None else []
             return Labels(columns, values, Label(columns[0], names), len(names), inferred)
         column = columns if isinstance(self.label, list) else columns[0]
@@ -72,6 +85,7 @@ class Form(Predicted):
     exclude: Sequence[Column]
     missing: Missing
     standardise: bool
+    fitted: Fitted
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,8 @@ class Rows:
 def table(
     *, root: Text, file: Text, test_file: Text | None, test_share: TestShare,
     label: LabelColumn, target: TableTarget, classes: Classes, categories: Categories,
-    exclude: list[Column], missing: Missing, standardise: bool, client: Column | None, seed: int,
+    exclude: list[Column], missing: Missing, standardise: bool, client: Column | None,
+    fitted: Fitted, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a table, `root`/`file`, with one row per sample and columns of numbers or words.
 
@@ -100,27 +115,28 @@ def table(
     column to predict: with `target` classification its values are classes, named or numbered by
     `classes`; with regression they are numbers; with multilabel, several columns of 0 and 1. None:
     nothing is predicted, and only distances are measured. `client` is the column that names the
-    client of each row. All other columns but `exclude` are features; see `columns.fitted` for
-    `categories`, `missing` and `standardise`.
+    client of each row. All other columns but `exclude` are features; see `columns.fitted_columns`
+    for `categories`, `missing` and `standardise`. `fitted` is the form of the data of a run, which
+    they keep; None: it is found in the rows for training.
     In a deployment all nodes must have the same columns, and the server needs only their names.
     Raises DataError that names the file and the line or column.
     """
     rows = read_rows(Path(root), file, test_file, test_share, client, seed)
-    form = Form(label, target, classes, categories, exclude, missing, standardise)
+    form = Form(label, target, classes, categories, exclude, missing, standardise, fitted)
     return build(stem(Path(file)), rows, form)
 
 
 def client_files(
     *, root: Text, test_share: TestShare, label: LabelColumn, target: TableTarget,
     classes: Classes, categories: Categories, exclude: list[Column], missing: Missing,
-    standardise: bool, seed: int,
+    standardise: bool, fitted: Fitted, seed: int,
 ) -> Dataset:  # fmt: skip
     """Load a folder with one table per client, named by the file; settings as for `table`.
 
     `test_share` of each client's rows are for test. `population=by_column` makes them clients.
     """
     rows = client_rows(Path(root), test_share, seed)
-    form = Form(label, target, classes, categories, exclude, missing, standardise)
+    form = Form(label, target, classes, categories, exclude, missing, standardise, fitted)
     return build(Path(root).name, rows, form)
 
 
@@ -133,20 +149,47 @@ def client_rows(folder: Path, test_share: float, seed: int, *, skip: Path | None
 
 def build(name: str, rows: Rows, form: Form) -> Dataset:
     """Return the data set of a table."""
-    frame = rows.frame
+    former = read_fitted(form.fitted, TableRows)
+    frame = rows.frame if former is None else replace(rows.frame, after_run=AfterRun())
     others = {frame.column(each, "data.exclude") for each in form.exclude}
     others |= {rows.source} & set(frame.columns)
-    found = form.of(frame, rows.source)
-    columns, more = fitted(
-        frame, [each for each in frame.columns if each not in {*others, *found.columns}],
-        rows.train, categories=form.categories, missing=form.missing, standardise=form.standardise,
-    )  # fmt: skip
-    inputs, labels, train, test = features(frame, columns), found.values, rows.train, rows.test
+    found = form.of(frame, rows.source, None if former is None else former[0].label)
+    names = [each for each in frame.columns if each not in {*others, *found.columns}]
+    if former is not None:
+        prepared, inferred = former[0], list[str]()
+        _check_features(frame, names, form, prepared)
+        inputs = prepared.arrays(rows.frame)
+    else:
+        columns, more = fitted_columns(
+            frame, names, rows.train,
+            categories=form.categories, missing=form.missing, standardise=form.standardise,
+        )  # fmt: skip
+        prepared, inferred = TableRows.of(columns, found.label), [*found.inferred, *more]
+        inputs = features(frame, columns)
+    labels, train, test = found.values, rows.train, rows.test
     return Dataset(
         name, found.outputs, inputs[train], labels[train], inputs[test], labels[test],
         target=form.target, class_names=found.names, owners=rows.owners(),
-        inferred=(*found.inferred, *more), preparation=TableRows.of(columns, found.label),
+        inferred=tuple(inferred), preparation=prepared,
     )  # fmt: skip
+
+
+def _check_features(frame: Frame, names: Sequence[str], form: Form, former: TableRows) -> None:
+    """Raise DataError for columns or settings with which features would not be those of a run."""
+    if told := difference(former.order, names):
+        raise DataError(
+            f"{frame.name} must have the columns with features of the run, "
+            f"{shortened(former.order)}, got {told}; give the former, and leave out others with "
+            "data.exclude"
+        )
+    if former.numbers:
+        scaled = any(each["mean"] is not None for each in former.numbers)
+        check_same("data.standardise", scaled, form.standardise)
+    known = {each["name"]: [*each["categories"]] for each in former.categories}
+    for name, listed in by_column(form.categories).items():
+        if name not in known or listed:
+            now = [str(each) for each in listed or ()]
+            check_same(f"data.categories.{name}", known.get(name), now)
 
 
 def _predicted(frame: Frame, form: Predicted, source: str) -> list[str]:

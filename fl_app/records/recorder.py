@@ -17,13 +17,13 @@ from fl_app.records.history import History
 from fl_app.records.metrics import Endpoint, outcomes
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
-from fl_app.records.names import CLIENT_NAMES, CONFIG, OVERRIDES
+from fl_app.records.names import CLIENT_NAMES, CONFIG, DATA_FORM, OVERRIDES
 from fl_app.records.plain import dumps
 from fl_app.records.reading import read_names
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
 from fl_app.records.run_state import SupersededError
-from fl_app.records.serving import Served, community_name, write_serving
+from fl_app.records.serving import FORM, Served, community_name, write_serving
 from fl_app.records.snapshot import FOLDER as SNAPSHOTS
 from fl_app.records.snapshot import write_snapshot
 from fl_app.records.structured_logs import FIELDS, words
@@ -44,11 +44,12 @@ class Recorder:
 
     `identity` has the strategy, engine and seed for the summary. `track` builds the tracker that
     receives the rounds too. `form` describes the state dict of a saved model, and `use` what is
-    needed to use it elsewhere, as JSON values. `monitor` starts the metrics endpoint of the folder,
-    and `started_by` is who says to have started the run. `restarts` is how often a lost run was
-    submitted again; then it continues from its checkpoint if it has one. `superseded` says whether
-    such a submission has taken the folder over from this process. `overrides` are those of a run
-    that Flower's own command has submitted, None if another process writes them.
+    needed to use it elsewhere, as JSON values, among them the form of the data. `monitor` starts
+    the metrics endpoint of the folder, and `started_by` is who says to have started the run.
+    `restarts` is how often a lost run was submitted again; then it continues from its checkpoint if
+    it has one. `superseded` says whether such a submission has taken the folder over from this
+    process. `overrides` are those of a run that Flower's own command has submitted, None if another
+    process writes them.
     """
 
     def __init__(
@@ -130,6 +131,9 @@ class Recorder:
         if self.names:
             with replacing(self.folder / CLIENT_NAMES) as temporary:
                 temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")
+        if form := {name: self.use[name] for name in FORM if name in self.use}:
+            with replacing(self.folder / DATA_FORM) as temporary:
+                temporary.write_text(dumps(form) + "\n", encoding="utf-8")
 
     def check_owner(self) -> None:
         """Raise SupersededError if this process stood still and was thought to be lost."""

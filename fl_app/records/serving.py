@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
 from fl_app.params import COMMUNITY
 from fl_app.records.atomic import replacing
+from fl_app.records.names import DATA_FORM
 from fl_app.records.plain import dumps
 from fl_app.records.reading import json_object, readable
 from fl_app.types import Vector
 
+log = getLogger(__name__)
 FILE = "serving.json"
 NEAR = 0.05
 """Above guessing; scores of a hundred samples vary by so much."""
@@ -18,6 +21,8 @@ GLOBAL_MODEL = "global"
 """The name of the model of all clients, beside those of the communities."""
 REFERENCE = "reference"
 """The name of the model that extracts descriptors of a client's data."""
+FORM = ("classes", "class_names", "preprocess")
+"""What describes the form of the data, see `Dataset.form`."""
 VERSION = 2
 READABLE = (1, VERSION)
 """Version 1 has every mixture as a model."""
@@ -96,6 +101,23 @@ def no_better_than_chance(folder: Path, accuracy: float) -> str | None:
         "have not learnt. More rounds, another learning rate or more samples can help; under "
         "privacy, also a larger epsilon or fewer parameters."
     )
+
+
+def read_form(folder: Path) -> dict[str, Any] | None:
+    """Return the form of the data of a run, see `Dataset.form`; None if none can be read.
+
+    Older runs have it with their models.
+    """
+    for path in (folder / DATA_FORM, folder / FILE):
+        if not path.exists():
+            continue
+        try:
+            found = json_object(path)
+            with readable(path, "a form of data"):
+                return {name: found[name] for name in FORM}
+        except ValueError as error:  # a resumed run writes it again
+            log.warning("the form of the data of the run is not known: %s", error)
+    return None
 
 
 def read_serving(folder: Path) -> dict[str, Any] | None:

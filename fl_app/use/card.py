@@ -192,7 +192,7 @@ def _called(run: FinishedRun, client: int) -> str:
 def _target(config: Mapping[str, Any], group: str) -> str:
     node = config.get(group) or {}
     name = str(node.get("_target_", "unknown")).rpartition(".")[2]
-    hidden = ("_target_", "root", "dynamics")  # a path on another machine is of no use
+    hidden = ("_target_", "root", "dynamics", "fitted")  # of no use on another machine, or long
     rest = {key: value for key, value in node.items() if key not in hidden and value is not None}
     return f"`{name}`" + (f" ({_fields(rest)})" if rest else "")
 

@@ -11,7 +11,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fl_app import client_wiring, own
+from fl_app import client_wiring, former_form, own
 from fl_app.client.learner import Learner, learner_of
 from fl_app.client.local import LocalClient
 from fl_app.client.local_state import of_run
@@ -25,7 +25,7 @@ from fl_app.records.reading import read_config, read_names, readable
 from fl_app.schema import FIXED
 from fl_app.types import Vector
 from fl_app.use.run import FinishedRun
-from fl_app.wiring import device, personal, recipe
+from fl_app.wiring import device, personal, recipe, shared_population
 
 
 def config_of(folder: Path, changes: Sequence[str]) -> Config:
@@ -49,6 +49,8 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
     if "by_column" in str(tree.population.get("_target_")):
         names = encoded(read_names(folder)) or None  # with their ids
         OmegaConf.update(tree, "population.names", names)
+    for name, value in former_form.settings(folder, tree).items():
+        OmegaConf.update(tree, f"data.{name}", value)
     for change in changes:
         key, given, value = change.partition("=")
         try:
@@ -132,8 +134,14 @@ class Scorer:
         """Return a client of the run with its data, and the learner of this scorer."""
         self.run.own(client_id)  # raises if it is elsewhere
         memory = of_run(self.run.folder, client_id, self.config.records.checkpoint_every)
+        self._check_data()
         local = client_wiring.client(self.config, client_id, memory=memory)
         return replace(local, learner=self.learner)
+
+    def _check_data(self) -> None:
+        """Raise DataError for data of another form than those of the run."""
+        form = shared_population(self.config).dataset.form()
+        former_form.check(self.run.folder, self.config.population.path, form)
 
     def used(self, local: LocalClient) -> str:
         """Return the name of the model of a client, also of one that chooses on its data."""

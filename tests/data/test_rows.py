@@ -62,7 +62,7 @@ def test_what_is_no_row_is_told_and_unknown_words_are_counted_over_all_parts(
         FITTED(replace(frame_of(PATIENT | {"ward": ward}), after_run=use))
     use.tell("x.csv")
     (told,) = caplog.messages
-    assert "column 'ward' of x.csv: 2 of 3 rows have a word that no row for training has" in told
+    assert "column 'ward' of x.csv: 2 of 3 rows have a word that is none of its categories" in told
 
 
 def test_texts_come_as_arrays_and_series_too() -> None:

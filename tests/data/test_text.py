@@ -117,7 +117,9 @@ def test_lists_of_integers_are_tokens_as_they_are() -> None:
     lists[:] = [[7, -3], [7, 9]]
     frame = Frame({"ids": lists, "y": np.array([0.0, 1.0])}, (Source("mine", "row", np.arange(2)),))
     rows = Rows(frame, np.arange(1), np.arange(1, 2))
-    data = build("mine", rows, TextForm("y", "classification", None, "ids", "words", 3, 10, None))
+    data = build(
+        "mine", rows, TextForm("y", "classification", None, "ids", "words", 3, 10, None, None)
+    )
     assert (data.train_images.tolist(), data.test_images.tolist()) == ([[3, 2, 0]], [[3, 1, 0]])
 
 

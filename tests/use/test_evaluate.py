@@ -14,6 +14,7 @@ from fl_app.use.commands import evaluate as command
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 from fl_app.use.scorer import config_of
+from fl_app.wiring import shared_population
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
 SMALL = ["population=iid", "population.clients=2", "population.train_samples=40",
@@ -54,6 +55,16 @@ def test_other_data_are_named_by_a_setting(table_run: Path, tmp_path: Path) -> N
     found = evaluate(table_run, [f"data.root={tmp_path}"])
     assert found["recorded"] is None
     assert found["accuracy"] != evaluate(table_run, [])["accuracy"]
+
+
+def test_other_data_are_prepared_as_those_of_the_run(table_run: Path, tmp_path: Path) -> None:
+    rows = (table_run.parent / "patients.csv").read_text().splitlines()
+    kept = [row for row in rows[1:] if "red" in row and ",no" in row]
+    (tmp_path / "patients.csv").write_text("\n".join([rows[0], *kept]) + "\n")
+    config = config_of(table_run, [f"data.root={tmp_path}"])
+    data = shared_population(config).dataset
+    assert data.form()["preprocess"] == load_run(table_run).serving["preprocess"]
+    assert (data.class_names, set(data.train_labels)) == (("no", "yes"), {0})
 
 
 def test_metrics_of_the_task_are_repeated(tmp_path: Path) -> None:

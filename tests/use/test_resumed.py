@@ -1,11 +1,14 @@
 """A resumed run, also with more clients, serves what it evaluated last."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fl_app import one_run
+from fl_app import former_form, one_run, server_wiring
+from fl_app.config import ConfigError, compose, load
+from fl_app.data.datasets import DataError
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
 
@@ -41,3 +44,66 @@ def test_a_run_that_stopped_after_its_evaluation_says_so(
     assert "the last evaluation was after round 2, and the models are those after round 3" in (
         capsys.readouterr().out
     )
+
+
+WARDS = ["data=table", "data.label=sick", "data.client=ward", "data.standardise=true",
+         "network=mlp", "population=by_column", "population.clients=2", "strategy=fedavg",
+         "rounds=1", "strategy.participation=1.0", *TINY[-4:]]  # fmt: skip
+
+
+def _wards(root: Path, **mean: int) -> None:
+    rows = [f"{centre + each % 20},{'uv'[each % 2]},{ward},{('no', 'yes')[each % 20 > 9]}"
+            for ward, centre in mean.items() for each in range(40)]  # fmt: skip
+    (root / "points.csv").write_text("\n".join(["age,kind,ward,sick", *rows]) + "\n")
+
+
+@pytest.fixture(scope="module")
+def wards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run on the rows of two wards, beside them."""
+    root = tmp_path_factory.mktemp("wards")
+    _wards(root, A=20, B=30)
+    one_run.run([*WARDS, f"data.root={root}"], root / "run")
+    return root / "run"
+
+
+def test_the_data_keep_their_form_when_a_client_of_another_range_joins(
+    wards: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(wards, tmp_path / "run")
+    (tmp_path / "run" / "serving.json").unlink()  # as if it had been killed
+    _wards(tmp_path, A=20, B=30, C=900)
+    changes = [f"data.root={tmp_path}", "population.clients=3", "rounds=2"]
+    one_run.resume(tmp_path / "run", changes)
+    before, after = (load_run(each).serving["preprocess"] for each in (wards, tmp_path / "run"))
+    assert after == before
+    assert evaluate(tmp_path / "run", [])["recorded"] == {"round": 2, "largest_difference": 0.0}
+    assert yaml.safe_load((tmp_path / "run" / "overrides.yaml").read_text())[-3:] == changes
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("data.standardise=false", r"data\.standardise must stay .* true, got false"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused_before_anything_is_changed(
+    change: str, told: str, wards: Path
+) -> None:
+    before = {path: path.read_bytes() for path in wards.iterdir() if path.is_file()}
+    with pytest.raises(ConfigError, match=told):
+        one_run.resume(wards, [change, "rounds=2"])
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_server_that_finds_another_form_begins_nothing(wards: Path, tmp_path: Path) -> None:
+    shutil.copytree(wards, tmp_path / "run")
+    _wards(tmp_path, A=20, B=90)
+    where = [f"data.root={tmp_path}", f"records.folder={tmp_path / 'run'}", "records.resume=true"]
+    with pytest.raises(DataError, match=r"preprocess\.numbers\.age\.mean \d.*; restore the data"):
+        server_wiring.server(load([*WARDS, *where]))
+
+
+def test_only_what_the_rows_of_the_server_decide_is_kept(wards: Path) -> None:
+    trees = [compose(["data=arrays", "population=iid"]), compose(["data=table", "population=own"]),
+             compose(["data=digits", "population=iid"])]  # fmt: skip
+    assert [former_form.settings(wards, tree) for tree in trees] == [{"classes": 2}, {}, {}]
