@@ -9,8 +9,11 @@ from fl_app.command_words import override
 from fl_app.config import Config, ConfigError, compose
 from fl_app.data.natural import by_column, encoded
 from fl_app.override_errors import NOT_COMPOSED
+from fl_app.records import checkpoint
 from fl_app.records.reading import read_names
-from fl_app.wiring import shared_population
+from fl_app.records.recorder import CHECKPOINTS
+from fl_app.strategies.state import check_models
+from fl_app.wiring import initial_model, shared_population
 
 
 def kept(folder: Path, overrides: list[str]) -> list[str]:
@@ -43,7 +46,7 @@ def _known_form(folder: Path, overrides: list[str]) -> list[str]:
 
 
 def check_fits(config: Config, folder: Path) -> None:
-    """Raise ConfigError for data of another form than those of the run in the folder.
+    """Raise ConfigError for data or a network that the models of the run do not fit.
 
     Not for a run on another federation, whose data are not on this machine.
     """
@@ -52,5 +55,6 @@ def check_fits(config: Config, folder: Path) -> None:
     try:
         form = shared_population(config).dataset.form()
         former_form.check(folder, config.population.path, form)
+        check_models(checkpoint.shapes(folder / CHECKPOINTS), initial_model(config)[0].size)
     except ValueError as error:
         raise ConfigError([str(error)]) from error

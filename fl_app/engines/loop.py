@@ -40,7 +40,7 @@ from fl_app.strategies.replies import (
     TooFewRepliesError,
 )
 from fl_app.strategies.roster import Roster
-from fl_app.strategies.state import load
+from fl_app.strategies.state import check_models, load
 from fl_app.strategies.state_fields import check_fields
 
 log = getLogger(__name__)
@@ -170,6 +170,7 @@ class RoundLoop(Server):
             if self.budget is not None:
                 self.budget.restore([])
             return 0
+        check_models(saved.arrays, self.context.layout.size)
         load(self.method.state, saved.arrays, saved.state)
         records = self.carried.restore(saved.state)
         self.aggregation.restore(records)

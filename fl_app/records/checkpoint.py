@@ -6,7 +6,7 @@ header is limited to 100 MB. Nothing is ever unpickled.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -151,6 +151,14 @@ def find(folder: Path) -> Found:
         + ", ".join(f"{name} {fault}" for name, fault in faults.items())
         + "; restore one from a copy or start a new run"
     )
+
+
+def shapes(folder: Path) -> dict[str, Stored]:
+    """Return the positions of the tensors in the newest checkpoint; empty if it cannot be read."""
+    for name in (FILE, PREVIOUS):
+        with suppress(_UnusableError), _opened(folder / name) as (_, _, stored):
+            return stored
+    return {}
 
 
 def retire(folder: Path) -> None:

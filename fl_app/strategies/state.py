@@ -18,6 +18,8 @@ from typing import (
 
 import numpy as np
 
+from fl_app.records.checkpoint import CheckpointError
+from fl_app.records.tensors import Stored
 from fl_app.types import Vector, Vectors
 
 PLAIN = (int, str, bool, NoneType)
@@ -125,6 +127,17 @@ def _saved(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
             f"dataclasses of these, got {type(value).__name__}; convert it"
         )
     return value
+
+
+def check_models(arrays: Mapping[str, np.ndarray | Stored], size: int) -> None:
+    """Raise CheckpointError if saved models have another size than those of the network, `size`."""
+    models = arrays.get("communities.models")
+    if models is not None and models.shape[-1] != size:
+        raise CheckpointError(
+            f"the models in the checkpoint must have {size} parameters, as the network has with "
+            f"these settings and data, got {models.shape[-1]}; resume with the network, features "
+            "and classes of the run, or start a new run"
+        )
 
 
 def load(state: Any, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fl_app.graph.vectors import ClientVectors
+from fl_app.records.checkpoint import CheckpointError
 from fl_app.strategies.model_evaluation import GLOBAL
-from fl_app.strategies.state import Communities, MethodState, load, save
+from fl_app.strategies.state import Communities, MethodState, check_models, load, save
 from fl_app.testing.toy import SIZE, builder, context, roster
 
 
@@ -114,3 +115,11 @@ def test_a_missing_field_is_named() -> None:
     del values["communities"]["members"]
     with pytest.raises(ValueError, match=r"no field 'communities.members' of Communities"):
         load(_fresh(), arrays, values)
+
+
+def test_models_of_another_network_are_refused_with_both_sizes() -> None:
+    models = np.zeros((2, 5), np.float32)
+    check_models({"communities.models": models}, 5)
+    check_models({}, 7)
+    with pytest.raises(CheckpointError, match=r"must have 7 parameters, .* got 5; resume with"):
+        check_models({"communities.models": models}, 7)

@@ -83,6 +83,7 @@ def test_the_data_keep_their_form_when_a_client_of_another_range_joins(
 @pytest.mark.parametrize(
     ("change", "told"),
     [
+        ("network.hidden=[3]", r"must have \d+ parameters, .*, got \d+; resume with the network"),
         ("data.standardise=false", r"data\.standardise must stay .* true, got false"),
     ],
 )
