@@ -270,12 +270,16 @@ class Recorder:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
         `serve` returns the models that clients use now. `reason` is why the run failed or ended
-        early; without it, the last record may tell.
+        early; without it, the last record may tell. A completed run whose models cannot be
+        written has failed.
         """
         try:
             self._write_models(models, layout, serve)
         except (OSError, ValueError) as error:  # the summary must still be written
-            log.error("models.safetensors could not be written: %s", error)
+            log.error("%s could not be written: %s", MODELS, error)
+            if status == "completed":
+                status = "failed"
+                reason = f"{MODELS} could not be written: {error}; resume the run to write it"
         summary = summarise(
             self.folder,
             status,

@@ -233,7 +233,10 @@ def test_models_that_cannot_be_written_leave_the_summary(
     monkeypatch.setattr(recorder, "write_models", _full)
     _finish(run, np.ones((1, 3), np.float32))
     assert "models.safetensors could not be written" in caplog.messages[0]
-    assert (read_summary(tmp_path) or {})["status"] == "completed"
+    summary = read_summary(tmp_path) or {}
+    assert summary["status"] == "failed"
+    assert summary["ended"].startswith("models.safetensors could not be written: ")
+    assert summary["ended"].endswith("; resume the run to write it")
 
 
 def test_the_metrics_endpoint_is_told_each_round_and_the_end(tmp_path: Path) -> None:
