@@ -5,6 +5,7 @@ import gzip
 import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
+from logging import getLogger
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,11 +15,14 @@ from fl_app.data.checks import DataError
 from fl_app.data.endings import COMPRESSED, ending
 from fl_app.data.frame import MISSING, Frame, Source, is_number, shortened
 
+log = getLogger(__name__)
 TEXTS = (".csv", ".tsv", ".txt")
 ENDINGS = (*TEXTS, *(f"{text}{COMPRESSED}" for text in TEXTS), ".npy", ".parquet")
 DELIMITERS = ",;\t"
 EXACT = 2**53
 """Whole numbers beyond it are texts in a frame, because float64 would make some of them equal."""
+FEW = 3
+"""Columns up to which a row of data could be 0, 1, ... by chance."""
 LONGEST = 2**31 - 1
 """Limit for the characters of a cell; that of Python, 131,072, is less than a long text has."""
 QUOTED = re.compile(r'"[^"]*"')
@@ -30,7 +34,7 @@ def read_table(path: Path) -> Frame:
     """Return a table; raises DataError for a file that is absent or has another form.
 
     Text is UTF-8 with commas, semicolons or tabs, whichever its first line has most of; the first
-    line has the names of the columns, or numbers if they have none.
+    line has the names of the columns, also 0, 1, ... of pandas, or other numbers if they have none.
     """
     (whole,) = table_parts(path, None)
     return whole
@@ -136,12 +140,19 @@ def _frame(
 
 
 def _names(first: list[str], path: Path) -> list[str]:
-    """Return the names in the first line, or the numbers of the columns if it has none."""
+    """Return the first line if it has names, or else the numbers of the columns."""
     given = [cell for cell in first if cell.lower() not in MISSING]
     numbers = [cell for cell in given if is_number(cell)]
-    if len(numbers) == len(given):
+    if _counted(first):  # by pandas, which numbers columns without names
+        if len(first) <= FEW:
+            log.warning(
+                "line 1 of %s, %s, is read as the names of its columns, as pandas writes them; put "
+                "a line of names before it if it is a row", path, ",".join(first),
+            )  # fmt: skip
+        return first
+    if len(numbers) == len(given) and not (first[0] == "" and _counted(first[1:])):
         return [str(i) for i in range(len(first))]
-    if numbers:
+    if len(numbers) < len(given) and numbers:
         word = next(cell for cell in given if not is_number(cell))
         raise DataError(
             f"line 1 of {path} must be the names of the columns or a row of numbers, got "
@@ -160,6 +171,11 @@ def _names(first: list[str], path: Path) -> list[str]:
             "times; name each column"
         )
     return first
+
+
+def _counted(cells: Sequence[str]) -> bool:
+    """Whether cells are 0, 1, ... in order; one alone is rather a number."""
+    return len(cells) > 1 and list(cells) == [str(i) for i in range(len(cells))]
 
 
 def _array(path: Path) -> Frame:

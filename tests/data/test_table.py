@@ -66,6 +66,19 @@ def test_no_row_is_in_training_and_test_and_the_seed_chooses(tmp_path: Path) -> 
     assert set(other.test_images[:, 0].tolist()) != test
 
 
+@pytest.mark.parametrize(
+    ("first", "rows", "warns"),
+    [("0,1,2,3", 1, False), ("0,1", 1, True), ("0", 2, False), ("1,2", 2, False)],
+)
+def test_a_line_that_counts_columns_has_the_names_that_pandas_writes(
+    first: str, rows: int, warns: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _write(tmp_path, f"{first}\n{first.replace('0', '7')}\n")
+    frame = read_table(tmp_path / "points.csv")
+    assert (len(frame), [*frame.columns]) == (rows, [str(i) for i in range(len(frame.columns))])
+    assert ("is read as the names of its columns" in caplog.text) is warns
+
+
 def test_a_second_file_has_the_rows_for_test(tmp_path: Path) -> None:
     _write(tmp_path, "x,y\n1,no\n2,yes\n")
     _write(tmp_path, "x,y\n3,yes\n", "test.csv")
@@ -303,6 +316,7 @@ def test_a_client_is_the_same_as_integer_and_as_float(tmp_path: Path) -> None:
         ("# by R, X\na,b,c\n", {}, r"line 2 .* 2 cells .*; remove lines before .* as '# by R'"),
         ("sep=;\na;b\n1;2\n", {}, r"must name every column, got no name for column 2; .*remove"),
         (",a\n0,1\n", {}, r"must name every column, got no name for column 1; .*index=False"),
+        (",0,1\n0,2,4\n", {}, r"line 1 of .* got no name for column 1; .* with index=False"),
         ("a,a\n1,2\n", {}, r"names in line 1 of .* must differ, got 'a' 2 times"),
         ("a,b\n1,2\n", {"label": "c"}, r"data.label must name a column .*one of a, b, got 'c'"),
         ("a,b\n1,2\n", {"label": True}, r"data.label must .*got True; a name such as true needs q"),
