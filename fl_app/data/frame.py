@@ -22,6 +22,7 @@ NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity)$", re.IG
 WHOLE = re.compile(r"^([+-]?\d+)\.0*$")
 TRUTHS = {"true": "1", "false": "0"}
 """Truth values, which some files have as numbers and others as words."""
+LONGEST_TRUTH = len("false")
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -177,6 +178,11 @@ def is_number(cell: Any) -> bool:
     return isinstance(cell, str) and NUMBER.match(cell) is not None
 
 
+def truth(word: str) -> str:
+    """Return a truth value in any form as 0 or 1; other words without a needless decimal point."""
+    return TRUTHS.get(word.lower(), plain(word))
+
+
 def plain(word: str) -> str:
     """Return a whole number such as 1.0 without its decimal point; other words as they are.
 
@@ -213,13 +219,32 @@ def difference(wanted: Sequence[str], given: Sequence[str]) -> str:
 
 
 def _together(parts: list[np.ndarray]) -> np.ndarray:
-    """Return parts of a column as one; numbers become texts if another file has texts there."""
+    """Return parts of a column as one; numbers become texts if another file has texts there.
+
+    Truth values that are 0 and 1 in one file, as those of Parquet, and words in another become 0
+    and 1 in all.
+    """
     kinds = {part.dtype.kind for part in parts if len(part)}
     if kinds == {"f", "O"}:
         parts = [_texts(part) if part.dtype.kind == "f" else part for part in parts]
     elif len(kinds) == 1:
         parts = [part for part in parts if len(part)]
-    return np.concatenate(parts)
+    whole = np.concatenate(parts)
+    return whole if whole.dtype.kind == "f" else _truths(whole)
+
+
+def _truths(cells: np.ndarray) -> np.ndarray:
+    """Return cells (N,) that are all truth values, some of them as words, as 0 and 1."""
+    if any(len(str(cell)) > LONGEST_TRUTH for cell in cells.tolist()):  # soon, among texts
+        return cells
+    given = {str(cell) for cell in cells.tolist() if cell is not None}
+    values = {cell: truth(cell) for cell in given}
+    words = sum(cell.lower() in TRUTHS for cell in given)
+    if not 0 < words < len(given) or not {*values.values()} <= {"0", "1"}:
+        return cells
+    found = np.empty(len(cells), object)
+    found[:] = [None if cell is None else values[str(cell)] for cell in cells.tolist()]
+    return found
 
 
 def _texts(numbers: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from fl_app.data.checks import DataError
-from fl_app.data.frame import TRUTHS, Frame, is_number, plain, shortened, warn_of_twins
+from fl_app.data.frame import Frame, is_number, plain, shortened, truth, warn_of_twins
 from fl_app.types import Count, Text
 
 TableTarget = Literal["classification", "regression", "multilabel"]
@@ -29,6 +29,9 @@ def classes_of(frame: Frame, column: str, classes: Classes) -> tuple[np.ndarray,
         names = [str(each) for each in classes]
     else:
         names = _found(frame, column, words)
+    either = {truth(name): name for name in names}
+    if len(names) == 2 and either.keys() == {"0", "1"}:  # files have truth values in several forms
+        words = [either.get(truth(word), word) for word in words]
     place = {name: number for number, name in enumerate(names)}
     if len(place) < len(names) or not names:
         raise DataError(
@@ -54,13 +57,13 @@ def truths_of(frame: Frame, column: str) -> np.ndarray:
     """Return 0 or 1 for each row (N,); raises DataError for anything else."""
     found = []
     for row, word in enumerate(frame.words(column)):
-        truth = None if word is None else TRUTHS.get(word.lower(), plain(word))
-        if truth not in ("0", "1"):
+        value = None if word is None else truth(word)
+        if value not in ("0", "1"):
             raise frame.error(
                 row, column, "0 or 1, or false or true, for a label that a row has or has not",
                 "correct it, or remove the row",
             )  # fmt: skip
-        found.append(int(truth))
+        found.append(int(value))
     return np.array(found, int)
 
 

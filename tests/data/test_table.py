@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from fl_app.data.datasets import DataError
-from fl_app.data.frame import joined
+from fl_app.data.frame import Frame, Source, joined
 from fl_app.data.natural import encoded
 from fl_app.data.preparation import preparation
 from fl_app.data.rows import frame_of
@@ -376,6 +376,36 @@ def test_a_damaged_or_unknown_file_is_named(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         table(root=str(tmp_path), file=name)
+
+
+@pytest.mark.parametrize(
+    ("words", "numbers", "found"),
+    [
+        (["True", "false", None], [1.0, 0.0, np.nan], ["1", "0", None, "1", "0", None]),
+        (["True", "False"], [1.0, 2.0], ["True", "False", "1", "2"]),
+        (["True", "maybe"], [1.0, 0.0], ["True", "maybe", "1", "0"]),
+        (["True", None], [], ["True", None]),
+    ],
+)
+def test_truth_values_of_several_files_become_alike(
+    words: list[str | None], numbers: list[float], found: list[str | None], tmp_path: Path
+) -> None:
+    first = frame_of([{"ok": word} for word in words])
+    rows = {"ok": np.array(numbers)}
+    other = Frame(rows, (Source("other", "row", np.arange(len(numbers))),))
+    assert joined([first, other]).words("ok") == found
+    assert joined([other, first]).words("ok") == [*found[len(words) :], *found[: len(words)]]
+
+
+@pytest.mark.parametrize("classes", [[False, True], [0, 1], ["no", "yes"]])
+def test_labels_that_are_truth_values_have_several_forms(classes: list[Any]) -> None:
+    frame = frame_of([{"y": word} for word in ("True", "0", "false", "1.0")])
+    if classes[0] == "no":
+        with pytest.raises(DataError, match="one of the classes no, yes, got 'True'"):
+            classes_of(frame, "y", classes)
+        return
+    labels, names = classes_of(frame, "y", classes)
+    assert (labels.tolist(), names) == ([1, 0, 0, 1], [str(each) for each in classes])
 
 
 def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
