@@ -34,12 +34,13 @@ def _lines(run: FinishedRun, files: Files, owner: int | None, scored: bool) -> I
     summary = run.summary
     config = read_config(run.folder)
     rounds = read_rounds(run.folder) if (run.folder / ROUNDS).exists() else []
+    rounds = [each for each in rounds if each["round"] <= run.round]  # a killed run has later ones
     yield f"# Models of {summary.get('strategy', 'a run')}, round {run.round}"
     yield ""
     if owner is not None:
         yield f"**Model of client {_called(run, owner)} alone**, since a part of it stays with each"
-        yield f"client: use it for this one. Its accuracy was {_accuracy_of(owner, rounds)} at the"
-        yield "end. What follows is of the whole run."
+        yield f"client: use it for this one. Its accuracy was {_accuracy_of(run, owner, rounds)}."
+        yield "What follows is of the whole run."
         yield ""
     if not scored:
         yield f"**Not the models that were scored**: with {run.kept_by} each client has a model of"
@@ -76,9 +77,9 @@ def _facts(
         f"{clients.get('total', len(run.clients))} clients, {summary.get('status', 'unknown')}, "
         f"seed {run.serving['seed']}"
     )
-    last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
-    if last is not None:
-        told = f"- **Accuracy{of_which}**: {last['mean']:.4f}, "
+    if (record := _last(rounds, "accuracy")) is not None:
+        last = record["accuracy"]
+        told = f"- **Accuracy{of_which}**{_when(run, record)}: {last['mean']:.4f}, "
         told += f"standard deviation {last['std']:.4f} over "
         worst = min(last["clients"], key=last["clients"].get, default=None)
         if worst is None:  # hidden by secure aggregation
@@ -88,11 +89,12 @@ def _facts(
                 f"{told}{len(last['clients'])} clients; worst client {_called(run, int(worst))} "
                 f"with {last['clients'][worst]:.4f}"
             )
-    measured = summary.get("metrics") or {}
-    if measured:
+    record = _last(rounds, "metrics")
+    if measured := (record or summary).get("metrics"):
         named = (f"{name} {each['mean']:.4g}" for name, each in measured.items())
-        yield f"- **Measures{of_which}**: {', '.join(named)}"
-    yield f"- **Privacy**: {_privacy(rounds)}"
+        when = "" if record is None else _when(run, record)
+        yield f"- **Measures{of_which}**{when}: {', '.join(named)}"
+    yield f"- **Privacy**: {_privacy(run, rounds)}"
     if rejected := clients.get("rejected"):
         yield (
             f"- **Rejected replies**: {rejected}, in which a value broke a rule of the server, by "
@@ -101,11 +103,25 @@ def _facts(
     yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
 
 
-def _privacy(rounds: Sequence[Mapping[str, Any]]) -> str:
-    last = next((each["privacy"] for each in reversed(rounds) if each["privacy"]), None)
-    if last is None:
+def _last(rounds: Sequence[Mapping[str, Any]], field: str) -> Mapping[str, Any] | None:
+    """Return the last record with a value of a field; None: none has one."""
+    return next((each for each in reversed(rounds) if each.get(field)), None)
+
+
+def _when(run: FinishedRun, record: Mapping[str, Any]) -> str:
+    """Return of which models a record is, if not of those in the files."""
+    if record["round"] == run.round:
+        return ""
+    return f" of the models after round {record['round']}, not of these"
+
+
+def _privacy(run: FinishedRun, rounds: Sequence[Mapping[str, Any]]) -> str:
+    record = _last(rounds, "privacy")
+    if record is None:
         return "none; the models were trained without differential privacy"
+    last = record["privacy"]
     spent = last["epsilon"]
+    until = "" if record["round"] == run.round else f", until round {record['round']}"
     if last["kind"] == "sketch":
         return (
             f"epsilon {_short(spent['max'])} at delta {_short(last['delta'])} for each client's "
@@ -113,7 +129,7 @@ def _privacy(rounds: Sequence[Mapping[str, Any]]) -> str:
         )
     return (
         f"{last['kind']}, epsilon {_short(spent['max'])} at delta {_short(last['delta'])} spent by "
-        f"the client with most, {_short(spent['mean'])} on average"
+        f"the client with most, {_short(spent['mean'])} on average{until}"
     )
 
 
@@ -157,8 +173,9 @@ def _communities(
     run: FinishedRun, rounds: Sequence[Mapping[str, Any]], of_which: str
 ) -> Iterable[str]:
     """Return a table of the models that clients use, with the accuracy of their clients."""
-    last = next((each["accuracy"] for each in reversed(rounds) if each["accuracy"]), None)
-    accuracy: Mapping[str, float] = {} if last is None else last["clients"]
+    last = _last(rounds, "accuracy")
+    accuracy: Mapping[str, float] = {} if last is None else last["accuracy"]["clients"]
+    of_which += "" if last is None else _when(run, last)
     users: dict[str, list[int]] = {}
     for client, names in run.clients.items():
         users.setdefault(names[0] if len(names) == 1 else "chosen by the client", []).append(client)
@@ -177,10 +194,13 @@ def _communities(
         )
 
 
-def _accuracy_of(client: int, rounds: Sequence[Mapping[str, Any]]) -> str:
-    scores = [each["accuracy"]["clients"] for each in rounds if each["accuracy"]]
-    found = scores[-1].get(str(client)) if scores else None
-    return "not measured" if found is None else f"{found:.4f}"
+def _accuracy_of(run: FinishedRun, client: int, rounds: Sequence[Mapping[str, Any]]) -> str:
+    last = _last(rounds, "accuracy")
+    found = None if last is None else last["accuracy"]["clients"].get(str(client))
+    if last is None or found is None:
+        return "not measured"
+    when = "at the end" if last["round"] == run.round else f"after round {last['round']}"
+    return f"{found:.4f} {when}"
 
 
 def _called(run: FinishedRun, client: int) -> str:

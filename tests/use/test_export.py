@@ -138,6 +138,21 @@ def test_the_card_counts_rejected_replies_apart_from_attacks(
     assert "- **Attacks seen**: none\n" in card
 
 
+def test_the_card_tells_when_its_scores_are_of_other_rounds(
+    digits_run: Path, tmp_path: Path
+) -> None:
+    run, last = load_run(digits_run), load_run(digits_run).round
+    assert "not of these" not in write_card(run, tmp_path, [], owner=0).read_text()
+    run.serving = {**run.serving, "round": last + 1}
+    card = write_card(run, tmp_path, [], owner=0).read_text()
+    assert f"- **Accuracy** of the models after round {last}, not of these: " in card
+    assert f"| accuracy of the models after round {last}, not of these | worst client |" in card
+    assert f" after round {last}.\n" in card
+    assert f", round {last + 1}\n" in card
+    run.serving = {**run.serving, "round": last - 1}  # killed after it was resumed
+    assert f"after round {last}" not in write_card(run, tmp_path, []).read_text()
+
+
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_answers_of_16_bits_may_differ_by_their_rounding(kind: torch.dtype) -> None:
     class Half(torch.nn.Module):
