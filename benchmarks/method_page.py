@@ -43,7 +43,8 @@ Written by `benchmarks/all_methods.py --data <data>`, on {machine}. A cell is
   them in the full cells, although it needs a sample (`docs/methods/fedgwc.md`): its rows of rewards
   hardly differ there.
 - **Changes**: in `newcomers` four clients join half-way, in `drift` a fifth of the clients get
-  other data half-way.
+  other data half-way. In `quantity_skew`, where there are no groups before, the ARI after the drift
+  was measured as if all clients still had alike data: it counts for little there.
 - **Unseen clients**: {unseen} further clients that never train. With labels their model is that
   with the least loss on their training samples; without labels that of
   `fl-app assign --without-labels`.
