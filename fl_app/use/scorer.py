@@ -96,6 +96,7 @@ class Scorer:
     def __init__(self, run: FinishedRun, config: Config) -> None:
         self.run, self.config = run, config
         self._held: tuple[str, Vector] | None = None
+        self._fits = False  # whether the data are known to have the form of the run's
 
     @cached_property
     def learner(self) -> Learner:
@@ -134,7 +135,9 @@ class Scorer:
         """Return a client of the run with its data, and the learner of this scorer."""
         self.run.own(client_id)  # raises if it is elsewhere
         memory = of_run(self.run.folder, client_id, self.config.records.checkpoint_every)
-        self._check_data()
+        if not self._fits:
+            self._check_data()
+            self._fits = True
         local = client_wiring.client(self.config, client_id, memory=memory)
         return replace(local, learner=self.learner)
 
