@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError, create_model
-from pydantic_core import ErrorDetails
 
 from fl_app.schema import STRICT, TOP
 
@@ -120,7 +119,7 @@ def messages(key: str, error: ValidationError) -> list[str]:
     ]
 
 
-def _place(key: str, item: ErrorDetails) -> str:
+def _place(key: str, item: Mapping[str, Any]) -> str:
     """Return the setting that an error is about, as in a configuration.
 
     All groups are flat: the rest of a location names the member of a union, except for its last
