@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -303,6 +304,19 @@ def test_courses_share_axes_and_show_the_mean_of_the_seeds(tmp_path: Path) -> No
     ends = endings(comparison)
     assert ends is not None
     np.testing.assert_allclose(ends.axes[0].get_lines()[0].get_xdata(), [0.73, 0.75])
+
+
+def test_a_setting_in_which_no_method_has_the_measure_has_an_empty_panel(tmp_path: Path) -> None:
+    jobs = [
+        replace(job, courses=job.courses | {"ari": {1: 0.5, 2: 1.0}})
+        if job.overrides["population.share"] == "0.3"
+        else job
+        for job in read_jobs([_sweep(tmp_path)])[0]
+    ]
+    figure = courses(aggregate(jobs), "ari")
+    assert figure is not None
+    assert [len(axes.get_lines()) for axes in figure.axes] == [2, 0]
+    assert figure.axes[1].get_ylim() == (-0.02, 1.04)
 
 
 def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:

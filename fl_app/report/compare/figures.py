@@ -41,7 +41,8 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if measure in SHARES:
-            axes.set_ylim(top=1.04, bottom=min(-0.02, axes.dataLim.ymin))
+            lowest = axes.dataLim.ymin if axes.has_data() else 0.0  # a panel can have no line
+            axes.set_ylim(top=1.04, bottom=min(-0.02, lowest))
         else:
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
