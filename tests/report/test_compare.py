@@ -319,6 +319,17 @@ def test_a_setting_in_which_no_method_has_the_measure_has_an_empty_panel(tmp_pat
     assert figure.axes[1].get_ylim() == (-0.02, 1.04)
 
 
+def test_methods_that_only_one_setting_has_keep_their_names_at_the_end(tmp_path: Path) -> None:
+    _run(tmp_path / "a", {"strategy": "flic", "rounds": 40}, 0.9)
+    _run(tmp_path / "b", {"strategy": "fedavg", "rounds": 5}, 0.6)
+    figure = endings(_compared(tmp_path))
+    assert figure is not None
+    named = figure.axes[0].get_yticklabels()  # beside the first panel, for all
+    for axes, method in zip(figure.axes, ("flic", "fedavg"), strict=True):
+        (place,) = np.asarray(axes.get_lines()[0].get_ydata())
+        assert named[int(place)].get_text() == method
+
+
 def test_one_run_has_nothing_that_varies(tmp_path: Path) -> None:
     _run(tmp_path / "0", {"strategy": "flic"}, 0.5)
     jobs = read_jobs([tmp_path]).jobs

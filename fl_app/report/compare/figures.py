@@ -61,19 +61,21 @@ def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
     """Draw the last value of a measure: a dot per seed, a bar at the mean of each method."""
     if measure not in comparison.measures:
         return None
-    most = max(len(rows) for rows in comparison.settings().values())
-    figure, panels = _panels(comparison, height=0.9 + 0.32 * most)
+    named = {comparison.part(row, comparison.method): comparison.name(row, comparison.method)
+             for row in comparison.rows}  # fmt: skip
+    places = {method: place for place, method in enumerate(named)}  # the same in all panels
+    figure, panels = _panels(comparison, height=0.9 + 0.32 * len(places))
     for axes, rows in panels:
-        for place, (row, (colour, marker, _)) in enumerate(_styled(comparison, rows)):
+        for row, (colour, marker, _) in _styled(comparison, rows):
+            place = places[comparison.part(row, comparison.method)]
             known = [v for job in row.jobs if (v := job.measured.get(measure)) is not None]
             axes.plot(
                 known, [place] * len(known), marker, color=colour, markersize=6, alpha=0.75,
             )  # fmt: skip
             if known:
                 axes.plot([np.mean(known)], [place], "|", color=colour, markersize=18)
-        names = [_wrapped(comparison.name(row, comparison.method)) for row in rows]
-        axes.set_yticks(range(len(rows)), names)
-        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_yticks(range(len(places)), map(_wrapped, named.values()))
+        axes.set_ylim(len(places) - 0.5, -0.5)
         axes.set_xlabel(MEASURES[measure].label)
     return figure
 
