@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, TypeVar
 
@@ -23,11 +22,10 @@ from flwr.serverapp.grid import Grid
 
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.introductions import Introductions, identity
 from fl_app.engines.node_ids import Owners
 from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.extent import check_extent
-from fl_app.ingress.fits import check_status
-from fl_app.ingress.introductions import Identity, read_introduction
 from fl_app.ingress.rejection import RejectionError, shown, trusted
 from fl_app.strategies.replies import ClientFailure, LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -51,31 +49,6 @@ Each of these costs the SuperLink a request. With many of them, it would serve l
 """
 EXPIRING_S = 1.0
 """So shortly before the timeout, an error of the SuperLink means only that the time is over."""
-
-
-@dataclass
-class Introductions:
-    """Nodes that are not admitted.
-
-    `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
-    it. Nodes in `waiting` have not answered yet; one that failed is asked again. Those in `extra`
-    are no client of the run: their client is connected, or `engine.node_ids` does not have them.
-    """
-
-    failed: dict[str, str] = field(default_factory=dict)
-    rejected: dict[int | str, str] = field(default_factory=dict)
-    waiting: list[str] = field(default_factory=list)
-    extra: set[str] = field(default_factory=set)
-
-    def __str__(self) -> str:
-        parts = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
-        parts += [f"{who} has not answered yet" for who in self.waiting]
-        return "; ".join(parts) or "no node was rejected"
-
-    @property
-    def answered(self) -> int:
-        """Number of clients whose node failed or was rejected."""
-        return sum(who not in self.extra for who in (*self.failed, *self.rejected))
 
 
 class ClientMessenger:
@@ -180,21 +153,21 @@ class ClientMessenger:
             return
         try:
             expected = inside if self.owners is None else self.owners.client_of(proxy.cid)
-            identity = trusted(_identity, reply, self.clients, expected, self.planted)
-            if not self.roster.introduce(proxy, identity):
+            told = trusted(identity, reply, self.clients, expected, self.planted)
+            if not self.roster.introduce(proxy, told):
                 found.extra.add(node)
-                holder = self.roster.proxy(identity.client_id).cid
+                holder = self.roster.proxy(told.client_id).cid
                 rule = f"an id that no other node has, and node {holder} has it; one of the two is "
                 rule += "wrong: give every node a different partition-id, or remove that node"
-                raise RejectionError("client_id", rule, shown(identity.client_id))
+                raise RejectionError("client_id", rule, shown(told.client_id))
         except RejectionError as error:
             found.rejected[who] = f"introduction: {error}"
             return
-        if _release(identity.flower) not in ("", _release(flwr.__version__)):
+        if _release(told.flower) not in ("", _release(flwr.__version__)):
             log.warning(
                 "client %d has flwr %s and the server %s; they are not known to work together: "
                 "install the server's version on the client's machine",
-                identity.client_id, identity.flower, flwr.__version__,
+                told.client_id, told.flower, flwr.__version__,
             )  # fmt: skip
 
     def parsed(
@@ -298,15 +271,6 @@ def _pushed(grid: Grid, messages: list[Message]) -> dict[str, int]:
 def _release(version: str) -> str:
     """Return `1.39` of `1.39.0`; releases of Flower with the same are compatible."""
     return ".".join(version.split(".")[:2])
-
-
-def _identity(
-    content: RecordDict, clients: int, expected: int | None, planted: Set[int]
-) -> Identity:
-    check_extent(content, arrays=None)
-    reply = compat.recorddict_to_getpropertiesres(content)
-    check_status(reply.status.code)
-    return read_introduction(reply.properties, clients, expected, planted)
 
 
 def _grid(proxy: ClientProxy) -> Grid:

@@ -4,7 +4,8 @@ import time
 from logging import getLogger
 
 from fl_app.engines import stop_request
-from fl_app.engines.client_messenger import ClientMessenger, Introductions
+from fl_app.engines.client_messenger import ClientMessenger
+from fl_app.engines.introductions import Introductions
 from fl_app.engines.puller import Silence
 from fl_app.engines.shortage import NodeWait
 from fl_app.records.audit import AuditLog

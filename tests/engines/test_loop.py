@@ -18,7 +18,7 @@ import fl_app.report.figures
 from fl_app.config import load
 from fl_app.data.schedule import Schedule
 from fl_app.engines import connections, figures, stop_request
-from fl_app.engines.client_messenger import Introductions
+from fl_app.engines.introductions import Introductions
 from fl_app.engines.loop import RoundLoop
 from fl_app.engines.puller import Silence
 from fl_app.engines.round_aggregation import ATTEMPTS

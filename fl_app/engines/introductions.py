@@ -1,0 +1,46 @@
+"""The introductions of nodes: who is not admitted, and what a reply says of its node."""
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from flwr.app import RecordDict
+from flwr.compat.common import recorddict_compat as compat
+
+from fl_app.ingress.extent import check_extent
+from fl_app.ingress.fits import check_status
+from fl_app.ingress.introductions import Identity, read_introduction
+
+
+@dataclass
+class Introductions:
+    """Nodes that are not admitted.
+
+    `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
+    it. Nodes in `waiting` have not answered yet; one that failed is asked again. Those in `extra`
+    are no client of the run: their client is connected, or `engine.node_ids` does not have them.
+    """
+
+    failed: dict[str, str] = field(default_factory=dict)
+    rejected: dict[int | str, str] = field(default_factory=dict)
+    waiting: list[str] = field(default_factory=list)
+    extra: set[str] = field(default_factory=set)
+
+    def __str__(self) -> str:
+        parts = [f"{who}: {why}" for who, why in (*self.failed.items(), *self.rejected.items())]
+        parts += [f"{who} has not answered yet" for who in self.waiting]
+        return "; ".join(parts) or "no node was rejected"
+
+    @property
+    def answered(self) -> int:
+        """Number of clients whose node failed or was rejected."""
+        return sum(who not in self.extra for who in (*self.failed, *self.rejected))
+
+
+def identity(
+    content: RecordDict, clients: int, expected: int | None, planted: Set[int]
+) -> Identity:
+    """Return the identity in a reply; raises RejectionError: see `read_introduction`."""
+    check_extent(content, arrays=None)
+    reply = compat.recorddict_to_getpropertiesres(content)
+    check_status(reply.status.code)
+    return read_introduction(reply.properties, clients, expected, planted)
