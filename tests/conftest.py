@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import random
 import signal
 import sys
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jaxtyping
+import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -73,6 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     One worker then runs them one after another, while the others do what needs the cores.
     """
     items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Give each test the same global generators, whatever its worker ran before."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -61,6 +61,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def _trained(**task: object) -> tuple[Mixture, object, object]:
+    torch.manual_seed(0)
     built = mixture((2,), 2, of="fl_app.client.networks.mlp", settings={"hidden": []}, components=2)
     assert isinstance(built, Mixture)
     flat = FlatModule(built)
