@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from fl_app.config import CONF
 from fl_app.records.history import FIELDS, History
 from fl_app.report.compare import tables
-from fl_app.report.compare.aggregate import Comparison, aggregate, varied
+from fl_app.report.compare.aggregate import SCALARS, Comparison, aggregate, label_of, varied
 from fl_app.report.compare.figures import courses, endings
 from fl_app.report.compare.jobs import read_jobs
 from fl_app.report.compare.measures import measured
@@ -172,6 +173,17 @@ def test_labels_name_what_differs_from_the_default_in_lines_that_fit(tmp_path: P
     titles = [axes.get_title() for axes in figure.axes]
     assert titles[0] == "a_setting_with_a_name_0=1"
     assert titles[-1] == "\n".join(f"a_setting_with_a_name_{n}=1" for n in range(3))
+
+
+def test_a_label_has_the_option_of_a_group_and_the_name_of_any_other_setting() -> None:
+    keys = ("strategy", "rounds", "privacy.epsilon", "fallback")
+    assert label_of(keys, ("ifca", "5", "2", "default")) == "ifca rounds=5 epsilon=2"
+    assert label_of(keys, ("default", "default", "default", "true")) == "fallback=true"
+    assert label_of(keys, ("default",) * 4) == "default"
+    assert label_of((), ()) == "all"
+    tree = OmegaConf.load(CONF / "config.yaml")
+    at_top = {key for key, value in tree.items() if not isinstance(value, DictConfig | ListConfig)}
+    assert at_top - {"seed"} == set(SCALARS)
 
 
 def test_methods_are_compared_inside_a_setting(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ METHOD = ("strategy", "graph")
 """Config groups whose keys define the method; all other keys define the setting."""
 DEFAULT = "default"
 """The value of a setting that a run was not given."""
+SCALARS = ("experiment_name", "rounds", "fallback")
+"""Settings at the top of `conf/config.yaml`, where all other keys are groups of options."""
 MOST_KEYS = 6
 """Settings that have a column each and are in the labels of figures; more share one column."""
 
@@ -60,13 +62,8 @@ class Comparison:
         return tuple(row.values[self.keys.index(key)] for key in keys)
 
     def name(self, row: Row, keys: Sequence[str]) -> str:
-        """Return the name of a row by some of the keys, without those that have their default.
-
-        For groups, it has only the chosen option.
-        """
-        parts = zip(keys, self.part(row, keys), strict=True)
-        named = [f"{k.rpartition('.')[2]}={v}" if "." in k else v for k, v in parts if v != DEFAULT]
-        return " ".join(named) or (DEFAULT if keys else "all")
+        """Return the name of a row by some of the keys."""
+        return label_of(keys, self.part(row, keys))
 
     @property
     def many(self) -> bool:
@@ -105,6 +102,19 @@ class Comparison:
             if all(low > sign * cell.mean + cell.std for _, cell in rest):
                 found.add(first[0])
         return found
+
+
+def label_of(keys: Sequence[str], values: Sequence[str]) -> str:
+    """Return what names the values of some keys, without those that have their default.
+
+    For groups, it has only the chosen option.
+    """
+    given = [(key, value) for key, value in zip(keys, values, strict=True) if value != DEFAULT]
+    named = [
+        f"{key.rpartition('.')[2]}={value}" if "." in key or key in SCALARS else value
+        for key, value in given
+    ]
+    return " ".join(named) or (DEFAULT if keys else "all")
 
 
 def varied(jobs: Sequence[Job]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from textwrap import wrap
 import numpy as np
 from matplotlib.figure import Figure
 
-from fl_app.report.compare.aggregate import DEFAULT, varied
+from fl_app.report.compare.aggregate import DEFAULT, label_of, varied
 from fl_app.report.compare.figures import LINE_LETTERS
 from fl_app.report.compare.jobs import Job
 from fl_app.report.compare.measures import MEASURES
@@ -41,8 +41,8 @@ def curves(jobs: Sequence[Job]) -> Figure | None:
         look = {"color": colour, "marker": marker, "linewidth": width, "markersize": 4 + width}
         for (i, measure), (j, key) in product(enumerate(rows), enumerate(numbers)):
             x, y = _means(lines[label], key, measure)
-            told = [value for value in label if value != DEFAULT] or [DEFAULT]
-            panels[i, j].plot(x, y, label="\n".join(wrap(" ".join(told), LINE_LETTERS)), **look)
+            told = "\n".join(wrap(label_of(names, label), LINE_LETTERS))
+            panels[i, j].plot(x, y, label=told, **look)
     for i, measure in enumerate(rows):
         panels[i, 0].set_ylabel(MEASURES[measure].label)
     for j, key in enumerate(numbers):
