@@ -29,6 +29,7 @@ from fl_app.records.structured_logs import beside, structured
 from fl_app.run_config import of_run
 from fl_app.schema import ConfigError
 from fl_app.strategies.replies import TooFewRepliesError
+from fl_app.types import EngineName
 
 _TOLD = (
     ConfigError, DataError, CheckpointError, TimeoutError, TooFewRepliesError, SupersededError,
@@ -126,14 +127,14 @@ def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
 def on_engine(grid: Grid, overrides: str) -> str:
     """Return the overrides with the engine that runs them, if they name none.
 
-    On real nodes it is a deployment, with its limit for a round, also when Flower's own command
-    submits the run.
+    Flower's own command submits runs without it. On real nodes it is a deployment, with its limit
+    for a round.
     """
     words = shlex.split(overrides)
-    named = any(word.startswith("engine=") for word in words)
-    if named or isinstance(grid, InProcessGrid) or simulates(grid):
+    if isinstance(grid, InProcessGrid) or any(word.startswith("engine=") for word in words):
         return overrides
-    return shlex.join(["engine=deployment", *words])
+    engine: EngineName = "simulation" if simulates(grid) else "deployment"
+    return shlex.join([f"engine={engine}", *words])
 
 
 def with_all_clients(grid: Grid, context: Context) -> Grid:

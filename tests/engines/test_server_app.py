@@ -14,6 +14,7 @@ from flwr.superlink.grid import InMemoryGrid
 
 from fl_app import server_app
 from fl_app.config import load
+from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.loop import RoundLoop
 from fl_app.ingress.rejection import RejectionError
 from fl_app.records import run_state
@@ -71,13 +72,16 @@ def test_a_process_that_was_replaced_does_not_end_the_run_of_the_other(tmp_path:
     assert run_state.read(tmp_path) == later
 
 
-def test_on_real_nodes_the_engine_is_a_deployment_unless_the_run_names_one() -> None:
+def test_the_engine_is_the_one_that_runs_unless_the_run_names_one() -> None:
     real, simulated = cast(Grid, RealGrid()), InMemoryGrid.__new__(InMemoryGrid)
     found = server_app.on_engine(real, "rounds=90 a='b c'")
     assert found == "engine=deployment rounds=90 'a=b c'"
     assert load(found.split()[:2]).engine.round_timeout_s == 600
     assert server_app.on_engine(real, "engine=inprocess") == "engine=inprocess"
-    assert server_app.on_engine(simulated, "rounds=3") == "rounds=3"
+    assert server_app.on_engine(simulated, "rounds=3") == "engine=simulation rounds=3"
+    assert server_app.on_engine(simulated, "engine=inprocess") == "engine=inprocess"
+    inside = InProcessGrid.__new__(InProcessGrid)
+    assert server_app.on_engine(inside, "rounds=3") == "rounds=3"
 
 
 def test_a_simulation_is_not_continued(tmp_path: Path) -> None:
