@@ -1,5 +1,9 @@
 """Weights of the clients' centroids, and the server's step towards their mean."""
 
+from collections.abc import Callable
+from functools import partial
+from pkgutil import resolve_name
+
 import numpy as np
 from jaxtyping import Float
 
@@ -8,6 +12,9 @@ from fl_app.kmeans.lloyd import Centroids
 
 Local = Float[np.ndarray, "m k d"]
 Shares = Float[np.ndarray, "m k"]
+Weigh = Callable[[Shares], Shares]
+CAPPED = "capped"
+"""The weighting with a limit for each client; all others take what clients tell."""
 
 
 def aggregate(centroids: Local, weights: Shares) -> Centroids:
@@ -50,6 +57,23 @@ def capped(weights: Shares, *, cap: float) -> Shares:
     factors = np.divide(bounded, totals, out=np.ones_like(totals), where=totals > 0)
     scaled: Shares = weights * factors[:, None]
     return scaled
+
+
+def by_name(name: str, *, cap: float) -> Weigh:
+    """Return the weighting `dynamic`, `equal`, `capped` at `cap`, or a function by its dotted name.
+
+    Raises ValueError with the rule if there is none.
+    """
+    ours: dict[str, Weigh] = {CAPPED: partial(capped, cap=cap), "dynamic": dynamic, "equal": equal}
+    rule = f"one of {', '.join(ours)}, or the dotted name of a function of the counts"
+    try:
+        found = ours.get(name) or resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{rule} ({error})") from error
+    if not callable(found):
+        raise ValueError(rule)
+    named: Weigh = found
+    return named
 
 
 def step(

@@ -11,6 +11,7 @@ from fl_app.ingress.evaluations import EvaluationAnswer
 from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import Scored, pooled
+from fl_app.kmeans.weighting import CAPPED
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.graph_settings import NO_SUSPECTS
@@ -22,7 +23,6 @@ from fl_app.types import Participation, Vector
 
 MOST_CLASSES = 100_000
 """Largest number of classes in a client's table."""
-CAPPED = "capped"
 
 
 def score_cap(weighting: object, sample_cap: float) -> float:

@@ -3,10 +3,8 @@
 Holzer et al., 2023, "Dynamically weighted federated k-means", algorithms 1 and 2.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pkgutil import resolve_name
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,7 +19,7 @@ from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.scores import improvement
-from fl_app.strategies.centroid_strategy import CAPPED, CentroidStrategy
+from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import Outcome
@@ -31,8 +29,6 @@ from fl_app.strategies.state import Communities, MethodState
 from fl_app.types import Participation, PositiveInt, Vector, Vectors
 from fl_app.used_with import UsedWith, When
 
-Weigh = Callable[[rules.Shares], rules.Shares]
-WEIGHTINGS: Mapping[str, Weigh] = {"dynamic": rules.dynamic, "equal": rules.equal}
 ROUNDING = 1e-6
 """Relative error of a count that is sent as float32."""
 PATHS = 2
@@ -41,24 +37,8 @@ MOVES = When("only_start", (False,), otherwise=When("init", ("random",)))
 """Else no round moves the centroids: the first one finds them from the clients' own."""
 
 
-def _function(weighting: str) -> Weigh:
-    """Return the function of a weighting by its name; raises ValueError if there is none."""
-    rule = (
-        f"one of {CAPPED}, {', '.join(WEIGHTINGS)}, or the dotted name of a function of the counts"
-    )
-    try:
-        found = WEIGHTINGS.get(weighting) or resolve_name(weighting)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{rule} ({error})") from error
-    if not callable(found):
-        raise ValueError(rule)
-    named: Weigh = found
-    return named
-
-
 def _known(weighting: str) -> str:
-    if weighting != CAPPED:
-        _function(weighting)
+    rules.by_name(weighting, cap=1)
     return weighting
 
 
@@ -137,8 +117,7 @@ class KMeans(CentroidStrategy):
         only_start: bool,
     ) -> None:
         super().__init__(context, participation=participation, weighting=weighting)
-        capped = partial(rules.capped, cap=context.sample_cap)
-        self.weigh: Weigh = capped if weighting == CAPPED else _function(weighting)
+        self.weigh = rules.by_name(weighting, cap=context.sample_cap)
         self.init, self.steps = init, steps
         self.learning_rate, self.momentum = learning_rate, momentum
         self.tolerance, self.patience = tolerance, patience

@@ -10,8 +10,9 @@ import numpy as np
 from fl_app.client.training import Score
 from fl_app.config import Config
 from fl_app.kmeans.scores import Scored, pooled
+from fl_app.kmeans.weighting import CAPPED
 from fl_app.records.history import read_rounds
-from fl_app.strategies.centroid_strategy import CAPPED, score_cap
+from fl_app.strategies.centroid_strategy import score_cap
 from fl_app.strategies.model_evaluation import TEST_LOSS
 from fl_app.strategies.replies import FAR
 from fl_app.use.run import FinishedRun, load_run
