@@ -24,11 +24,14 @@ OF_DIFFERENT_LABELS = (
 )  # fmt: skip
 """Metrics for which torchmetrics returns 0, or a number without meaning, where they are undefined.
 
-The first need samples of each class. The second need both classes of a single label; for several
-classes torchmetrics excludes one with neither samples nor predictions from the mean. The last need
-labels of at least two values. For several labels at once, `value` excludes those without both
-classes from the mean.
+The first need samples of each class; a weighted average, of two, since an absent class has no
+weight; a micro average of several labels, a 0 and a 1 in any of them. The second need both classes
+of a single label; for several classes torchmetrics excludes one with neither samples nor
+predictions from the mean. The last need labels of at least two values. For several labels at once,
+`value` excludes those without both classes from the mean.
 """
+OF_SAMPLES = "Ranking"
+"""In the names of metrics that rank the labels of each sample, whatever labels others have."""
 
 
 OF_ANY_UNIT = ("R2Score", "ExplainedVariance", "RelativeSquaredError")
@@ -102,26 +105,39 @@ def value(metric: Any, labels: Tensor) -> float | None:
     The mean of a metric over several labels is that over the labels with both classes.
     """
     columns = labels.reshape(len(labels), -1).T
-    differ = torch.tensor([len(column.unique()) for column in columns])
-    wanted = _values_needed(metric)
+    average = getattr(metric, "average", None)
     several = _is_a(metric, "Multilabel")
-    several &= _of_any(metric, OF_ALL_CLASSES + OF_BOTH_CLASSES)
+    areas = several and _of_any(metric, OF_ALL_CLASSES)
     try:
-        if several and getattr(metric, "average", None) == "macro":
-            metric.average = "none"
-            found = float(metric.compute()[differ > 1].mean())
+        if (areas and average == "weighted") or (
+            several and average == "macro" and _of_any(metric, OF_ALL_CLASSES + OF_BOTH_CLASSES)
+        ):
+            found = _over_labels(metric, columns, weighted=average == "weighted")
         else:
-            found = float(metric.compute()) if (differ >= wanted).all() else nan
+            values = columns.reshape(1, -1) if areas and average == "micro" else columns
+            differ = min(len(column.unique()) for column in values)
+            found = float(metric.compute()) if differ >= _values_needed(metric) else nan
     except (ValueError, ZeroDivisionError) as error:  # too few samples
         log.debug("%s has no value: %s", type(metric).__name__, error)
         return None
     return found if isfinite(found) else None
 
 
+def _over_labels(metric: Any, columns: Tensor, *, weighted: bool) -> float:
+    """Return the mean over the labels with both classes, in which their ones may be the weights."""
+    metric.average = "none"
+    both = torch.tensor([len(column.unique()) > 1 for column in columns])
+    weights = (columns > 0).sum(1)[both] if weighted else torch.ones(int(both.sum()))
+    return float((metric.compute()[both] * weights).sum() / weights.sum())
+
+
 def _values_needed(metric: Any) -> int:
     """Return how many values a label must have so that the metric is defined."""
     if _of_any(metric, OF_ALL_CLASSES):
-        return getattr(metric, "num_classes", None) or 2
+        classes, average = getattr(metric, "num_classes", None), getattr(metric, "average", None)
+        if classes and average == "micro":
+            return 1
+        return 2 if average == "weighted" else classes or 2
     binary = _is_a(metric, "Binary")
     return 2 if _of_any(metric, OF_DIFFERENT_LABELS + OF_BOTH_CLASSES * binary) else 1
 
@@ -137,7 +153,8 @@ def _is_a(metric: Any, start: str) -> bool:
 
 
 def _of_any(metric: Any, names: tuple[str, ...]) -> bool:
-    return any(name in kind for name in names for kind in _kinds(metric))
+    kinds = [kind for kind in _kinds(metric) if OF_SAMPLES not in kind]
+    return any(name in kind for name in names for kind in kinds)
 
 
 def for_metric(metric: Any, predicted: Tensor, wanted: Tensor) -> Tensor:

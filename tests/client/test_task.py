@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 import torch
 from flwr.common import EvaluateIns, Parameters
+from sklearn.metrics import (
+    average_precision_score,
+    label_ranking_average_precision_score,
+    roc_auc_score,
+)
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_tasks is
@@ -460,6 +465,40 @@ def test_an_undefined_metric_has_no_value() -> None:
     one = evaluate_task(torch.nn.Identity(), torch.ones(1, 1), torch.ones(1), task, classes=1,
                         precision="fp32")  # fmt: skip
     assert set(one.metrics) == {"mae"}  # R2 needs two samples
+
+
+def test_an_average_is_undefined_only_where_its_own_definition_is() -> None:
+    """The third label is never 1, and the third class never occurs."""
+    labels = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 1, 0]])
+    guess = torch.tensor([[0.7, 0.6, 0.1], [0.4, 0.9, 0.2], [0.5, 0.3, 0.3], [0.3, 0.2, 0.8]])
+    for name, expected in (
+        ("AUROC", roc_auc_score(labels.ravel(), guess.ravel())),
+        ("AveragePrecision", average_precision_score(labels.ravel(), guess.ravel())),
+        ("RankingAveragePrecision", label_ranking_average_precision_score(labels, guess)),
+    ):
+        given = {} if "Ranking" in name else {"average": "micro"}
+        found = build_metric(
+            {"_target_": f"torchmetrics.classification.Multilabel{name}"} | given, 3
+        )
+        found.update(guess, labels)
+        assert value(found, labels) == pytest.approx(expected), name
+        found.reset()
+        found.update(guess[2:3], labels[2:3])
+        assert (value(found, labels[2:3]) is None) == ("Ranking" not in name)
+    target = "torchmetrics.classification.MultilabelAUROC"
+    weighted = build_metric({"_target_": target, "average": "weighted"}, 3)
+    always = torch.cat([labels[:, :2], torch.ones(4, 1, dtype=torch.int64)], 1)
+    weighted.update(guess, always)
+    both = roc_auc_score(labels[:, :2], guess[:, :2], average="weighted")
+    assert value(weighted, always) == pytest.approx(both), "the third label has no 0"
+    classes = torch.tensor([0, 1, 1, 0])
+    for name, score in (("AUROC", roc_auc_score), ("AveragePrecision", average_precision_score)):
+        target = f"torchmetrics.classification.Multiclass{name}"
+        found = build_metric({"_target_": target, "average": "weighted"}, 3)
+        found.update(guess, classes)
+        expected = score(torch.eye(3)[classes][:, :2], guess[:, :2], average="weighted")
+        assert value(found, classes) == pytest.approx(expected)
+        assert value(found, torch.zeros(4, dtype=torch.int64)) is None
 
 
 def test_a_metric_of_a_user_that_divides_by_zero_has_no_value() -> None:
