@@ -7,10 +7,19 @@ from fl_app import own
 from fl_app.client.local_state import CLIENTS
 from fl_app.records import checkpoint, points, snapshot
 from fl_app.records.models import FILE as MODELS
-from fl_app.records.names import CLIENT_NAMES, CONFIG, DATA_FORM, FIGURES, REPORT, ROUNDS, SUMMARY
+from fl_app.records.names import (
+    CHECKPOINTS,
+    CLIENT_NAMES,
+    CONFIG,
+    DATA_FORM,
+    FIGURES,
+    REPORT,
+    RESUMED,
+    ROUNDS,
+    SUMMARY,
+)
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
-from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.serving import FILE as SERVING
 from fl_app.records.tracking import TENSORBOARD
 

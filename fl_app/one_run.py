@@ -27,9 +27,8 @@ from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
-from fl_app.records.names import OVERRIDES, ROUNDS, SUMMARY
+from fl_app.records.names import CHECKPOINTS, OVERRIDES, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.reading import read_config, read_overrides
-from fl_app.records.recorder import CHECKPOINTS, RESUMED
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
 from fl_app.server_wiring import check_strategy, identity

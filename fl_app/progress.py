@@ -16,8 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from fl_app.records.history import read_rounds
-from fl_app.records.names import REPORT, ROUNDS, SUMMARY
-from fl_app.records.recorder import RESUMED
+from fl_app.records.names import REPORT, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.rounding import number, upwards
 from fl_app.records.serving import no_better_than_chance
 

@@ -10,8 +10,8 @@ from fl_app.config import Config, ConfigError, compose
 from fl_app.data.natural import by_column, encoded
 from fl_app.override_errors import NOT_COMPOSED
 from fl_app.records import checkpoint
+from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
-from fl_app.records.recorder import CHECKPOINTS
 from fl_app.strategies.state import check_models
 from fl_app.wiring import initial_model, shared_population
 

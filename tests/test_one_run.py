@@ -17,8 +17,8 @@ from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
 from fl_app.records import checkpoint, run_state
 from fl_app.records.checkpoint import FORMER, Checkpoint
+from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
-from fl_app.records.recorder import CHECKPOINTS
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
 

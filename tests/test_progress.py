@@ -23,8 +23,7 @@ from fl_app.progress import (
     show_result,
 )
 from fl_app.records.history import FIELDS, History
-from fl_app.records.names import ROUNDS, SUMMARY
-from fl_app.records.recorder import RESUMED
+from fl_app.records.names import RESUMED, ROUNDS, SUMMARY
 
 
 def _record(number: int, **changes: Any) -> dict[str, Any]:

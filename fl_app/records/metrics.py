@@ -190,3 +190,14 @@ def size(folder: Path) -> int:
         except OSError:
             continue
     return total
+
+
+def started(monitor: Callable[[Path], Endpoint] | None, folder: Path) -> Endpoint | None:
+    """Start the endpoint of a folder; a run continues without one that cannot start."""
+    if monitor is None:
+        return None
+    try:
+        return monitor(folder)
+    except (OSError, OverflowError) as error:
+        log.error("no metrics endpoint, the run continues; give another metrics.port: %s", error)
+        return None

@@ -1,7 +1,7 @@
 """Reads files of an output folder, and names the one that is damaged."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,16 @@ def read_names(folder: Path) -> list[str]:
         return []
     with readable(path, "a list of names"):
         return [str(each) for each in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def check_names(folder: Path, names: Sequence[str]) -> None:
+    """Raise ValueError if the names (n,) by id give the id of a client of `folder` to another."""
+    for client, (former, name) in enumerate(zip(read_names(folder), names, strict=False)):
+        if former != name:
+            raise ValueError(
+                f"client {client} of a resumed run must stay {former}, got {name}, to which the "
+                "data now give its id; continue with fl-app resume=, which keeps the ids"
+            )
 
 
 def _object(found: Any) -> dict[str, Any]:

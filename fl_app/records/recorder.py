@@ -14,12 +14,19 @@ from fl_app.records.atomic import replacing
 from fl_app.records.audit import AuditLog, actor, digest_of
 from fl_app.records.checkpoint import DAMAGED, FILE, Checkpoint, CheckpointError
 from fl_app.records.history import History
-from fl_app.records.metrics import Endpoint, outcomes
+from fl_app.records.metrics import Endpoint, outcomes, started
 from fl_app.records.models import FILE as MODELS
 from fl_app.records.models import StateForm, write_models
-from fl_app.records.names import CLIENT_NAMES, CONFIG, DATA_FORM, OVERRIDES
+from fl_app.records.names import (
+    CHECKPOINTS,
+    CLIENT_NAMES,
+    CONFIG,
+    DATA_FORM,
+    OVERRIDES,
+    RESUMED,
+)
 from fl_app.records.plain import dumps
-from fl_app.records.reading import read_names
+from fl_app.records.reading import check_names
 from fl_app.records.releases import ReleaseLog
 from fl_app.records.results import summarise
 from fl_app.records.run_state import SupersededError
@@ -31,12 +38,9 @@ from fl_app.records.tracking import NoTracker, Tracked, Tracker, Tracking
 from fl_app.types import Labels, Matrix, Vectors
 
 log = getLogger(__name__)
-CHECKPOINTS = "checkpoint"
 OPEN_ROUND = "open_round"
 """In the state of a checkpoint: the last round, if it was not evaluated yet."""
 Serve = Callable[[], Served]
-RESUMED = f"{CHECKPOINTS}/resumed.txt"
-"""Names the checkpoint from which the run continues, for the process at the terminal."""
 
 
 class Recorder:
@@ -85,7 +89,7 @@ class Recorder:
         self._config, self._resumed = config_yaml, ""
         folder.mkdir(parents=True, exist_ok=True)
         if resume:
-            self._check_names()
+            check_names(folder, [*self.names.values()])
             self._saved = self._resume()
         else:
             checkpoints.retire(self._checkpoints)
@@ -97,7 +101,7 @@ class Recorder:
         event = "resumed" if resume else "started"
         told = {"by": started_by, "process_of": actor(), "round": len(done), **identity}
         self.audit.append(event, **told, **({"restart": restarts} if restarts else {}))
-        self._endpoint = _endpoint(monitor, folder)
+        self._endpoint = started(monitor, folder)
 
     def _resume(self) -> Checkpoint:
         """Return the newest intact checkpoint; raises CheckpointError."""
@@ -120,20 +124,19 @@ class Recorder:
         Until now a resumed run has fitted its checkpoint; one that does not must leave the folder
         as it was. It can have other settings than before.
         """
-        if self._resumed:
-            with replacing(self.folder / RESUMED) as temporary:
-                temporary.write_text(self._resumed, encoding="utf-8")
-        with replacing(self.folder / CONFIG) as temporary:
-            temporary.write_text(self._config, encoding="utf-8")
-        if self.overrides is not None:
-            with replacing(self.folder / OVERRIDES) as temporary:
-                temporary.write_text(yaml.safe_dump(self.overrides), encoding="utf-8")
-        if self.names:
-            with replacing(self.folder / CLIENT_NAMES) as temporary:
-                temporary.write_text(dumps([*self.names.values()]) + "\n", encoding="utf-8")
-        if form := {name: self.use[name] for name in FORM if name in self.use}:
-            with replacing(self.folder / DATA_FORM) as temporary:
-                temporary.write_text(dumps(form) + "\n", encoding="utf-8")
+        given, names = self.overrides, [*self.names.values()]
+        form = {name: self.use[name] for name in FORM if name in self.use}
+        files = {
+            RESUMED: self._resumed,
+            CONFIG: self._config,
+            OVERRIDES: "" if given is None else yaml.safe_dump(given),
+            CLIENT_NAMES: dumps(names) + "\n" if names else "",
+            DATA_FORM: dumps(form) + "\n" if form else "",
+        }
+        for name, text in files.items():
+            if text:
+                with replacing(self.folder / name) as temporary:
+                    temporary.write_text(text, encoding="utf-8")
 
     def check_owner(self) -> None:
         """Raise SupersededError if this process stood still and was thought to be lost."""
@@ -142,16 +145,6 @@ class Recorder:
                 f"{self.folder} must belong to this submission of the run, got a later one; follow "
                 f"that with fl-app watch {self.folder}, this process writes no more"
             )
-
-    def _check_names(self) -> None:
-        """Raise ValueError if a resumed run has given ids of clients to others."""
-        before, now = read_names(self.folder), [*self.names.values()]
-        for client, (former, name) in enumerate(zip(before, now, strict=False)):
-            if former != name:
-                raise ValueError(
-                    f"client {client} of a resumed run must stay {former}, got {name}, to which "
-                    "the data now give its id; continue with fl-app resume=, which keeps the ids"
-                )
 
     def trained(self) -> None:
         """Note that a round is trained, whose record waits for its scores."""
@@ -321,14 +314,3 @@ class Recorder:
         except Exception:  # a user's method can fail, and the models must still be written
             log.exception("the models of the clients are not known")
             return Served()
-
-
-def _endpoint(monitor: Callable[[Path], Endpoint] | None, folder: Path) -> Endpoint | None:
-    """Start the metrics endpoint; the run continues without one that cannot start."""
-    if monitor is None:
-        return None
-    try:
-        return monitor(folder)
-    except (OSError, OverflowError) as error:
-        log.error("no metrics endpoint, the run continues; give another metrics.port: %s", error)
-        return None

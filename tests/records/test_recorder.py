@@ -14,8 +14,9 @@ from fl_app.records import checkpoint, recorder
 from fl_app.records.checkpoint import DAMAGED, FILE, PREVIOUS, CheckpointError, read
 from fl_app.records.history import FIELDS, read_rounds
 from fl_app.records.models import read_models
+from fl_app.records.names import RESUMED
 from fl_app.records.reading import read_names
-from fl_app.records.recorder import OPEN_ROUND, RESUMED, Recorder
+from fl_app.records.recorder import OPEN_ROUND, Recorder
 from fl_app.records.summary import read_summary
 from fl_app.records.tracking import NoTracker, Tracked
 
