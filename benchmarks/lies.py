@@ -31,6 +31,7 @@ from lying import (
     answers_twice,
     network_of,
     settings_of,
+    training_of,
 )
 from runs import run
 from table import REPO, header, row
@@ -46,9 +47,12 @@ ROUNDS = 10
 SETTINGS = (
     "data=digits", "population=label_swap", f"population.clients={CLIENTS}",
     "population.groups=2", "population.train_samples=100", "population.test_samples=28",
-    "client.epochs=3", "client.batch_size=20", "client.learning_rate=0.1", "client.momentum=0.8",
     f"rounds={ROUNDS}", "records.evaluate_every=2", "records.checkpoint_every=4",
-    "graph.look_ahead_every=0", "client.cohort=fused", f"client.cohort_size={CLIENTS}",
+    "graph.look_ahead_every=0",
+)  # fmt: skip
+TRAINING = (
+    "client.epochs=3", "client.batch_size=20", "client.learning_rate=0.1", "client.momentum=0.8",
+    "client.cohort=fused", f"client.cohort_size={CLIENTS}",
 )  # fmt: skip
 BY_MEDIAN = " rule=median"
 GIVEN = {"participation": 1.0, "cluster_round": 5, "malicious": 2}
@@ -101,8 +105,9 @@ CASES: dict[str, Tell] = {CLEAN: lambda asked: None, SILENT: _never} | LIES
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
     method, _, rule = method.partition(" ")
-    words = [*SETTINGS, f"strategy={method}", *([f"strategy.{rule}"] if rule else [])]
-    return [*words, *network_of(method), *settings_of(method, GIVEN)]
+    words = [*SETTINGS, *training_of(method, TRAINING), f"strategy={method}"]
+    rules = [f"strategy.{rule}"] if rule else []
+    return [*words, *rules, *network_of(method), *settings_of(method, GIVEN)]
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """Lies of clients: the changes that each lie makes to the honest replies of a client."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,6 +33,11 @@ def network_of(method: str) -> tuple[str, ...]:
     if kind.clusters_points:
         return ("network=centroids",)
     return MIXTURE if kind.model_kind == "mixture" else NETWORK
+
+
+def training_of(method: str, given: Sequence[str]) -> Sequence[str]:
+    """Return the overrides of the clients' training; those that cluster points have no batches."""
+    return () if option(f"strategy={method}").resolve().clusters_points else given
 
 
 def settings_of(method: str, given: Mapping[str, object]) -> list[str]:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, _never
-from lying import NETWORK, TRAIN, Asked, LyingApp, Tell
+from lies import CLEAN, CLIENTS, LIARS, SETTINGS, SILENT, TRAINING, _never
+from lying import NETWORK, TRAIN, Asked, LyingApp, Tell, training_of
 from runs import run
 from table import REPO, header, row
 
@@ -69,8 +69,8 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "ifca judged": ("strategy=ifca", JUDGED),
     "feddrift": ("strategy=feddrift", "strategy.start=own", "strategy.delta=0.5"),
     "feddrift judged": ("strategy=feddrift", "strategy.start=own", "strategy.delta=0.5", JUDGED),
-    "fedem": ("strategy=fedem", "network=mixture"),
-    "fedrc": ("strategy=fedrc", "network=mixture"),
+    "fedem": ("strategy=fedem", "network=mixture", "client.cohort=auto"),
+    "fedrc": ("strategy=fedrc", "network=mixture", "client.cohort=auto"),
     "flux": ("strategy=flux", "strategy.cluster_round=4"),
     "flux judged": ("strategy=flux", "strategy.cluster_round=4", JUDGED),
     "pacfl": ("strategy=pacfl", "strategy.signature=classes", "strategy.threshold=20"),
@@ -156,8 +156,9 @@ Results = dict[tuple[str, int], dict[str, Any]]
 
 def overrides(method: str) -> list[str]:
     """Return the configuration of a method."""
-    words = [each for each in SETTINGS if not each.startswith("rounds=")]
     given = METHODS[method]
+    training = training_of(given[0].removeprefix("strategy="), TRAINING)
+    words = [*(each for each in SETTINGS if not each.startswith("rounds=")), *training]
     network = () if any(each.startswith("network=") for each in given) else NETWORK
     return [*words, f"rounds={ROUNDS}", "strategy.participation=1.0", *network, *given]
 
