@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fl_app import deploy_arguments
 from fl_app.deploy_keeper import keep
-from fl_app.deploy_state import HELD, LOG, holder, keeper
+from fl_app.deploy_state import HELD, LOG, keeper, used_by_run
 from fl_app.engines import (
     compose,
     credentials,
@@ -34,6 +34,7 @@ from fl_app.engines import (
     watchdog,
 )
 from fl_app.engines.federation import NAME
+from fl_app.engines.federation_lock import holder
 from fl_app.engines.node_ids import offline
 from fl_app.engines.nodes import online
 from fl_app.engines.processes import tail
@@ -99,7 +100,7 @@ def demo(folder: Path, options: argparse.Namespace) -> int:
 def up(folder: Path, options: argparse.Namespace) -> int:
     """Start a federation in the background; return when its nodes are online."""
     if holder(folder) is not None:
-        print(HELD.format(folder))
+        print(used_by_run(folder) or HELD.format(folder))
         return 1
     private_folder.make(folder)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
@@ -174,6 +175,8 @@ def _ended_like_ctrl_c() -> Iterator[None]:
 
 def _absent(folder: Path) -> str:
     """Return why no federation can be used in a folder."""
+    if (told := used_by_run(folder)) is not None:
+        return told
     if holder(folder) is not None:
         return f"the federation in {folder} is just starting or stopping; try again in a moment"
     return f"no federation is running in {folder}; start one with scripts/deploy up"
@@ -246,6 +249,9 @@ def down(folder: Path) -> int:
     if holder(folder) is None:
         print(f"no federation is running in {folder}")
         return 0
+    if (told := used_by_run(folder)) is not None:
+        print(told)
+        return 1
     while (state := holder(folder)) is not None:
         if state and not former:
             former = state

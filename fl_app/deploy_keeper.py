@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fl_app import deploy_state
 from fl_app.config import CONF
-from fl_app.engines import credentials, log_files, membership, private_folder
+from fl_app.engines import credentials, federation_lock, log_files, membership, private_folder
 from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import Federation
@@ -26,9 +26,9 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
     """Run a federation until SIGTERM or Ctrl-C; `up` does it in a process in the background."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     private_folder.make(folder)
-    with deploy_state.file_of(folder).open("a") as held:
-        if not deploy_state.lock(held):
-            print(deploy_state.HELD.format(folder))
+    with federation_lock.file_of(folder).open("a") as held:
+        if not federation_lock.lock(held):
+            print(deploy_state.used_by_run(folder) or deploy_state.HELD.format(folder))
             return 1
         membership.drop_orders(folder)
         federation = Federation(

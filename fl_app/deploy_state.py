@@ -1,34 +1,15 @@
 """What a folder tells of the federation of `scripts/deploy up` that runs in it."""
 
-import contextlib
-import fcntl
 import json
 import os
-import time
 from pathlib import Path
-from typing import IO
 
 from fl_app.engines.federation import Federation
+from fl_app.engines.federation_lock import OF_RUN, file_of, holder
 
 LOG = "keeper.log"
 HELD = "a federation is already running in {}; stop it with scripts/deploy down"
-_TRIES, _PAUSE_S = 50, 0.02
-"""About a second: `holder` has the lock for a moment only."""
-
-
-def file_of(folder: Path) -> Path:
-    """Return the file that the keeper of a federation locks while it runs."""
-    return folder / "federation.pid"
-
-
-def lock(file: IO[str]) -> bool:
-    """Lock the open file of a keeper until this process ends; False if another keeper has it."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(_PAUSE_S)
-    return False
+_OF_RUN = "a run has a federation of its own in {} (process {}); wait for its end, or stop the run"
 
 
 def publish(federation: Federation, folder: Path, *, up: bool) -> None:
@@ -51,17 +32,7 @@ def keeper(folder: Path) -> dict[str, object] | None:
     return state if state and state.get("up", True) else None
 
 
-def holder(folder: Path) -> dict[str, object] | None:
-    """Return the state of a keeper that is up, starts or stops; None if there is none.
-
-    It is empty in the first and last moments of a keeper.
-    """
-    with contextlib.suppress(FileNotFoundError), file_of(folder).open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(json.JSONDecodeError):
-                state: dict[str, object] = json.loads(file.read())
-                return state
-            return {}
-    return None
+def used_by_run(folder: Path) -> str | None:
+    """Return the sentence on a run whose own federation uses a folder; None if there is none."""
+    state = holder(folder)
+    return _OF_RUN.format(folder, state["pid"]) if state and state.get(OF_RUN) else None

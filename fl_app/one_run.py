@@ -20,7 +20,7 @@ from fl_app import former_run, own, resumed_run, terminal
 from fl_app.command_words import override
 from fl_app.compatibility import problems
 from fl_app.config import Config, ConfigError, load
-from fl_app.engines import node_ids, ports, processes, signals, stop_request
+from fl_app.engines import federation_lock, node_ids, ports, processes, signals, stop_request
 from fl_app.launch import federation_folder, here, launch
 from fl_app.progress import show_result
 from fl_app.records import checkpoint, output_folder, run_state, structured_logs
@@ -51,7 +51,8 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         wrong = [fault] if fault else []
 
         def also(values: Mapping[str, Any]) -> list[str]:
-            return [*problems(values), *wrong, *_taken_port(values, folder)]
+            taken = [*_taken_port(values, folder), *_taken_federation(values)]
+            return [*problems(values), *wrong, *taken]
 
         config = load([*overrides, *where], also=also)
         check_strategy(config)
@@ -176,6 +177,15 @@ def _taken_port(values: Mapping[str, Any], folder: Path) -> list[str]:
     if state is not None and state.unfinished:  # it may go on, and has the port itself
         return []
     fault = ports.problem("metrics", metrics.host, metrics.port)
+    return [fault] if fault else []
+
+
+def _taken_federation(values: Mapping[str, Any]) -> list[str]:
+    """Return why a run cannot have a federation of its own in `engine.folder`, if it asks so."""
+    engine = values["engine"]
+    if engine is None or engine.folder is None or engine.connection is not None:
+        return []
+    fault = federation_lock.problem(Path(engine.folder).resolve())
     return [fault] if fault else []
 
 

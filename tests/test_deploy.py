@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import deploy, deploy_state
-from fl_app.engines import credentials, flower, node_ids, ports
+from fl_app import deploy
+from fl_app.engines import credentials, federation_lock, flower, node_ids, ports
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_host_that_no_certificate_can_name_is_told(host, tmp_path, capsys, mon
 
 def test_a_federation_that_starts_is_neither_running_nor_absent(tmp_path, capsys, monkeypatch):
     words = ["--folder", str(tmp_path)]
-    path = deploy_state.file_of(tmp_path)
+    path = federation_lock.file_of(tmp_path)
     with path.open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         path.write_text(json.dumps({"pid": 1, "up": False, "nodes": [], "mark": "x"}))
@@ -99,9 +99,9 @@ def test_a_federation_that_starts_is_neither_running_nor_absent(tmp_path, capsys
 
 
 def test_a_killed_federation_is_none(tmp_path):
-    path: Path = deploy_state.file_of(tmp_path)
+    path: Path = federation_lock.file_of(tmp_path)
     path.write_text(json.dumps({"pid": 1, "up": True, "nodes": [0], "mark": "x"}))
-    assert deploy_state.holder(tmp_path) is None
+    assert federation_lock.holder(tmp_path) is None
 
 
 def test_a_machine_without_ports_is_told_before_anything_is_made(tmp_path, capsys, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_machine_without_ports_is_told_before_anything_is_made(tmp_path, capsy
 
 
 def test_a_federation_in_the_foreground_is_not_kept_twice(tmp_path, capsys):
-    with deploy_state.file_of(tmp_path).open("a") as held:
+    with federation_lock.file_of(tmp_path).open("a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert deploy.main(["keep", "--folder", str(tmp_path)]) == 1
     assert f"a federation is already running in {tmp_path}; stop it" in capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_a_federation_in_the_foreground_is_not_kept_twice(tmp_path, capsys):
 
 def test_who_only_looks_lets_a_keeper_start(tmp_path, monkeypatch):
     """`up` itself looks again and again whether its keeper runs."""
-    path = deploy_state.file_of(tmp_path)
+    path = federation_lock.file_of(tmp_path)
     with path.open("a") as looks, path.open("a") as held:
         fcntl.flock(looks, fcntl.LOCK_SH)
         pauses = []
@@ -131,11 +131,11 @@ def test_who_only_looks_lets_a_keeper_start(tmp_path, monkeypatch):
             if len(pauses) == 3:
                 fcntl.flock(looks, fcntl.LOCK_UN)
 
-        monkeypatch.setattr(deploy_state.time, "sleep", pause)
-        assert deploy_state.lock(held)
+        monkeypatch.setattr(federation_lock.time, "sleep", pause)
+        assert federation_lock.lock(held)
         assert len(pauses) == 3
         with path.open("a") as another:
-            assert not deploy_state.lock(another)
+            assert not federation_lock.lock(another)
 
 
 def test_the_status_names_the_nodes_that_are_not_online(tmp_path, capsys, monkeypatch):

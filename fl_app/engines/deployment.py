@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fl_app.engines import flower
+from fl_app.engines import federation_lock, flower
 from fl_app.engines.federation import Federation
 from fl_app.engines.flower import Connection, RunResult
 from fl_app.engines.processes import Supervisor
@@ -59,7 +59,9 @@ def run_deployment(
             return _supervised(target, order, supervisor, order.on_tick)
     if fault := output_folder.problem(folder):
         raise ValueError(fault.replace("the output folder", "engine.folder", 1))
-    with Federation(folder, nodes=nodes, warm=warm, data_root=data_root) as federation:
+    federation = Federation(folder, nodes=nodes, warm=warm, data_root=data_root)
+    mark = federation.supervisor.token
+    with federation_lock.held_by_run(folder.resolve(), mark), federation:
 
         def tick() -> None:
             federation.check()
