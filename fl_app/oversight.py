@@ -82,7 +82,8 @@ def check_audit(arguments: Sequence[str]) -> None:
         raise ValueError(f"{options.folder} must be a folder with {audit.FILE}, got none")
     if options.show:
         for line in path.read_bytes().splitlines():  # as text they have more ends
-            print(_event(line.decode("utf-8", errors="replace")))
+            told = _event(line.decode("utf-8", errors="replace"))
+            print(told.encode(errors="backslashreplace").decode())
     found = audit.check(path, last=options.last)
     for problem in found.problems:
         print(problem)
@@ -168,5 +169,5 @@ def _event(line: str) -> str:
         entry = json.loads(line)
         told = {k: v for k, v in entry.items() if k not in _CHAIN}
         return f"{entry['time']} {entry['event']} {json.dumps(told, ensure_ascii=False)}"
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return f"not an entry: {line}"

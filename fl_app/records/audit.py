@@ -9,6 +9,7 @@ import getpass
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ FIRST = "0" * 64
 """Stands for the hash before the first line."""
 TORN = "torn line"
 """Event that names a line which a crash cut short."""
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class AuditLog:
         self.path = folder / FILE
         self._lines, self._last = 0, FIRST
         text = self.path.read_bytes() if self.path.exists() else b""
-        whole, _, torn = text.rpartition(b"\n")
-        for line in whole.splitlines():
+        whole, end, torn = text.rpartition(b"\n")
+        for line in _lines(whole + end):
             self._lines += 1
             self._last = _hash_in(line)
         if torn:
@@ -79,13 +81,15 @@ def check(path: Path, *, last: str | None = None) -> Chain:
     """
     before, lines, problems = FIRST, 0, list[str]()
     torn: int | None = None
-    for lines, line in enumerate(path.read_bytes().splitlines(), 1):
+    for lines, line in enumerate(_lines(path.read_bytes()), 1):
         if torn is not None and not _names_torn(line, torn):
             problems.append(f"line {torn} must be an object with a hash, got other text")
         torn = None
         if (entry := _entry(line)) is None:
             torn, before = lines, _digest(line)
             continue
+        if line != _canonical(entry):
+            problems.append(f"line {lines} must have the text that was written; it was changed")
         problems += [f"line {lines} {problem}" for problem in _faults(entry, lines, before)]
         before = str(entry["hash"])
     if torn is not None:
@@ -122,7 +126,7 @@ def _faults(entry: Mapping[str, Any], line: int, before: str) -> list[str]:
     if entry.get("before") != before:
         found.append("must name the hash of the line before; a line was changed, removed or added")
     if entry.get("line") != line:
-        found.append(f"must say its number {line}, got {entry.get('line')}")
+        found.append(f"must say its number {line}, got {entry.get('line')!r}")
     return found
 
 
@@ -134,9 +138,16 @@ def _names_torn(line: bytes, torn: int) -> bool:
 def _entry(line: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(line)
-    except ValueError:
+        known = isinstance(found, dict) and _HASH.fullmatch(found.get("hash") or "")
+        _canonical(found)  # an entry can be written again
+    except (ValueError, TypeError, RecursionError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("hash"), str) else None
+    return found if known else None
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines; a line feed alone ends one, so that no other sign goes unnoticed."""
+    return text.removesuffix(b"\n").split(b"\n") if text else []
 
 
 def _hash_in(line: bytes) -> str:
@@ -145,7 +156,9 @@ def _hash_in(line: bytes) -> str:
 
 
 def _canonical(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(entry, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    """Return the one text of an entry; half a surrogate pair, which UTF-8 lacks, is escaped."""
+    text = json.dumps(entry, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace")
 
 
 def _digest(content: bytes) -> str:

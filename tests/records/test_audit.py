@@ -38,11 +38,32 @@ def test_a_log_that_two_processes_wrote_is_one_chain(path: Path) -> None:
         (lambda lines: [*lines, lines[2]], "line 4 must name the hash"),
         (lambda lines: [lines[0], "no entry", *lines[1:]], "line 2 must be an object"),
         (lambda lines: [*lines, "[1]"], "line 4 must be an object"),
+        (lambda lines: [*lines, "[" * 100_000], "line 4 must be an object"),
+        (lambda lines: [*lines, '{"hash":"ab"}'], "line 4 must be an object"),
+        (
+            lambda lines: [lines[0].replace("ada", "\\ud800"), *lines[1:]],
+            "line 1 must have the hash",
+        ),
+        (
+            lambda lines: [lines[0].replace("{", '{"by":"eve",'), *lines[1:]],
+            "line 1 must have the t",
+        ),
+        (lambda lines: [lines[0].replace(":", ": ", 1), *lines[1:]], "line 1 must have the text"),
+        (lambda lines: [lines[0] + "\r", *lines[1:]], "line 1 must have the text"),
     ],
 )
 def test_a_changed_removed_moved_or_added_line_is_named(path: Path, change, said: str) -> None:
-    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n")
+    path.write_text("\n".join(change(path.read_text().splitlines())) + "\n", newline="")
     assert any(problem.startswith(said) for problem in check(path).problems)
+    with pytest.raises(SystemExit, match="1"):
+        oversight.check_audit([str(path.parent), "--show"])
+
+
+@pytest.mark.parametrize("end", ["[" * 100_000, '{"hash":"\\ud800"}', ""])
+def test_a_log_goes_on_after_any_line(path: Path, end: str) -> None:
+    path.write_text(f"{path.read_text()}{end}\n")
+    AuditLog(path.parent).append("ended", why="half a pair: \ud800")
+    assert [problem[:6] for problem in check(path).problems] == ["line 4"]
 
 
 def test_missing_last_lines_are_found_by_a_hash_that_was_noted(path: Path) -> None:
