@@ -5,14 +5,18 @@ removed or inserted later breaks the chain at its place. The chain cannot show t
 are missing: note the last hash elsewhere, and compare it with `check(..., last=...)`.
 """
 
+import fcntl
 import getpass
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import FileIO
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ FIRST = "0" * 64
 """Stands for the hash before the first line."""
 TORN = "torn line"
 """Event that names a line which a crash cut short."""
+_TRIES, _PAUSE_S = 100, 0.02
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,21 +48,30 @@ class AuditLog:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self._lines, self._last = 0, FIRST
-        text = self.path.read_bytes() if self.path.exists() else b""
-        whole, end, torn = text.rpartition(b"\n")
-        for line in _lines(whole + end):
-            self._lines += 1
-            self._last = _hash_in(line)
-        if torn:
-            with self.path.open("ab") as file:
-                file.write(b"\n")
-            self._lines += 1
-            self._last = _digest(torn)
-            self.append(TORN, torn=self._lines)
+        self._lines, self._last, self._size = 0, FIRST, 0
 
     def append(self, event: str, **details: Any) -> None:
         """Add an event with its details, which are JSON values."""
+        try:
+            with _opened(self.path) as file:
+                self._catch_up(file)
+                self._add(file, event, details)
+        except OSError as error:
+            log.error("the audit log %s could not be written (%s): %s", self.path, event, error)
+
+    def _catch_up(self, file: FileIO) -> None:
+        """Find the last line if other processes wrote some, and end one that a crash cut short."""
+        if os.fstat(file.fileno()).st_size == self._size:
+            return
+        file.seek(0)
+        *whole, torn = file.readall().split(b"\n")
+        self._lines, self._last = len(whole), _hash_in(whole[-1]) if whole else FIRST
+        if torn:
+            self._size = _write(file, b"\n")
+            self._lines, self._last = self._lines + 1, _hash_in(torn)
+            self._add(file, TORN, {"torn": self._lines})
+
+    def _add(self, file: FileIO, event: str, details: Mapping[str, Any]) -> None:
         entry = {
             "line": self._lines + 1,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -66,11 +80,7 @@ class AuditLog:
             "before": self._last,
         }
         entry["hash"] = _digest(_canonical(entry))
-        try:
-            _write(self.path, _canonical(entry) + b"\n")
-        except OSError as error:
-            log.error("the audit log %s could not be written (%s): %s", self.path, event, error)
-            return
+        self._size = _write(file, _canonical(entry) + b"\n")
         self._lines, self._last = self._lines + 1, str(entry["hash"])
 
 
@@ -165,15 +175,36 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _write(path: Path, line: bytes) -> None:
+@contextmanager
+def _opened(path: Path) -> Iterator[FileIO]:
+    """Open a log and lock it, so that what several processes write is one chain.
+
+    The lock is waited for only briefly: a process that stands still must not stop the others.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        size = os.fstat(descriptor).st_size
-        try:
-            while line:
-                line = line[file.write(line) :]
-            os.fsync(descriptor)
-        except OSError:
-            file.truncate(size)  # the next line must not continue a part of this one
-            raise
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(descriptor, "r+b", buffering=0) as file:
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(_PAUSE_S)
+            except OSError:  # a file system without locks
+                break
+            else:
+                break
+        yield file
+
+
+def _write(file: FileIO, line: bytes) -> int:
+    """Write a line to the disk and return the size of the log."""
+    size = os.fstat(file.fileno()).st_size
+    try:
+        rest = line
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        file.truncate(size)  # the next line must not continue a part of this one
+        raise
+    return size + len(line)

@@ -1,6 +1,7 @@
 """The audit log shows every later change of itself."""
 
 import errno
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fl_app import oversight
+from fl_app.records import audit
 from fl_app.records.audit import FILE, FIRST, AuditLog, check, digest_of, fingerprint
 
 
@@ -27,6 +29,19 @@ def test_a_log_that_two_processes_wrote_is_one_chain(path: Path) -> None:
     found = check(path)
     assert (found.lines, found.last, found.problems) == (3, entries[-1]["hash"], ())
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_processes_that_write_by_turns_continue_one_chain(path: Path, monkeypatch) -> None:
+    first, second = AuditLog(path.parent), AuditLog(path.parent)
+    for log in (first, second, second, first):
+        log.append("joined")
+    assert check(path).problems == ()
+    assert check(path).lines == 7
+    with path.open("rb") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        monkeypatch.setattr(audit, "_PAUSE_S", 0.0)
+        first.append("ended")
+    assert check(path).lines == 8
 
 
 @pytest.mark.parametrize(
