@@ -35,6 +35,7 @@ from fl_app.engines import (
 )
 from fl_app.engines.federation import NAME
 from fl_app.engines.federation_lock import holder
+from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.node_ids import offline
 from fl_app.engines.nodes import online
 from fl_app.engines.processes import tail
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _act(folder, options, overrides)
     except KeyboardInterrupt:
         return 130
-    except (TimeoutError, private_folder.ExposedFolderError) as error:
+    except (TimeoutError, private_folder.ExposedFolderError, FlowerError) as error:
         print(error)
     except OSError as error:
         print(f"{folder} must be a folder with room in which you can read and write: {error}")
@@ -233,7 +234,11 @@ def show_status(folder: Path) -> int:
         return 3
     connection = flower.Connection(NAME, folder / "home")
     numbers = _numbers(state)
-    connected = online(connection)
+    try:
+        connected = online(connection)
+    except FlowerError as error:
+        print(f"running, keeper {state['pid']}, but its SuperLink does not answer: {error}")
+        return 1
     absent = offline(folder, numbers, connected)
     without = f", without nodes {absent}" if absent else ""
     print(

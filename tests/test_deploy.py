@@ -9,6 +9,7 @@ import pytest
 
 from fl_app import deploy
 from fl_app.engines import credentials, federation_lock, flower, node_ids, ports
+from fl_app.engines.flower_commands import FlowerError
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,19 @@ def test_who_only_looks_lets_a_keeper_start(tmp_path, monkeypatch):
         assert len(pauses) == 3
         with path.open("a") as another:
             assert not federation_lock.lock(another)
+
+
+def test_the_status_of_a_federation_whose_superlink_does_not_answer_is_a_sentence(
+    tmp_path, capsys, monkeypatch
+):
+    def command(*_: object) -> None:
+        raise FlowerError("flwr supernode did not answer within 120 s")
+
+    monkeypatch.setattr(flower, "command", command)
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"pid": 5, "nodes": [0]})
+    assert deploy.main(["status", "--folder", str(tmp_path)]) == 1
+    told = "running, keeper 5, but its SuperLink does not answer: flwr supernode did not answer"
+    assert capsys.readouterr().out.startswith(told)
 
 
 def test_the_status_names_the_nodes_that_are_not_online(tmp_path, capsys, monkeypatch):
