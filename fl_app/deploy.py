@@ -1,7 +1,8 @@
-"""The `scripts/deploy` command: a federation of three nodes on this machine, for tests.
+"""The `scripts/deploy` command: a federation on this machine, of three nodes at first, for tests.
 
 deploy | deploy demo        up, a short demo run, down
-deploy up | status | down   start it in the background, show its status, stop it
+deploy up | status | down   start it in the background with the nodes it had last, or with
+                            --nodes N; show its status; stop it
 deploy keep                 start it in the foreground, until SIGTERM or Ctrl-C
 deploy run [overrides]      a run of fl-app on it; Hydra overrides as for fl-app
 deploy add-node             start another node; --node N: as client N
@@ -24,7 +25,7 @@ from pathlib import Path
 
 from fl_app import deploy_arguments
 from fl_app.deploy_keeper import keep
-from fl_app.deploy_state import HELD, LOG, keeper, used_by_run
+from fl_app.deploy_state import HELD, LOG, keeper, told_of_count, used_by_run
 from fl_app.engines import (
     compose,
     credentials,
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _act(folder, options, overrides)
     except KeyboardInterrupt:
         return 130
-    except (TimeoutError, private_folder.ExposedFolderError, FlowerError) as error:
+    except (TimeoutError, ValueError, FlowerError) as error:
         print(error)
     except OSError as error:
         print(f"{folder} must be a folder with room in which you can read and write: {error}")
@@ -104,6 +105,8 @@ def up(folder: Path, options: argparse.Namespace) -> int:
         print(used_by_run(folder) or HELD.format(folder))
         return 1
     private_folder.make(folder)
+    for told in told_of_count(folder, options.nodes):
+        print(told)
     words = [sys.executable, "-m", "fl_app.deploy", "keep", "--folder", str(folder)]
     words += [] if options.nodes is None else ["--nodes", str(options.nodes)]
     words += ["--no-warm"] if options.warm is False else []
@@ -140,9 +143,13 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
     where = "" if folder == _FOLDER else f" --folder {shlex.quote(str(folder))}"
-    print(f"use it: scripts/deploy run{where}; or")
-    words = " ".join([*_DEMO, f"population.clients={len(_numbers(state))}"])
-    print(f"FLWR_HOME={home} flwr run . {NAME} --stream --run-config 'overrides=\"{words}\"'")
+    numbers = _numbers(state)
+    print(f"nodes {numbers} are online; use them: scripts/deploy run{where}")
+    if numbers and numbers == list(range(len(numbers))):
+        words = " ".join([*_DEMO, f"population.clients={len(numbers)}"])
+        print(
+            f"or FLWR_HOME={home} flwr run . {NAME} --stream --run-config 'overrides=\"{words}\"'"
+        )
     return 0
 
 

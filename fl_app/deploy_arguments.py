@@ -65,8 +65,8 @@ def parser(folder: Path, description: str | None) -> argparse.ArgumentParser:
     )
     actions = [*_ACTIONS, membership.ADD, membership.REMOVE, membership.ROTATE, membership.RENEW]
     found.add_argument("action", nargs="?", choices=actions, default="demo")
-    told = f"SuperNodes (default {NODES_AT_FIRST}; keys: those that an earlier call wrote)"
-    found.add_argument("--nodes", type=_count, help=told)
+    told = f"SuperNodes 0 to N-1 (default: those there were last, {NODES_AT_FIRST} at first)"
+    found.add_argument("--nodes", type=_count, metavar="N", help=told)
     told = "of the federation: its keys, logs and state (default: deployment, in the checkout)"
     found.add_argument("--folder", type=_folder, default=folder, help=told)
     found.add_argument("--data-root", type=Path, help="folder of data sets, given to each node")

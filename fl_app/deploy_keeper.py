@@ -10,7 +10,6 @@ from pathlib import Path
 from fl_app import deploy_state
 from fl_app.config import CONF
 from fl_app.engines import credentials, federation_lock, log_files, membership, private_folder
-from fl_app.engines.compose import NODES_AT_FIRST
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import Federation
 from fl_app.engines.flower_commands import FlowerError
@@ -31,11 +30,13 @@ def keep(folder: Path, options: argparse.Namespace) -> int:
             print(deploy_state.used_by_run(folder) or deploy_state.HELD.format(folder))
             return 1
         membership.drop_orders(folder)
+        try:
+            nodes = deploy_state.first_nodes(folder, options.nodes)
+        except ValueError as error:
+            print(error)
+            return 1
         federation = Federation(
-            folder,
-            nodes=options.nodes or NODES_AT_FIRST,
-            warm=options.warm is not False,
-            data_root=options.data_root,
+            folder, nodes=nodes, warm=options.warm is not False, data_root=options.data_root
         )
         deploy_state.publish(federation, folder, up=False)
         try:

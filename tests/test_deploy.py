@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fl_app import deploy
+from fl_app import deploy, deploy_state
 from fl_app.engines import credentials, federation_lock, flower, node_ids, ports
+from fl_app.engines.federation import Federation
 from fl_app.engines.flower_commands import FlowerError
 
 
@@ -163,3 +164,37 @@ def test_the_status_names_the_nodes_that_are_not_online(tmp_path, capsys, monkey
     assert capsys.readouterr().out.strip() == told
     node_ids.remember(tmp_path, 1, None)
     assert node_ids.registered(tmp_path) == {0: "17", 2: "19"}
+
+
+def test_without_a_count_those_nodes_start_that_were_there_last(tmp_path):
+    assert list(deploy_state.first_nodes(tmp_path, None)) == [0, 1, 2]
+    assert deploy_state.told_of_count(tmp_path, 2) == []
+    for number in range(5):
+        node_ids.remember(tmp_path, number, str(17 + number))
+    node_ids.remember(tmp_path, 1, None)
+    assert list(deploy_state.first_nodes(tmp_path, None)) == [0, 2, 3, 4]
+    assert list(deploy_state.first_nodes(tmp_path, 3)) == [0, 1, 2]
+    new, left = deploy_state.told_of_count(tmp_path, 3)
+    assert new == "nodes [1] are registered, with new keys where they were removed"
+    assert left.startswith("nodes [3, 4] are not started; they stay registered")
+    for number in (0, 2, 3, 4):
+        node_ids.remember(tmp_path, number, None)
+    assert list(deploy_state.first_nodes(tmp_path, None)) == []
+
+
+def test_a_file_of_node_ids_that_is_none_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    (tmp_path / node_ids.FILE).write_text("[]")
+    for action in (["up", "--nodes", "2"], ["keep"]):
+        assert deploy.main([*action, "--folder", str(tmp_path)]) == 1
+        assert "the file of node ids must be JSON" in capsys.readouterr().out
+
+
+def test_a_federation_has_keys_for_its_own_numbers_only(tmp_path):
+    federation = Federation(tmp_path, nodes=[0, 3], warm=False)
+    keys = credentials.ensure(tmp_path / "keys", nodes=federation.first)
+    assert credentials.node_numbers(keys.folder) == [0, 3]
+    federation.keys = keys
+    words = " ".join(federation._node_words(0))
+    assert "partition-id=0 num-partitions=4" in words
+    assert Federation(tmp_path, nodes=[], warm=False).nodes == 0

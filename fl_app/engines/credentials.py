@@ -74,16 +74,17 @@ class CredentialsError(ValueError):
 def ensure(
     folder: Path,
     *,
-    nodes: int,
+    nodes: int | Iterable[int],
     names: Sequence[str] = ("localhost", "superlink"),
     addresses: Sequence[str] = ("127.0.0.1",),
 ) -> Credentials:
     """Create files that are missing or expire soon; the folder has mode 0700, every file 0600.
 
-    The server's certificate is made again if it lacks one of `names` and `addresses`. A new one
-    keeps the names and addresses of the former. A node whose public key is there keeps its pair,
-    also if the private key is on the node's own machine only. Raises CredentialsError if the
-    authority's key is needed and is kept elsewhere.
+    `nodes` are the numbers of nodes that need keys; a count n means 0 to n - 1. A node whose public
+    key is there keeps its pair, also if the private key is on the node's own machine only. The
+    server's certificate is made again if it lacks one of `names` and `addresses`. A new one keeps
+    the names and addresses of the former. Raises CredentialsError if the authority's key is needed
+    and is kept elsewhere.
     """
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -98,7 +99,7 @@ def ensure(
         _make_server(found, *split_hosts(hosts))
     if not found.secret.exists():
         _write(found.secret, secrets.token_bytes(32))
-    for node in range(nodes):
+    for node in range(nodes) if isinstance(nodes, int) else nodes:
         if not found.node_public_key(node).exists():
             make_node(found, node)
     return found

@@ -6,6 +6,7 @@ restarted with back-off. Here all run on loopback; docker-compose.yml runs them 
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
@@ -95,19 +96,26 @@ class Federation:
     """A context manager: the processes of the federation run only inside its block.
 
     `folder` contains keys, database, Flower homes and logs; a later federation continues them.
+    `nodes` are the numbers of its first SuperNodes; a count n means 0 to n - 1.
     With `warm`, clients are forks of a process with loaded libraries, if the system allows it.
     """
 
     def __init__(
-        self, folder: Path, *, nodes: int, warm: bool, data_root: Path | None = None
+        self,
+        folder: Path,
+        *,
+        nodes: int | Sequence[int],
+        warm: bool,
+        data_root: Path | None = None,
     ) -> None:
-        if not 1 <= nodes <= MAX_NODES:
+        if isinstance(nodes, int) and not 1 <= nodes <= MAX_NODES:
             raise ValueError(
                 f"nodes must be in 1..{MAX_NODES} on one machine, got {nodes}; lower "
                 "population.clients, or use a larger federation with engine.connection"
             )
         self.folder = folder.resolve()
-        self.nodes = nodes
+        self.first = range(nodes) if isinstance(nodes, int) else nodes
+        self.nodes = len(self.first)
         self.warm = warm and warm_clients.available()
         self.data_root = data_root
         self.connection = Connection(NAME, self.folder / "home")
@@ -121,8 +129,8 @@ class Federation:
     def __enter__(self) -> Self:
         free_ports(2 + self.nodes)  # without them, nothing is made
         private_folder.make(self.folder)
-        self.keys = credentials.ensure(self.folder / "keys", nodes=self.nodes)
-        credentials.must_have_private_keys(self.keys, range(self.nodes))
+        self.keys = credentials.ensure(self.folder / "keys", nodes=self.first)
+        credentials.must_have_private_keys(self.keys, self.first)
         self.audit = AuditLog(self.folder)
         self.audit.append("federation started", by=actor(), nodes=self.nodes)
         if self.warm:
@@ -204,7 +212,7 @@ class Federation:
         self._add(_SUPEREXEC, commands.superexec(keys, address=address))
         self.connection.write(address=address, root_certificates=keys.authority)
         self._fleet = f"127.0.0.1:{fleet_port}"
-        for node in range(self.nodes):
+        for node in self.first:
             self.start_node(node)
         self._wait_until_online()
 
@@ -223,7 +231,7 @@ class Federation:
         return commands.supernode(
             self.keys,
             node=number,
-            nodes=max(self.nodes, number + 1),
+            nodes=1 + max([number, *self.first]),
             superlink=self._fleet,
             port=port,
             data_root=None if self.data_root is None else str(self.data_root.resolve()),
