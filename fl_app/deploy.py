@@ -143,6 +143,9 @@ def _wait_until_up(folder: Path, child: "subprocess.Popen[bytes]", log: Path) ->
     print(f"the federation is running; keys, logs and Flower's home are in {folder}")
     home = shlex.quote(str(folder / "home"))
     where = "" if folder == _FOLDER else f" --folder {shlex.quote(str(folder))}"
+    if refused := state.get("refused"):
+        told = "not in nodes.json, as those of an older database, and were unregistered"
+        print(f"Flower's nodes {refused} were {told}")
     numbers = _numbers(state)
     print(f"nodes {numbers} are online; use them: scripts/deploy run{where}")
     if numbers and numbers == list(range(len(numbers))):

@@ -47,6 +47,7 @@ def publish(federation: Federation, folder: Path, *, up: bool) -> None:
         "up": up,
         "nodes": federation.numbers,
         "mark": federation.supervisor.token,
+        "refused": federation.refused,
     }
     file_of(folder).write_text(json.dumps(state))
 

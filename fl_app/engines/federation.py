@@ -24,8 +24,8 @@ from fl_app.engines import (
 )
 from fl_app.engines.flower import Connection
 from fl_app.engines.flower_commands import FlowerError
-from fl_app.engines.node_ids import offline, registered, remember
-from fl_app.engines.nodes import REFUSED, online, register
+from fl_app.engines.node_ids import FILE, offline, registered, remember
+from fl_app.engines.nodes import REFUSED, let_in, online, register, unregister
 from fl_app.engines.ports import free_ports
 from fl_app.engines.processes import Process, Supervisor, tail, wait_for_line, wait_for_port
 from fl_app.engines.stale_reply import NodeLog
@@ -121,6 +121,7 @@ class Federation:
         self.connection = Connection(NAME, self.folder / "home")
         self.members: list[Member] = []
         self.restarts = 0
+        self.refused: list[str] = []
         self.keys = credentials.Credentials(self.folder / "keys")
         self.audit: AuditLog | None = None
         self._fleet = ""
@@ -203,6 +204,7 @@ class Federation:
         keys = self.keys
         port, fleet_port = free_ports(2)
         address = f"127.0.0.1:{port}"
+        new = not (self.folder / _STATE).exists()
         words = commands.superlink(
             keys, host="127.0.0.1", port=port, fleet_port=fleet_port, state=self._state()
         )
@@ -212,6 +214,8 @@ class Federation:
         self._add(_SUPEREXEC, commands.superexec(keys, address=address))
         self.connection.write(address=address, root_certificates=keys.authority)
         self._fleet = f"127.0.0.1:{fleet_port}"
+        if not new:
+            self.refuse_unknown()
         for node in self.first:
             self.start_node(node)
         self._wait_until_online()
@@ -246,9 +250,21 @@ class Federation:
                 f"the id of node {number} must be noted in {self.folder}, and is not; find it with "
                 f"flwr supernode list and remove it with flwr supernode unregister"
             )
-        flower.command(self.connection, "supernode", "unregister", node_id, self.connection.name)
+        unregister(self.connection, node_id)
         self._note("unregistered", number, node_id)
         remember(self.folder, number, None)
+
+    def refuse_unknown(self) -> None:
+        """Unregister the nodes whose ids are not noted in the folder; raises FlowerError.
+
+        A copy of the database that was put back has the keys that were removed or replaced since.
+        """
+        self.refused = sorted(let_in(self.connection) - set(registered(self.folder).values()))
+        for node_id in self.refused:
+            unregister(self.connection, node_id)
+            if self.audit is not None:
+                why = f"not in {FILE}"
+                self.audit.append("unregistered", client=None, node=node_id, why=why, by=actor())
 
     def stop_member(self, member: Member) -> None:
         """Stop a member for good."""

@@ -27,10 +27,24 @@ def register(connection: Connection, public_key: Path) -> str | None:
 
 def online(connection: Connection) -> set[str]:
     """Return Flower's ids of the registered SuperNodes that are connected."""
+    return {node for node, status in _listed(connection).items() if status == "online"}
+
+
+def let_in(connection: Connection) -> set[str]:
+    """Return Flower's ids of all SuperNodes that are registered, connected or not."""
+    return {node for node, status in _listed(connection).items() if status != "unregistered"}
+
+
+def _listed(connection: Connection) -> dict[str, str]:
     nodes = flower.command(connection, "supernode", "list", connection.name)["nodes"]
     assert isinstance(nodes, list)
-    found = (node for node in nodes if isinstance(node, Mapping) and node["status"] == "online")
-    return {str(node["node-id"]) for node in found}
+    found = (node for node in nodes if isinstance(node, Mapping))
+    return {str(node["node-id"]): str(node["status"]) for node in found}
+
+
+def unregister(connection: Connection, node_id: str) -> None:
+    """Make the SuperLink refuse the key of a node; raises FlowerError."""
+    flower.command(connection, "supernode", "unregister", node_id, connection.name)
 
 
 def nodes_online(connection: Connection) -> int:

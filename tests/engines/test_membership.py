@@ -95,6 +95,25 @@ def test_a_removed_node_is_refused_before_it_is_stopped_and_its_key_is_gone(
         membership.remove(federation, 1)
 
 
+def test_nodes_of_an_older_database_that_was_put_back_are_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = {"7": "offline", "8": "unregistered", "9": "online", "100": "registered"}
+    told = []
+
+    def command(connection: flower.Connection, *words: str) -> dict[str, object]:
+        told.append(words[1:-1])
+        return {"nodes": [{"node-id": each, "status": now} for each, now in status.items()]}
+
+    monkeypatch.setattr(flower, "command", command)
+    federation.refuse_unknown()
+    assert told == [("list",), ("unregister", "7"), ("unregister", "9")]
+    assert events(federation.folder)[2:] == [
+        ("unregistered", None, "7"), ("unregistered", None, "9"),
+    ]  # fmt: skip
+    assert federation.refused == ["7", "9"]
+
+
 def test_all_nodes_get_new_keys_one_by_one(federation: Federation, calls: Calls) -> None:
     before = [fingerprint(federation.keys.node_public_key(node)) for node in range(2)]
     membership.rotate(federation, None)
