@@ -14,8 +14,9 @@ from typing import Any
 
 from table import REPO
 
-from fl_app.engines.federation import Federation, Member
+from fl_app.engines.federation import Federation
 from fl_app.engines.flower_commands import executable
+from fl_app.engines.member import Member
 from fl_app.engines.processes import Process
 
 SMALL_APP = REPO / "tests" / "end_to_end" / "small_app"

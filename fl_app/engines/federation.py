@@ -7,7 +7,6 @@ restarted with back-off. Here all run on loopback; docker-compose.yml runs them 
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from logging import getLogger
 from pathlib import Path
 from types import TracebackType
@@ -24,11 +23,11 @@ from fl_app.engines import (
 )
 from fl_app.engines.flower import Connection
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.member import BACK_OFF_S, Member
 from fl_app.engines.node_ids import FILE, offline, registered, remember
 from fl_app.engines.nodes import REFUSED, let_in, online, register, unregister
 from fl_app.engines.ports import free_ports
-from fl_app.engines.processes import Process, Supervisor, tail, wait_for_line, wait_for_port
-from fl_app.engines.stale_reply import NodeLog
+from fl_app.engines.processes import Process, Supervisor, wait_for_line, wait_for_port
 from fl_app.engines.warm_clients import WarmClients
 from fl_app.records.audit import AuditLog, actor, fingerprint
 
@@ -38,58 +37,11 @@ NAME = "fl-app"
 MAX_NODES = 16
 _START_TIMEOUT_S = 120.0
 _ONLINE_TIMEOUT_S = 120.0
-_BACK_OFF_S = 1.0
 _BACK_OFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
 _SUPERLINK, _SUPEREXEC = "superlink", "superexec"
 _STATE = "state.db"
 _FLEET_READY = "Starting Fleet API"
-
-
-@dataclass
-class Member:
-    """A process of the federation, with everything that is needed to restart it.
-
-    `number` is that of a SuperNode, which is its client id.
-    """
-
-    name: str
-    command: list[str]
-    home: Path
-    process: Process
-    number: int | None = None
-    started: float = 0.0
-    wait_s: float = _BACK_OFF_S
-    due: float | None = None
-    node_log: NodeLog = field(init=False)
-    _ended: set[int] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.started_as(self.process)
-
-    def started_as(self, process: Process) -> None:
-        """Note that the member runs as this process from now on."""
-        self.process, self.started, self.due = process, time.monotonic(), None
-        self.node_log = NodeLog(process.log, process.start)
-
-    def fault(self) -> str | None:
-        """Return why a SuperNode that runs must be restarted; None: it need not.
-
-        Its SuperExec starts its clients. If it was killed, the SuperNode neither ends nor starts
-        another one, and all its messages wait.
-        """
-        if self.number is None or not self.process.alive:
-            return None
-        if self.node_log.behind():
-            return "it has a reply that no run awaits"
-        before, self._ended = self._ended, self.process.ended_children()
-        return "its SuperExec has ended" if before & self._ended else None
-
-    def last_words(self) -> str:
-        """Return why the member may not be online, as far as that is known."""
-        if self.process.popen.poll() == 0:
-            return f"{self.name}: {REFUSED}"
-        return f"{self.name}: {' '.join(tail(self.process.log, lines=2).split())}"
 
 
 class Federation:
@@ -180,7 +132,7 @@ class Federation:
                 self._supervisor.end(member.process)
             if member.process.alive:
                 if now - member.started > _SOUND_AFTER_S:
-                    member.wait_s = _BACK_OFF_S
+                    member.wait_s = BACK_OFF_S
             elif member.due is None:
                 if member.number is not None and member.process.popen.returncode == 0:
                     log.warning("%s has ended: %s", member.name, REFUSED)

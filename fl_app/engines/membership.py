@@ -13,7 +13,8 @@ from typing import Any
 
 from fl_app.engines import credentials
 from fl_app.engines.credentials import Credentials
-from fl_app.engines.federation import MAX_NODES, Federation, Member
+from fl_app.engines.federation import MAX_NODES, Federation
+from fl_app.engines.member import Member
 from fl_app.records.atomic import replacing
 
 ADD, REMOVE, ROTATE = "add-node", "remove-node", "rotate-keys"

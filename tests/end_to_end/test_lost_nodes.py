@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from fl_app.engines import flower, warm_clients
-from fl_app.engines.federation import Federation, Member
+from fl_app.engines.federation import Federation
+from fl_app.engines.member import Member
 
 pytestmark = pytest.mark.waits
 

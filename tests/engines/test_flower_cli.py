@@ -15,6 +15,7 @@ from fl_app.engines import federation as federations
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.flower import Connection, RunResult
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.member import Member
 from fl_app.engines.processes import ProcessError, Supervisor
 
 FAKE = """#!{python}
@@ -240,12 +241,12 @@ def test_a_federation_on_one_machine_has_a_sensible_size(tmp_path, nodes):
 
 
 def test_a_member_that_ends_is_started_again_with_growing_waits(tmp_path, monkeypatch):
-    monkeypatch.setattr(federations, "_BACK_OFF_S", 0.1)
+    monkeypatch.setattr(federations, "BACK_OFF_S", 0.1)
     federation = federations.Federation(tmp_path, nodes=1, warm=False)
     with federation.supervisor:
         home = tmp_path / "home"
         process = federation._launch("node", ["false"], home)
-        member = federations.Member("node", ["false"], home, process, wait_s=0.1)
+        member = Member("node", ["false"], home, process, wait_s=0.1)
         federation.members.append(member)
         deadline = time.monotonic() + 120
         while federation.restarts < 3:

@@ -55,7 +55,7 @@ def test_nothing_is_left_behind_when_the_parent_ends(monkeypatch, number):
 
 
 def test_a_federation_starts_its_warm_process_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(federations, "_BACK_OFF_S", 0.1)
+    monkeypatch.setattr(federations, "BACK_OFF_S", 0.1)
     federation = federations.Federation(tmp_path, nodes=1, warm=True)
     federation.supervisor.scratch = warm_clients.new_folder()
     with federation.supervisor as supervisor:
