@@ -94,7 +94,7 @@ def ensure(
         _make_authority(found)
         found.certificate.unlink(missing_ok=True)  # signed by the former authority
     lacks = _stale(found.certificate) or set(hosts) != set(known_as(found.certificate))
-    if lacks or not found.key.exists():
+    if lacks or not _certifies(found.certificate, found.key):
         _must_sign(found)
         _make_server(found, *split_hosts(hosts))
     if not found.secret.exists():
@@ -132,6 +132,15 @@ def _is_pair(private: Path, public: Path) -> bool:
     except (ValueError, TypeError, UnsupportedAlgorithm):  # damaged, with a password, unknown
         return False
     return key.public_key() == told
+
+
+def _certifies(certificate: Path, key: Path) -> bool:
+    """Whether a certificate is for a key, and not for one that a crash had no time to certify."""
+    try:
+        told = serialization.load_pem_private_key(key.read_bytes(), password=None).public_key()
+    except (FileNotFoundError, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return told == _loaded(certificate).public_key()
 
 
 def node_numbers(folder: Path) -> list[int]:

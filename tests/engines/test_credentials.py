@@ -110,6 +110,20 @@ def test_a_certificate_about_to_expire_is_renewed_by_the_same_authority(
     assert short.authority.read_bytes() == before[1]
 
 
+@pytest.mark.parametrize("damage", [b"", None])
+def test_a_key_that_a_crash_left_without_its_certificate_is_replaced(keys, tmp_path, damage):
+    folder = tmp_path / "keys"
+    shutil.copytree(keys.folder, folder)
+    credentials.ensure(folder, nodes=0, names=["fl.example"])
+    other = credentials.ensure(tmp_path / "other", nodes=0)
+    key = other.key.read_bytes() if damage is None else damage
+    (folder / "server.key").write_bytes(key)
+    again = credentials.ensure(folder, nodes=0)
+    assert handshake(again, again.authority, "fl.example")
+    before = again.key.read_bytes()
+    assert credentials.ensure(folder, nodes=0).key.read_bytes() == before
+
+
 def test_a_new_authority_signs_a_new_certificate(tmp_path):
     keys = credentials.ensure(tmp_path / "keys", nodes=0)
     keys.authority.unlink()
