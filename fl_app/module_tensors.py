@@ -72,6 +72,18 @@ def unit_vectors(module: nn.Module) -> frozenset[str]:
     return frozenset(found)
 
 
+def running_variances(module: nn.Module) -> tuple[str, ...]:
+    """Return the names of the buffers that are running variances, as torch's layers name them.
+
+    Evaluation divides by their roots, so that one negative entry makes every answer NaN.
+    """
+    return tuple(
+        name
+        for name, buffer in module.named_buffers()
+        if name.rpartition(".")[2] == "running_var" and bool((buffer >= 0).all())
+    )
+
+
 def check_trainable(pieces: Mapping[str, torch.Tensor]) -> None:
     """Raise ValueError unless some of the parts are trainable and all are real."""
     if not any(isinstance(tensor, nn.Parameter) for tensor in pieces.values()):

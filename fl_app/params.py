@@ -11,7 +11,8 @@ not sent either, but each client has its own values.
 import io
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -26,6 +27,7 @@ from fl_app.module_tensors import (
     divided,
     kernel_format,
     registered,
+    running_variances,
     unit_vectors,
 )
 from fl_app.types import Vector
@@ -38,12 +40,14 @@ COMMUNITY = "community_"
 class Layout:
     """Names and shapes of the parts of a flat vector, trainable ones first.
 
-    `trainable` is the number of leading parts that are trainable parameters.
+    `trainable` is the number of leading parts that are trainable parameters, and `variances` are
+    the names of the parts in which no number may be negative.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     trainable: int
+    variances: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -66,6 +70,21 @@ class Layout:
     def direction(self) -> slice:
         """The trainable part of the vector, which similarities use."""
         return slice(0, sum(self.sizes[: self.trainable]))
+
+    @cached_property
+    def non_negative(self) -> dict[str, slice]:
+        """Where each of the `variances` lies, by its name."""
+        ends = dict(zip(self.names, accumulate(self.sizes), strict=True))
+        sizes = dict(zip(self.names, self.sizes, strict=True))
+        return {name: slice(ends[name] - sizes[name], ends[name]) for name in self.variances}
+
+    def valid(self, vector: Vector) -> Vector:
+        """Return the nearest vector (d,) without negative variances, the same if it has none."""
+        wrong = [part for part in self.non_negative.values() if (vector[part] < 0).any()]
+        found = vector.copy() if wrong else vector
+        for part in wrong:
+            np.maximum(found[part], 0, out=found[part])
+        return found
 
 
 class FlatModule:
@@ -103,6 +122,7 @@ class FlatModule:
             tuple(pieces),
             tuple(tuple(tensor.shape) for tensor in pieces.values()),
             sum(isinstance(tensor, nn.Parameter) for tensor in pieces.values()),
+            tuple(name for name in running_variances(self.module) if name in pieces),
         )
         check_trainable(pieces)
         self._pieces = pieces

@@ -72,6 +72,17 @@ def test_float_buffers_follow_the_trainable_part_and_counters_stay() -> None:
     assert flat.module[1].num_batches_tracked.item() == 1
 
 
+def test_running_variances_are_known_by_name_and_place() -> None:
+    module = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 2), nn.BatchNorm1d(3))
+    layout = FlatModule(module).layout
+    assert layout.non_negative == {"0.running_var": slice(18, 20), "2.running_var": slice(23, 26)}
+    vector = np.full(26, -1, np.float32)
+    valid = layout.valid(vector)
+    assert np.flatnonzero(valid == 0).tolist() == [18, 19, 23, 24, 25]
+    assert (vector == -1).all()
+    assert layout.valid(valid) is valid
+
+
 def test_frozen_parameters_are_no_part_of_the_vector() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3).requires_grad_(False), nn.Flatten(), nn.Linear(2, 1))
     flat = FlatModule(module)

@@ -99,9 +99,9 @@ class LocalClient:
         metrics: Mapping[str, float] = {}
         if attacks:
             noise = generator(self.seed, purpose="forge", **keys)
-            model = start + self.attack.forge(
-                model - start, noise, partial(self._colluding, start, server_round, task)
-            )
+            others = partial(self._colluding, start, server_round, task)
+            forged = start + self.attack.forge(model - start, noise, others)
+            model = self.learner.flat.layout.valid(forged)  # an invalid one would be rejected
         elif self.plan is not None:
             plan = private_losses.planned(self.plan, task)
             model, metrics = self._protected(start, model, plan, task, draws)

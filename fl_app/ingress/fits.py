@@ -10,7 +10,7 @@ from fl_app.ingress.rejection import RejectionError, shown
 from fl_app.ingress.reports import read_reports
 from fl_app.ingress.screen import update_norm
 from fl_app.ingress.sent import Sent
-from fl_app.ingress.wire import check_numbers, read_model
+from fl_app.ingress.wire import check_numbers, check_signs, read_model
 from fl_app.learner_reports import Report, Told
 from fl_app.types import Vector
 
@@ -67,6 +67,7 @@ def read_fit(reply: FitRes, question: FitQuestion, sent: Sent) -> FitAnswer:
     row = question.rows[choice]
     norm = update_norm(model, sent.models[row])
     check_numbers(model, sent.norm(row) + norm)
+    check_signs(model, sent.models[row], sent.non_negative)
     return FitAnswer(
         client_id=question.client_id,
         row=row,

@@ -1,5 +1,6 @@
 """Reads a model from bytes, which must have the one form that its layout allows."""
 
+from collections.abc import Mapping
 from math import inf
 
 import numpy as np
@@ -43,6 +44,17 @@ def check_numbers(model: Vector, norm: float = inf) -> None:
     if norm < SAFE or square_norm(model) < LARGEST:
         return
     raise RejectionError("model", f"finite, its norm below {LARGEST**0.5:g}", _fault(model))
+
+
+def check_signs(model: Vector, start: Vector, parts: Mapping[str, slice]) -> None:
+    """Raise RejectionError for a negative number in `parts` of a model (d,), such as variances.
+
+    One that its `start` (d,) already had is not the fault of the client.
+    """
+    for name, part in parts.items():
+        wrong = model[part][(model[part] < 0) & (start[part] >= 0)]
+        if len(wrong):
+            raise RejectionError(f"model.{name}", "at least 0", shown(float(wrong.min())))
 
 
 def _fault(model: Vector) -> str:

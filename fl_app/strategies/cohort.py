@@ -63,7 +63,7 @@ class Cohort:
         self.metrics: dict[int, Mapping[str, float]] = {}
         self.training_s = 0.0
         self._rejections = rejections
-        self._direction = layout.direction
+        self._direction, self._non_negative = layout.direction, layout.non_negative
         self._sent = Sent(np.empty((0, self.size), np.float32))
         # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
@@ -96,7 +96,8 @@ class Cohort:
         `reports` are what each of them is asked to tell beside its model, by name. The model of the
         row `compared` is sent after those of its rows, unless this is the only one.
         """
-        self.asked, self.metrics, self.training_s, self._sent = {}, {}, 0.0, Sent(models)
+        self.asked, self.metrics, self.training_s = {}, {}, 0.0
+        self._sent = Sent(models, self._non_negative)
         self.odd_updates = {}
         encoded: dict[Rows, Parameters] = {}
         instructions = []

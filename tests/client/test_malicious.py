@@ -53,6 +53,16 @@ def test_a_forged_update_is_sent_in_place_of_the_true_one(honest: dict[int, np.n
     np.testing.assert_allclose(after, same, atol=1e-6)
 
 
+def test_a_forged_update_leaves_no_variance_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))  # where user_networks is
+    words = ("network=mcmahan_cnn", "network._target_=user_networks.batch_norm")
+    config = _config("attack=scaled", "attack.clients=[1]", "attack.factor=100", *words)
+    layout, start = wiring.initial_model(config)
+    model = _client(config, 1).fit(start, server_round=1).model
+    (variances,) = layout.non_negative.values()
+    assert model[variances].min() == 0
+
+
 def test_noise_is_keyed_by_round_and_client() -> None:
     config = _config("attack=gaussian", "attack.clients=[0,1]", "attack.sigma=0.5")
     first, other, later = _update(config, 0), _update(config, 1), _update(config, 0, 2)

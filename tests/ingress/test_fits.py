@@ -82,6 +82,19 @@ def test_samples_are_at_most_those_of_the_introduction(samples: object, valid: b
         read_fit(told, QUESTION, SENT)
 
 
+@pytest.mark.parametrize("start", [0.0, 2.0, -3.0])
+def test_a_negative_variance_is_named_unless_it_was_received(start: float) -> None:
+    told, model = _honest(), np.array([-1, -1, 1, 0, -12, 1], np.float32)
+    told.parameters = Parameters([to_bytes(model)], "numpy.ndarray")
+    sent = Sent(np.full((8, 6), start, np.float32), {"norm.running_var": slice(2, 6)})
+    if start < 0:
+        assert read_fit(told, QUESTION, sent).model.tolist() == model.tolist()
+        return
+    rule = r"^model\.norm\.running_var must be at least 0, got -12\.0$"
+    with pytest.raises(RejectionError, match=rule):
+        read_fit(told, QUESTION, sent)
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 2e18, 3e38])
 @pytest.mark.parametrize("start", [0.0, 1e17, 3e38])
 def test_no_start_hides_numbers_that_are_not_finite_or_too_large(
