@@ -99,7 +99,7 @@ class CommunityStrategy(Strategy, ABC):
             clips=self.clips_updates,
             screens_direction=self.screens_direction,
         )
-        self.aggregator = CommunityAggregator(rule)
+        self.aggregator = CommunityAggregator(rule, context.layout)
         self.evaluation = ModelEvaluation(
             self.rejections,
             metrics=context.metrics,

@@ -6,8 +6,9 @@ from math import isfinite
 import numpy as np
 
 from fl_app.aggregation import WITHOUT_WEIGHTS, Rule, dominant
+from fl_app.client.private_entries import SMALLEST_SHARE
 from fl_app.masking.slots import SlotSums
-from fl_app.params import is_finite, square_norm
+from fl_app.params import Layout, is_finite, square_norm
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Vector, Vectors, Weights
 
@@ -17,14 +18,16 @@ log = getLogger(__name__)
 class CommunityAggregator:
     """Applies `rule` in each community, and measures the movement of the models.
 
+    Models of a `layout` with variances get no negative ones, whatever the rule returns: every
+    client's answers would be NaN, and the server would reject them.
     `dominance` has the clients with more than half of the weight of their community in this
     round, each with its share; nobody if the rule is not `weighted`, that is, uses no weights.
     `step` is the norm of the movement of the models divided by the norm of the models; None: not
     measured. `notes` has the number of clients by model if only sums are known.
     """
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    def __init__(self, rule: Rule, layout: Layout | None = None) -> None:
+        self.rule, self.layout = rule, layout
         self.weighted = not any(rule is each for each in WITHOUT_WEIGHTS)
         self.dominance: dict[int, float] = {}
         self.step: float | None = None
@@ -50,10 +53,17 @@ class CommunityAggregator:
         self.step = moved / length if length else None
 
     def move(self, models: Vectors, sums: SlotSums) -> None:
-        """Add to each row of `models` (k, d) the mean update of the clients that trained it."""
+        """Add to each row of `models` (k, d) the mean update of the clients that trained it.
+
+        A variance keeps at least SMALLEST_SHARE of its value: no reply could be checked alone.
+        """
         length = float(np.linalg.norm(models + sums.updates))
         self.step = float(np.linalg.norm(sums.updates)) / length if length else None
+        variances = self.layout.non_negative.values() if self.layout else ()
+        least = [SMALLEST_SHARE * np.abs(models[:, part]) for part in variances]
         models += sums.updates
+        for part, each in zip(variances, least, strict=True):
+            np.maximum(models[:, part], each, out=models[:, part])
         self.notes = {"clients_by_model": sums.counts.tolist(), "too_few": sums.too_few}
 
     def aggregate(self, client_ids: Labels, models: Vectors, weights: Weights) -> Vector:
@@ -70,7 +80,7 @@ class CommunityAggregator:
             model: Vector = found.astype(np.float32, copy=False)
             norm = square_norm(model) ** 0.5
             if isfinite(norm) or is_finite(model):
-                return model, norm
+                return self.layout.valid(model) if self.layout else model, norm
         raise ValueError(
             f"the aggregation rule must return {models.shape[1]:,} finite numbers, got an array "
             f"{found.shape} of {found.dtype} with others; correct the rule"

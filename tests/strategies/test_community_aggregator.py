@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from fl_app.aggregation import Rule, geometric_median, median, weighted_mean
+from fl_app.masking.slots import SlotSums
+from fl_app.params import Layout
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.replies import Replies
 
@@ -55,3 +57,21 @@ def test_a_rule_that_returns_no_model_is_an_error(wrong: object) -> None:
     with pytest.raises(ValueError, match="aggregation rule must return 2 finite numbers"):
         aggregator.update(models, _replies([[1, 0]], [0], [1.0]))
     assert not models.any()
+
+
+NORM = Layout(("w", "norm.running_var"), ((1,), (1,)), 1, ("norm.running_var",))
+
+
+def test_no_rule_makes_a_negative_variance() -> None:
+    reversing = CommunityAggregator(lambda models, weights: -models.mean(axis=0), NORM)
+    models = np.ones((1, 2), np.float32)
+    reversing.update(models, _replies([[2, 3]], [0], [1.0]))
+    assert models.tolist() == [[-2, 0]]
+
+
+def test_a_sum_leaves_a_variance_a_share_of_its_value() -> None:
+    models = np.array([[1, 2], [1, 2]], np.float32)
+    counts, ones = np.array([3, 3]), np.ones(2)
+    updates = np.array([[-8, -8], [1, -0.5]], np.float32)
+    CommunityAggregator(weighted_mean, NORM).move(models, SlotSums(counts, ones, ones, updates))
+    assert models.ravel().tolist() == pytest.approx([-7, 0.02, 2, 1.5])
