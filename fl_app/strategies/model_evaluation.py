@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,7 @@ class ModelEvaluation:
         self._rejections = rejections
         self._asked: dict[tuple[str, int], EvaluationQuestion] = {}
         self._choosing: set[int] = set()
+        self._broken: Mapping[int, str] = {}
 
     def begin(self) -> None:
         """Clear the last evaluation."""
@@ -156,6 +158,7 @@ class ModelEvaluation:
         """Set `scores` from the valid replies."""
         self._rejections.add_failed(failures, EVALUATION)
         keyed = [((proxy.cid, community(reply)), reply) for proxy, reply in results]
+        self._broken = broken_models(keyed)
         self.scores = self._scores(admit(keyed, self._asked, self._read, self._reject))
         self._chose(self.scores.assigned)
 
@@ -171,7 +174,9 @@ class ModelEvaluation:
     def _reject(
         self, key: tuple[str, int], question: EvaluationQuestion | None, error: RejectionError
     ) -> None:
-        self.reject(self._named(key[0]), error)
+        known = question is not None and error.field == "loss"
+        told = self._broken.get(key[1], "") if known else ""
+        self._rejections.add(self._named(key[0]), f"{EVALUATION}{error}{told}")
 
     def _named(self, cid: str) -> int | str:
         """Return the client of a node, or the node itself if it was not asked."""
@@ -224,6 +229,23 @@ def community(reply: EvaluateRes) -> int:
     except RejectionError:
         found = None
     return found if type(found) is int else GLOBAL - 1
+
+
+def broken_models(replies: Sequence[tuple[tuple[str, int], EvaluateRes]]) -> dict[int, str]:
+    """Return a remark on each model, by its community, that seems at fault for rejected losses.
+
+    Those of which more than half of the replies, at least two, have a loss that is not finite.
+    """
+    losses: dict[int, list[bool]] = {}
+    for (_, row), reply in replies:
+        loss = getattr(reply, "loss", None)
+        losses.setdefault(row, []).append(type(loss) is float and not isfinite(loss))
+    told = "clients with this model say so, which is likely at fault"
+    return {
+        row: f"; {sum(wrong)} of {len(wrong)} {told}"
+        for row, wrong in losses.items()
+        if sum(wrong) > max(1, len(wrong) / 2)
+    }
 
 
 def _community(reply: EvaluateRes) -> object:
