@@ -6,6 +6,7 @@ from typing import Any
 from fl_app.engines.carried_evaluation import CarriedEvaluation
 from fl_app.engines.newcomers import Newcomers
 from fl_app.engines.round_reporter import RoundReporter
+from fl_app.records.history import trained
 from fl_app.records.recorder import Recorder
 from fl_app.records.serving import Served
 from fl_app.strategies.base import CommunityStrategy
@@ -78,8 +79,8 @@ class RunOutput:
 
     def _served(self) -> Served:
         """Return which model each client uses, also a client that is absent now."""
-        state = self.method.state
+        state, rounds = self.method.state, self.recorder.history.rounds
         known = {*self.roster.proxies(), *state.communities.members, *state.evaluated}
-        rounds = self.recorder.history.rounds
+        known |= trained(rounds)  # a method can store the clients in another place
         done = rounds[-1]["round"] if rounds else 0
         return self.newcomers.served(served(self.method, sorted(known), done))

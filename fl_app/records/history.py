@@ -105,6 +105,16 @@ def untrained(record: Mapping[str, Any]) -> set[str]:
     return failed | refused
 
 
+def trained(rounds: Iterable[Mapping[str, Any]]) -> set[int]:
+    """Return the clients that trained in any of the rounds."""
+    return {
+        client
+        for record in rounds
+        if record["sampled"]
+        for client in {*record["sampled"]} - {int(c) for c in untrained(record) if c.isdecimal()}
+    }
+
+
 def _refused(reasons: str) -> bool:
     """Return whether any of the joined reasons, those of evaluations last, is of training."""
     if reasons.startswith(EVALUATION):

@@ -161,6 +161,12 @@ def lost(client: int) -> LostClient:
     return LostClient(client, "the node is gone")
 
 
+def served_clients(folder: Path) -> dict[str, Any]:
+    """Return the model of each client by serving.json."""
+    found: dict[str, Any] = json.loads((folder / "serving.json").read_text())["clients"]
+    return found
+
+
 def test_all_are_waited_for_and_nobody_is_lost(play: Callable[..., Played]) -> None:
     played = play(lambda look: set(range(min(look, CLIENTS))))
     played.loop.connections.timeout_s = 9999
@@ -288,6 +294,17 @@ def test_a_lost_client_is_named_and_the_run_goes_on_with_the_others(
     assert [record["failed"] for record in rounds] == [{}, {"1": "the node is gone"}, {}]
     assert [record["lost"] for record in rounds] == [[], [1], [1]]
     assert played.summary["clients"]["failed"] == 1
+
+
+def test_who_trained_uses_a_model_at_the_end_and_who_never_did_does_not(
+    play: Callable[..., Played],
+) -> None:
+    """FedAvg has no members, and the lost client has made no choice in an evaluation."""
+    played = play(lambda look: {0, 1, 2} if look == 1 else set())
+    gone = {(1, 1), (2, 2)}
+    played.federation.fails = lambda client, fit: lost(client) if (client, fit) in gone else None
+    assert [record["lost"] for record in played()] == [[1], [1, 2], [1, 2]]
+    assert served_clients(played.folder) == {"0": "community_0", "2": "community_0"}
 
 
 def test_a_client_that_comes_back_takes_part_again(play: Callable[..., Played]) -> None:

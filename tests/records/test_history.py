@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fl_app.records.history import FIELDS, History, first_split, read_rounds
+from fl_app.records.history import FIELDS, History, first_split, read_rounds, trained
 from fl_app.records.names import ROUNDS
 
 
@@ -26,6 +26,14 @@ def test_each_round_is_on_disk_when_append_returns(tmp_path: Path) -> None:
         history.append(record(round, phase="federated"))
         assert read_rounds(tmp_path) == history.rounds
     assert [r["round"] for r in history.rounds] == [1, 2]
+
+
+def test_who_trained_has_replied_to_a_training_in_any_round() -> None:
+    failed = {"0": "evaluation: gone", "1": "gone", "node 9": "gone"}
+    first = record(1, sampled=[0, 1, 2, 3], failed=failed, rejected={"3": "a liar"})
+    assert trained([]) == trained([record(1)]) == set()
+    assert trained([first]) == {0, 2}
+    assert trained([first, record(2, sampled=[1])]) == {0, 1, 2}
 
 
 def test_resuming_drops_the_rounds_after_the_checkpoint(tmp_path: Path) -> None:
