@@ -12,6 +12,8 @@ HYDRA_OPTIONS = (
     "--experimental-rerun", "--info",
 )  # fmt: skip
 """The options of Hydra's command."""
+FOLDERS = ("resume", "to")
+"""Words of a command that name a folder as settings are given."""
 SET = {
     "records.folder": "writes into hydra.run.dir; give that",
     "records.resume": "sets it with resume=<output folder>; give that",
@@ -20,6 +22,23 @@ SET = {
     "records.id": "draws it; remove it",
 }
 """Settings that no user gives, and what to give instead."""
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for an empty word or value of the command itself.
+
+    As a path it would be the current folder. A setting of a run can be empty.
+    """
+    wrong = []
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        name, given, value = word.partition("=")
+        if not word:
+            wrong.append(before if before.startswith("--") and "=" not in before else "an argument")
+        elif given and not value and (name.startswith("--") or name in FOLDERS):
+            wrong.append(f"{name}=")
+    if wrong:
+        remedy = "give one; a variable of the shell may be unset"
+        raise ConfigError([f"{each} must have a value, got ''; {remedy}" for each in wrong])
 
 
 def refuse_words(arguments: Sequence[str], commands: Iterable[str]) -> None:

@@ -80,6 +80,8 @@ def _main() -> None:
     sys.path.append(os.getcwd())  # where a user's modules are; installed ones come first
     for folder in folders:
         own.search(folder)
+    with _errors_printed():
+        command_line.refuse_empty(arguments)
     if arguments and arguments[0] in COMMANDS:
         with _errors_printed():
             COMMANDS[arguments[0]](arguments[1:])

@@ -71,6 +71,36 @@ def test_a_setting_in_another_form_is_told_how_to_be_given(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["compare", ".", "to="], "to="),
+        (["compare", ""], "an argument"),
+        (["report", ""], "an argument"),
+        (["new", ""], "an argument"),
+        (["export", ".", "--format", "onnx", "--to", ""], "--to"),
+        (["fine-tune", ".", "--to="], "--to="),
+        (["predict", ".", "--data", "x.csv", "--out", ""], "--out"),
+        (["resume="], "resume="),
+    ],
+)
+def test_an_unset_variable_of_the_shell_is_not_the_current_folder(
+    words: list[str],
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fl-app", *words])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == main.USAGE_ERROR
+    told = f"{what} must have a value, got ''; give one; a variable of the shell may be unset"
+    assert told in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_version_is_that_of_the_app(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
