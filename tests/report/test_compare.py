@@ -261,6 +261,15 @@ def test_the_page_of_a_sweep_names_the_command_that_wrote_it(
     assert told in (tmp_path / "compare.html").read_text()
 
 
+def test_the_page_of_a_comparison_names_its_folders_without_private_paths(tmp_path: Path) -> None:
+    for name in ("a<b", "c"):
+        _run(tmp_path / name, {"strategy": "flic"}, 0.5)
+    told = write([tmp_path / "a<b", tmp_path / "c"], tmp_path / "page")[0].read_text()
+    assert "<p>Comparison of the runs in <code>a&lt;b</code>, <code>c</code>. Seed" in told
+    assert "fl-app compare" not in told
+    assert str(tmp_path) not in told
+
+
 def test_dollars_in_settings_are_no_mathematics(tmp_path: Path) -> None:
     labels = (r"$\nope$", "$a$")
     for number, label in enumerate(labels):

@@ -2,7 +2,6 @@
 
 import io
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,17 +69,25 @@ def write(folders: Sequence[Path], target: Path, *, command: str | None = None) 
     if unknown and not jobs:
         raise ValueError(" ".join(excluded))
     comparison = aggregate(jobs)
-    names = [str(f) if not f.is_absolute() else f.name for f in folders]
-    by_itself = ["fl-app", "compare", *names]
     target.mkdir(parents=True, exist_ok=True)
     texts = {
-        "compare.html": page(comparison, command or shlex.join(by_itself), excluded),
+        "compare.html": page(comparison, _origin(folders, command), excluded),
         "compare.csv": tables.to_csv(comparison),
         "compare.tex": tables.to_latex(comparison),
     }
     for name, text in texts.items():
         (target / name).write_text(text, encoding="utf-8")
     return [target / name for name in texts]
+
+
+def _origin(folders: Sequence[Path], command: str | None) -> Markup:
+    """Return what the page says of its runs: the command, or the folders without private paths."""
+    if command is not None:
+        return Markup("Written by <code>{}</code>").format(command)
+    names = (folder.name if folder.is_absolute() else str(folder) for folder in folders)
+    return Markup("Comparison of the runs in {}").format(
+        Markup(", ").join(Markup("<code>{}</code>").format(name) for name in names)
+    )
 
 
 def _excluded(folders: Sequence[Path], one: str, many: str, *, names: bool = False) -> list[str]:
@@ -92,10 +99,10 @@ def _excluded(folders: Sequence[Path], one: str, many: str, *, names: bool = Fal
     return [f"{runs} excluded because {one if len(folders) == 1 else many}{told}."]
 
 
-def page(comparison: Comparison, command: str, excluded: Sequence[str]) -> str:
+def page(comparison: Comparison, origin: str, excluded: Sequence[str]) -> str:
     """Return the page as HTML without external references.
 
-    `excluded` are sentences on the runs that are not in it.
+    `origin` says where its runs come from, and `excluded` are sentences on those not in it.
     """
     jobs = [job for row in comparison.rows for job in row.jobs]
     environment = Environment(
@@ -104,7 +111,7 @@ def page(comparison: Comparison, command: str, excluded: Sequence[str]) -> str:
     bold = any(comparison.best(m) for m in comparison.measures)
     return environment.get_template("page.html").render(
         comparison=comparison,
-        command=command,
+        origin=origin,
         excluded=excluded,
         over_seeds=tables.over_seeds(comparison),
         heads=tables.heads(comparison),
