@@ -70,12 +70,12 @@ def test_no_trace_of_the_template_is_left(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("2nd", "must be a Python name"),
+        ("2nd", "digits, - and _, begin with a letter"),
         ("a" * 33, "at most 32 letters"),
-        ("my project", "must be a Python name"),
-        ("import", "must be a Python name"),
-        ("null", "must be a Python name"),
-        ("wards_", "must be a Python name"),
+        ("my project", "digits, - and _, begin with a letter"),
+        ("import", "digits, - and _, begin with a letter"),
+        ("null", "digits, - and _, begin with a letter"),
+        ("wards_", "digits, - and _, begin with a letter"),
         ("conf", "must not be that of a folder of the project"),
         ("outputs", "must not be that of a folder of the project"),
         ("benchmark", "must not be that of an experiment of the app"),
