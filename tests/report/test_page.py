@@ -232,6 +232,18 @@ def test_k_means_with_one_start_has_no_curve_of_it_and_no_epochs(records: RunRec
         assert len(drawn["data"]) == panels
 
 
+def test_a_single_score_or_distance_of_k_means_shows_nothing_that_cannot_be(
+    records: RunRecords,
+) -> None:
+    told = {"movement": 0.1, "accuracy": 0.9, "v_measure": 1.0, "distance": 0.2, "other": -1.0}
+    rounds = [{**records.run.rounds[0], "notes": told}]
+    drawn = FIGURES["notes"](replace(records, run=replace(records.run, rounds=rounds)))
+    assert drawn is not None
+    axes = [drawn["layout"][f"yaxis{number}"] for number in ("", 2, 3, 4, 5)]
+    assert [each.get("range") for each in axes] == [None, [-0.02, 1.04], [-0.02, 1.04], None, None]
+    assert [each.get("rangemode") for each in axes] == ["tozero", None, None, "tozero", None]
+
+
 def test_one_community_is_no_split(records: RunRecords) -> None:
     alone = {"count": 1}
     rounds = [r | {"communities": r["communities"] | alone} for r in records.run.rounds]

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from fl_app.evaluation.ranks import worst_decile
+from fl_app.kmeans.scores import Agreement
 from fl_app.report.page.clients import name_of
 from fl_app.report.page.events import lines, strip
 from fl_app.report.page.look import (
@@ -39,6 +41,10 @@ MEASURES = (
     ("majority_purity", "majority purity", ORANGE, "dash"),
     *VALIDITY,
 )
+SHARES = {each.name for each in fields(Agreement)}
+"""Notes in [0, 1]."""
+LENGTHS = {"movement", "distance", "dunn"}
+"""Notes that are never negative."""
 ATTACK = (
     ("loyal_accuracy", "accuracy of loyal clients", BLUE, "solid"),
     ("recall", "recall of malicious clients", GREEN, "dash"),
@@ -185,9 +191,8 @@ def notes(records: RunRecords) -> Figure | None:
     for place, (name, parts) in enumerate(found.items()):
         number = "" if place == 0 else str(place + 1)
         foot = 1 - (place + 1) / panels
-        layout[f"yaxis{number}"] = axis(
-            name.replace("_", " "), domain=[foot, foot + (0.88 if place else 1) / panels]
-        )
+        domain = [foot, foot + (0.88 if place else 1) / panels]
+        layout[f"yaxis{number}"] = _upright(name, domain)
         traces += [
             line(x, y, f"{name} {part}".strip(), colour(i), dash=dash(i), yaxis=f"y{number}",
                  mode="lines+markers", showlegend=len(parts) > 1)
@@ -198,6 +203,17 @@ def notes(records: RunRecords) -> Figure | None:
     return figure(
         traces, height=90 + 150 * panels, xaxis=across, shapes=lines(records.run.rounds), **layout
     )
+
+
+def _upright(name: str, domain: list[float]) -> dict[str, Any]:
+    """Return the axis of a note's values; without a range, one round could go below what they are.
+
+    Plotly shows a single value in the middle of a range of 2.
+    """
+    title = name.replace("_", " ")
+    if name in SHARES:
+        return share(title, domain=domain)
+    return axis(title, domain=domain, **({"rangemode": "tozero"} if name in LENGTHS else {}))
 
 
 def _noted(records: Sequence[Record]) -> dict[str, dict[str, tuple[list[int], list[float]]]]:
