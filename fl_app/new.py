@@ -30,9 +30,9 @@ def problem(folder: Path) -> str | None:
     name = package_of(folder)
     if not FORM.fullmatch(name) or iskeyword(name) or as_value(name) != name:
         return (
-            "the name of the folder must have at most 32 letters (A-Z, a-z), digits, - and _, begin "
-            "with a letter and end with a letter or digit, and be no keyword of Python and no "
-            f"value such as true, got {folder.name!r}; choose another, as my-data"
+            "the name of the folder must have at most 32 letters (A-Z, a-z), digits, - and _, "
+            "begin with a letter and end with a letter or digit, and be no keyword of Python and "
+            f"no value such as true, got {folder.name!r}; choose another, as my-data"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         return f"the folder must not exist or be empty, got {folder}; choose another"
