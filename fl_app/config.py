@@ -144,8 +144,14 @@ def checked(
     found += also(values) if also else []
     if found:
         said = set(found)  # a setting that takes the value of a wrong one is not wrong itself
-        raise ConfigError([each for each in found if each.partition(".")[2] not in said])
+        raise ConfigError([each for each in found if _without_group(each) not in said])
     return Config(**values, resolved={str(k): v for k, v in tree.items()})
+
+
+def _without_group(problem: str) -> str:
+    """Return a problem of a setting as that of the setting without its group, "" for another."""
+    group, dot, _ = problem.partition(".")
+    return problem.replace(group + dot, "") if dot else ""
 
 
 def _values(

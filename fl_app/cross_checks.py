@@ -71,13 +71,14 @@ def _judges_nothing(strategy: Target | None, fallback: Fallback | None) -> list[
 def _clustered_too_late(options: Mapping[str, Any], rounds: int | None) -> list[str]:
     """Return a problem for a round of the clustering that leaves it no updates, or no use."""
     found: list[str] = []
-    last = options.get("cluster_round")
+    last, ignored = options.get("cluster_round"), options.get("ignore_before", 0)
     if rounds and isinstance(last, int) and last >= rounds:
+        earlier = max(rounds // 2, 1, ignored)
+        lower = f"rounds={rounds} strategy.cluster_round={earlier} or " if earlier < rounds else ""
         found.append(
             f"strategy.cluster_round must be below rounds={rounds} so that communities train, "
-            f"got {last}; raise rounds or lower it"
+            f"got {last}; give {lower}rounds={last + 1} or more"
         )
-    ignored = options.get("ignore_before", 0)
     if isinstance(last, int) and ignored > last:
         found.append(
             f"strategy.ignore_before must be at most strategy.cluster_round={last}, "

@@ -16,6 +16,19 @@ NAMED = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 SEEDED = ("population", "data")
 EXTRA, MISSING = ("extra_forbidden", "unexpected_keyword_argument"), ("missing", "missing_argument")
 """Kinds of pydantic's errors that name what is inside a setting."""
+FORMS = {
+    "a whole number": ("40", ("int_type", "int_parsing", "int_from_float")),
+    "a number": ("0.5", ("float_type", "float_parsing")),
+    "a finite number": ("0.5", ("finite_number",)),
+    "true or false": ("true", ("bool_type", "bool_parsing")),
+    "text": ("<text>", ("string_type",)),
+    "a list": ("[<value>,<value>]", ("list_type", "tuple_type")),
+    "settings by name": (
+        "{<name>:<value>}", ("dict_type", "mapping_type", "model_type", "dataclass_type")
+    ),
+}  # fmt: skip
+"""What a value of another type must be: an example, and the kinds of pydantic's errors."""
+RULES = {kind: (rule, each) for rule, (each, kinds) in FORMS.items() for kind in kinds}
 OPTIONS = ("client.optimizer", "client.scheduler", "client.transform", "population.dynamics")
 """Settings that are options of conf by themselves, so that a slash is in the place of the dot."""
 
@@ -96,6 +109,7 @@ def messages(key: str, error: ValidationError) -> list[str]:
     """Return pydantic's errors as sentences with key, rule and value, one per setting."""
     rules: dict[str, list[str]] = {}
     values: dict[str, object] = {}
+    examples: dict[str, str] = {}
     lines = []
     for item in error.errors():
         kind, place = item["type"], _place(key, item)
@@ -107,16 +121,30 @@ def messages(key: str, error: ValidationError) -> list[str]:
             how = f"as {place}=<value>" if group in (key, "") else f"in {group}"
             lines.append(f"{place} is missing; give it {how}")
         else:
-            rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
-            if kind != "value_error":  # which has our own text
-                rule = re.split(", (unable|got) ", rule)[0]
+            rule, example = _rule(item)
             rules.setdefault(place, []).append(rule)
             values[place] = item["input"]
+            if example:
+                examples.setdefault(place, example)
     return lines + [
         f"{place} must be {' or '.join(found)}, got {values[place]!r}"
-        f"{_remedy(place, values[place])}"
+        f"{_remedy(place, values[place], examples.get(place))}"
         for place, found in rules.items()
     ]
+
+
+def _rule(item: Mapping[str, Any]) -> tuple[str, str | None]:
+    """Return what a setting must be, and an example of a value if it has another type."""
+    if item["type"] in RULES:
+        rule, example = RULES[item["type"]]
+        if item["loc"] and isinstance(item["loc"][-1], int):
+            return f"a list, each entry {rule}", f"[{example},{example}]"
+        inside = any(isinstance(part, int) for part in item["loc"])  # a list
+        return rule, None if inside else example
+    rule = re.sub("^(Input should be |Value error, )", "", item["msg"]).removeprefix("a ")
+    if item["type"] != "value_error":  # which has our own text
+        rule = re.split(", (unable|got) ", rule)[0]
+    return rule, None
 
 
 def _place(key: str, item: Mapping[str, Any]) -> str:
@@ -131,10 +159,10 @@ def _place(key: str, item: Mapping[str, Any]) -> str:
     return ".".join([key, *map(str, inside)])
 
 
-def _remedy(place: str, value: object) -> str:
+def _remedy(place: str, value: object, example: str | None) -> str:
     """Return what to do for a value that the user did not give, or gave in another form."""
     if value is None:  # a default that found none
         return f"; give it as {place}=<value>"
     if place in OPTIONS and isinstance(value, str):
         return f"; give it as {place.replace('.', '/')}={value}"
-    return ""
+    return f"; give one, as {place}={example}" if example else ""

@@ -124,7 +124,7 @@ def test_what_cannot_be_composed_is_not_carried() -> None:
 def test_a_number_that_the_population_does_not_give_is_asked_for() -> None:
     (problem,) = _problems("strategy=ifca", "population=dirichlet")
     assert problem == (
-        "strategy.communities must be valid integer, got None; give it as "
+        "strategy.communities must be a whole number, got None; give it as "
         "strategy.communities=<value>"
     )
 
@@ -163,7 +163,20 @@ def test_all_errors_are_reported_together() -> None:
             "engine.name=quantum",
             "engine.name must be 'inprocess', 'simulation' or 'deployment', got 'quantum'",
         ),
-        ("client.epochs=1.5", "client.epochs must be valid integer, got 1.5"),
+        (
+            "client.epochs=1.5",
+            "client.epochs must be a whole number, got 1.5; give one, as client.epochs=40",
+        ),
+        ("records.report=x", "must be true or false, got 'x'; give one, as records.report=true"),
+        ("client.learning_rate=inf", "must be a finite number, got inf; give one, as client.lear"),
+        ("records.snapshot_rounds=[a]", "must be a list, each entry a whole number, got 'a'; give"),
+        ("records.snapshot_rounds=3", "snapshot_rounds must be a list, got 3; give one, as rec"),
+        ("experiment_name=3", "must be text, got 3; give one, as experiment_name=<text>"),
+        (
+            "rounds=6",
+            "got 25; give rounds=6 strategy.cluster_round=3 or rounds=26 or more",
+        ),
+        ("rounds=1", "so that communities train, got 25; give rounds=26 or more"),
         (
             "client.epochs={low:1,high:3}",
             "client.epochs.share is missing; give it in client.epochs",
@@ -248,7 +261,7 @@ def test_one_error_names_key_rule_and_value(override: str, message: str) -> None
             [
                 "strategy.count is not .*; give it as \\+strategy.count=3 if "
                 "tests.user_parts.Mean takes it",
-                "rounds must be valid integer",
+                "rounds must be a whole number",
                 "strategy._target_ must name a class or function",
             ],
         ),

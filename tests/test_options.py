@@ -119,7 +119,9 @@ def test_a_method_without_communities_cannot_judge_them() -> None:
 def test_a_wrong_value_is_told_once_though_a_method_takes_it_too() -> None:
     with pytest.raises(ConfigError) as told:
         load(["fallback=may"])
-    assert told.value.problems == ("fallback must be 'auto' or valid boolean, got 'may'",)
+    assert told.value.problems == (
+        "fallback must be 'auto' or true or false, got 'may'; give one, as fallback=true",
+    )
 
 
 def test_every_target_of_conf_is_looked_at() -> None:
