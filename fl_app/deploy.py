@@ -206,7 +206,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     if given := [each for each in overrides if each.partition("=")[0].lstrip("+") in _DECIDED]:
         print(f"{', '.join(given)} must not be given: the federation decides it; remove it")
         return USAGE_ERROR
-    clients = max(nodes) + 1
+    clients = _kept_clients(overrides) or max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]
     words += ["engine=deployment", f"engine.connection={NAME}"]
     escaped = str(folder).replace("\\", "\\\\").replace("'", "\\'")
@@ -220,6 +220,21 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
             return _ended(child)
         finally:
             signal.signal(signal.SIGTERM, former)
+
+
+def _kept_clients(overrides: Sequence[str]) -> int | None:
+    """Return the number of clients that a resumed run keeps, None if each node is one of it.
+
+    Clients that share one data set would get other samples of it.
+    """
+    resumed = [each.removeprefix("resume=") for each in overrides if each.startswith("resume=")]
+    if not resumed:
+        return None
+    from fl_app.resumed_run import clients_to_keep  # it imports what only runs need
+
+    if (kept := clients_to_keep(Path(resumed[-1]))) is not None:
+        print(f"the run keeps its {kept} clients, which share one data set; a new run uses all")
+    return kept
 
 
 def _ended(child: "subprocess.Popen[bytes]") -> int:

@@ -1,19 +1,30 @@
 """What a resumed run keeps of the run before: its clients' ids, and the form of its data."""
 
+import contextlib
+from collections.abc import Mapping
+from logging import getLogger
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from omegaconf import OmegaConf
 
 from fl_app import former_form
 from fl_app.command_words import override
 from fl_app.config import Config, ConfigError, compose
+from fl_app.data.clients import Population
 from fl_app.data.natural import by_column, encoded
+from fl_app.data.population import own
 from fl_app.override_errors import NOT_COMPOSED
 from fl_app.records import checkpoint
 from fl_app.records.names import CHECKPOINTS
-from fl_app.records.reading import read_names
+from fl_app.records.reading import read_config, read_names
 from fl_app.strategies.state import check_models
 from fl_app.wiring import initial_model, shared_population
+
+log = getLogger(__name__)
+_COMPARED = 100
+"""Clients whose samples are compared: where the number matters, it does for the first ones."""
 
 
 def kept(folder: Path, overrides: list[str]) -> list[str]:
@@ -46,15 +57,68 @@ def _known_form(folder: Path, overrides: list[str]) -> list[str]:
 
 
 def check_fits(config: Config, folder: Path) -> None:
-    """Raise ConfigError for data or a network that the models of the run do not fit.
+    """Raise ConfigError for data, a network or a number of clients that the run does not fit.
 
     Not for a run on another federation, whose data are not on this machine.
     """
     if config.engine.connection is not None:
         return
     try:
-        form = shared_population(config).dataset.form()
-        former_form.check(folder, config.population.path, form)
+        population = shared_population(config)
+        former_form.check(folder, config.population.path, population.dataset.form())
+        _check_split(config, folder, population)
         check_models(checkpoint.shapes(folder / CHECKPOINTS), initial_model(config)[0].size)
+    except ConfigError:
+        raise
     except ValueError as error:
         raise ConfigError([str(error)]) from error
+
+
+def clients_to_keep(folder: Path) -> int | None:
+    """Return the clients of a run that split one data set, None if each has data of its own."""
+    former = _former_population(folder)
+    alone = {f"{each.__module__}.{each.__name__}" for each in (by_column, own)}
+    clients = former.get("clients")
+    return clients if isinstance(clients, int) and former.get("_target_") not in alone else None
+
+
+def _check_split(config: Config, folder: Path, after: Population) -> None:
+    """Raise ConfigError if another number of clients changes what those of the run train on."""
+    former = _former_population(folder).get("clients")
+    if not isinstance(former, int) or former == after.clients:
+        return
+    options = {**config.population.options, "clients": former}
+    try:
+        before = config.population.resolve()(after.dataset, seed=config.seed, **options)
+    except ValueError:
+        return  # the data no longer have so many clients
+    known = range(min(former, after.clients, _COMPARED))
+    told = [_changed(before.train[each], after.train[each], each, "training") for each in known]
+    if lost := next(filter(None, told), None):
+        raise ConfigError(
+            [
+                f"population.clients must stay {former} in this run, got {after.clients}: the "
+                f"clients of the run would train on other samples ({lost}); resume without it, or "
+                "start a new run, with population.train_samples and .test_samples that leave "
+                "samples for more clients"
+            ]
+        )
+    told = [_changed(before.test[each], after.test[each], each, "test") for each in known]
+    if lost := next(filter(None, told), None):
+        log.warning("with %d clients instead of %d, %s", after.clients, former, lost)
+
+
+def _changed(had: np.ndarray, gets: np.ndarray, client: int, kind: str) -> str | None:
+    """Return how many of its samples a client keeps, None if all and no others."""
+    if np.array_equal(had, gets):
+        return None
+    kept = len(np.intersect1d(had, gets))
+    return f"client {client} keeps {kept} of its {len(had)} {kind} samples"
+
+
+def _former_population(folder: Path) -> Mapping[str, Any]:
+    """Return the settings of the population of a run; empty if its configuration is damaged."""
+    with contextlib.suppress(ValueError):
+        found = read_config(folder).get("population")
+        return found if isinstance(found, Mapping) else {}
+    return {}

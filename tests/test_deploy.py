@@ -3,7 +3,9 @@
 import fcntl
 import json
 import signal
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,6 +47,24 @@ def test_a_run_does_not_decide_what_its_federation_does(word, tmp_path, capsys, 
     monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1]})
     assert deploy.run(tmp_path, ["rounds=2", word]) == 2
     assert f"{word} must not be given: the federation decides it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("target", "clients"), [("iid", 2), ("own", 4)])
+def test_a_resumed_run_keeps_the_clients_that_share_a_data_set(
+    target, clients, tmp_path, monkeypatch
+):
+    words = []
+
+    def started(given):
+        words.extend(given)
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1, 2, 3]})
+    monkeypatch.setattr(deploy, "subprocess", SimpleNamespace(Popen=started))
+    former = {"_target_": f"fl_app.data.population.{target}", "clients": 2}
+    (tmp_path / "config.yaml").write_text(json.dumps({"population": former}))
+    assert deploy.run(tmp_path, [f"resume={tmp_path}"]) == 0
+    assert f"population.clients={clients}" in words
 
 
 @pytest.mark.parametrize("action", ["up", "keys", "status", "down", "run", "add-node"])

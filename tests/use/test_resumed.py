@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_app import former_form, one_run, server_wiring
+from fl_app import former_form, one_run, resumed_run, server_wiring
 from fl_app.config import ConfigError, compose, load
 from fl_app.data.datasets import DataError
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
+from fl_app.wiring import population
 
 TINY = ["rounds=2", "population.clients=4", "population.groups=2", "population.train_samples=40",
         "population.test_samples=20", "network.width=0.25", "strategy.participation=0.5",
@@ -30,6 +31,46 @@ def test_more_rounds_and_clients_are_served(name: str, tmp_path: Path) -> None:
     assert sorted(clients) == list(range(6))
     one_run.resume(tmp_path, [])  # it has nothing to do, and forgets no choice
     assert load_run(tmp_path).clients == clients
+
+
+POPULATIONS = {
+    "iid": False, "label_swap": False, "majority_class": False, "noise": False, "rotation": False,
+    "own": False, "dirichlet": True, "dirichlet_rotation": True, "quantity_skew": True,
+    "non_iid": True, "half_iid": True,
+}  # fmt: skip
+"""Whether clients get other samples although the number of samples for each is given."""
+
+
+@pytest.mark.parametrize("samples", [20, None])
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_more_clients_are_refused_if_those_of_the_run_would_get_other_samples(
+    name: str, samples: int | None, tmp_path: Path
+) -> None:
+    words = ["data=digits", f"population={name}", "population.clients=3"]
+    if name != "own":
+        given = "null" if samples is None else str(samples)
+        words += [f"population.train_samples={given}", f"population.test_samples={given}"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(load(words).resolved))
+    shared = name != "own"
+    assert resumed_run.clients_to_keep(tmp_path) == (3 if shared else None)
+    more = load([*words, "population.clients=4"])
+    if POPULATIONS[name] or (samples is None and shared):
+        with pytest.raises(ConfigError, match=r"must stay 3 in this run, got 4: .*client \d+ "):
+            resumed_run._check_split(more, tmp_path, population(more))
+    else:
+        resumed_run._check_split(more, tmp_path, population(more))
+    resumed_run._check_split(load(words), tmp_path, population(load(words)))
+
+
+def test_test_samples_that_change_with_the_number_of_clients_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = ["data=digits", "population=iid", "population.train_samples=9"]
+    former = load([*words, "population.clients=3"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(former.resolved))
+    more = load([*words, "population.clients=4"])
+    resumed_run._check_split(more, tmp_path, population(more))
+    assert "with 4 clients instead of 3, client 0 keeps 89 of its 119 test samples" in caplog.text
 
 
 def test_a_run_that_stopped_after_its_evaluation_says_so(
