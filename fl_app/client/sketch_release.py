@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import sqrt
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,6 +17,11 @@ Dimension = Annotated[int, Field(ge=2, le=100_000)]
 Randomness = Literal["seed", "system"]
 FARTHEST = 10.0
 """Limit of a number in a sketch: 1 and this many standard deviations of the noise."""
+BEYOND = 6.1
+"""How many standard deviations the noise of a sketch (q,) may be longer than sqrt(q) of them: with
+a probability below exp(-6.1^2 / 2) < 1e-8 it is."""
+ROUNDED = 1.001
+"""The length of a direction, with room for rounding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +65,16 @@ class SketchRelease:
     @property
     def largest(self) -> float:
         """Largest absolute value of a number that an honest client sends."""
-        return 1.0 + FARTHEST * self.noise_multiplier
+        return ROUNDED + FARTHEST * self.noise_multiplier
+
+    @property
+    def longest(self) -> float:
+        """Largest norm of a sketch that an honest client sends.
+
+        One far longer than all others would be the main direction in which the server looks for
+        communities, and hide theirs.
+        """
+        return ROUNDED + self.noise_multiplier * (sqrt(self.dimension) + BEYOND)
 
     def sketch(self, total: Vector, *, seed: int, server_round: int, client_id: int) -> Sketch:
         """Return the sketch (q,) of a client's cumulated updates (d,) to release."""

@@ -101,7 +101,7 @@ class CommunityExchange(MaskedExchange):
             self.bytes_down += size_of(content)
 
         def parse(content: RecordDict) -> Sketch:
-            return read_sketch(content, release.dimension, release.largest)
+            return read_sketch(content, release.dimension, release.largest, release.longest)
 
         results, failures = messenger.ask(
             server_round, MessageType.TRAIN, contents, [parse] * len(contents)

@@ -84,12 +84,18 @@ def read_revealed(
     return seeds, _all_of(record, KEYS, dropped, KEY_SHARE_BYTES)
 
 
-def read_sketch(content: RecordDict, dimension: int, largest: float) -> Sketch:
-    """Return a sketch (q,) of numbers up to `largest`; raises RejectionError for another one."""
+def read_sketch(content: RecordDict, dimension: int, largest: float, longest: float) -> Sketch:
+    """Return a sketch (q,) of numbers up to `largest` with a norm up to `longest`.
+
+    Raises RejectionError for another one.
+    """
     found = np.frombuffer(_exactly(_record(content), SKETCH, 4 * dimension), "<f4")
     if not (np.abs(found) <= largest).all():  # false for NaN
         rule = f"numbers of at most {largest:.3g}"
         raise RejectionError(SKETCH, rule, shown(float(np.abs(found).max())))
+    length = float(np.linalg.norm(found.astype(np.float64)))
+    if length > longest:
+        raise RejectionError(SKETCH, f"of a norm of at most {longest:.3g}", f"{length:.3g}")
     return found.astype(np.float32)
 
 

@@ -1,6 +1,6 @@
 """A client releases one sketch in a run, within its budget, whatever the server asks."""
 
-from math import inf
+from math import inf, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +91,9 @@ def test_the_noise_is_that_of_the_budget(epsilon: float) -> None:
     # one Gaussian release with the sensitivity 2: more noise than that of the sensitivity 1
     assert release.noise_multiplier > 2 * (0.9 / epsilon if epsilon < 1 else 1.1 / epsilon)
     assert release.largest > 1 + 5 * release.noise_multiplier
+    limit, noise = release.longest, release.noise_multiplier
+    assert sqrt(1 + release.dimension * noise**2) < limit - 5 * noise
+    assert limit < sqrt(release.dimension) * release.largest
     assert _release(epsilon=inf).noise_multiplier == 0.0
     assert _release(epsilon=inf).spent == inf
 

@@ -11,6 +11,8 @@ from flwr.compat.common import recorddict_compat as compat
 from safetensors.numpy import load_file
 
 from fl_app.client.accountant import spent, whole_update
+from fl_app.client.sketch_release import SketchRelease
+from fl_app.config import load
 from fl_app.masked_client import slots
 from fl_app.masking.slots import SlotSums
 from fl_app.masking.stages import (
@@ -233,9 +235,22 @@ def _large_sketch(content: RecordDict) -> None:
     content[RECORD] = ConfigRecord({SKETCH: np.full(DIMENSION, 1e6, np.float32).tobytes()})
 
 
+def _far_sketch(content: RecordDict) -> None:
+    """Lie with numbers of which each alone could be noise."""
+    release = SketchRelease.of({**load([*GIVEN]).strategy.options})
+    assert release is not None
+    sketch = np.full(DIMENSION, 0.99 * release.largest, np.float32)
+    content[RECORD] = ConfigRecord({SKETCH: sketch.tobytes()})
+
+
 @pytest.mark.usefixtures("by_parity")
 @pytest.mark.parametrize(
-    ("lie", "rule"), [(_long_sketch, "sketch must be 16 bytes"), (_large_sketch, "at most")]
+    ("lie", "rule"),
+    [
+        (_long_sketch, "sketch must be 16 bytes"),
+        (_large_sketch, "sketch must be numbers of at most"),
+        (_far_sketch, "sketch must be of a norm of at most"),
+    ],
 )
 def test_a_malformed_sketch_is_rejected_and_named(tmp_path: Path, lie: Any, rule: str) -> None:
     watched = Watched(changes={(2, SKETCH, TRAIN, "3"): lie})

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fl_app.client.sketch_release import SketchRelease
 from fl_app.graph.communities import canonical, louvain
 from fl_app.graph.noisy_sketches import (
     above_noise,
@@ -63,6 +64,20 @@ def test_groups_above_the_noise_are_found_and_those_below_are_not_invented() -> 
     for seed in range(5):
         assert np.array_equal(_found(_groups(30, 4, 0.15, seed), 0.15), planted)
         assert not _found(_groups(30, 64, 3.0, seed), 3.0).any()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_longest_sketch_that_is_read_hides_no_groups(seed: int) -> None:
+    """One liar among twelve clients; numbers that each could be noise would hide both groups."""
+    release = SketchRelease(dimension=64, epsilon=100.0, delta=1e-5, randomness="seed")
+    noise = release.noise_multiplier * np.random.default_rng(seed).normal(size=(12, 64))
+    signs = np.where(np.arange(12) % 2, 1.0, -1.0)[:, None]
+    rows = signs * np.full(64, 1 / 8) + noise
+    for each, groups in ((release.largest, 1), (release.longest / 8, 2)):
+        rows[0] = each
+        honest = _found(rows.astype(np.float32), release.noise_multiplier)[1:]
+        assert len({*honest.tolist()}) == groups
+        assert len({*honest[::2].tolist()}) == len({*honest[1::2].tolist()}) == 1
 
 
 def test_clients_that_are_few_or_alike_are_one_community() -> None:

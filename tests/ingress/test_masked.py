@@ -172,12 +172,12 @@ def test_a_list_that_is_too_long_is_rejected_unread(
 def test_a_reply_with_more_fields_than_any_client_is_asked_for_is_rejected() -> None:
     told = _reply(**{SKETCH: bytes(4)}, **{f"more-{each}": 0 for each in range(10_000)})
     with pytest.raises(RejectionError, match="the reply must be of at most 10000 fields"):
-        read_sketch(told, 1, 2.0)
+        read_sketch(told, 1, 2.0, 3.0)
 
 
 def test_a_sketch_is_read_as_it_was_sent() -> None:
     sent = np.array([-2.0, 0.5, 2.0], np.float32)
-    assert read_sketch(_reply(**{SKETCH: sent.tobytes()}), 3, 2.0).tolist() == sent.tolist()
+    assert read_sketch(_reply(**{SKETCH: sent.tobytes()}), 3, 2.0, 3.0).tolist() == sent.tolist()
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,10 @@ def test_a_sketch_is_read_as_it_was_sent() -> None:
         ({SKETCH: np.array([0, np.nan, 0], np.float32).tobytes()}, "at most 2, got nan"),
         ({SKETCH: np.array([0, np.inf, 0], np.float32).tobytes()}, "at most 2, got inf"),
         ({SKETCH: np.array([0, -2.5, 0], np.float32).tobytes()}, "at most 2, got 2.5"),
+        ({SKETCH: np.array([2, 2, 2], np.float32).tobytes()}, "norm of at most 3, got 3.46"),
         ({}, "sketch must be 12 bytes"),
     ],
 )
 def test_another_sketch_is_rejected(told: dict[str, object], rule: str) -> None:
     with pytest.raises(RejectionError, match=rule):
-        read_sketch(_reply(**told), 3, 2.0)
+        read_sketch(_reply(**told), 3, 2.0, 3.0)
