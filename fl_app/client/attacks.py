@@ -304,7 +304,7 @@ class Backdoor(Attack):
     ) -> tuple[Tensor, Tensor]:
         return poisoning.backdoor(
             images, labels, target=self.target, share=self.poisoned, size=self.size,
-            value=self.value,
+            value=self.value, generator=draw,
         )  # fmt: skip
 
     def forge(self, update: Vector, draw: np.random.Generator, others: Accomplices) -> Vector:

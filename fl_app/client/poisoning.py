@@ -114,14 +114,23 @@ def trigger(images: Tensor, *, size: int, value: float) -> Tensor:
 
 
 def backdoor(
-    images: Tensor, labels: Tensor, *, target: int, share: float, size: int, value: float
+    images: Tensor,
+    labels: Tensor,
+    *,
+    target: int,
+    share: float,
+    size: int,
+    value: float,
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Return images (s, C, H, W) and labels (s,), the first `share` marked and labelled `target`.
+    """Return images (s, C, H, W) and labels (s,), a `share` marked and labelled `target`.
 
-    The rest is unchanged, so that the model keeps its accuracy on images without the mark.
+    It is drawn, at least one image, since the samples may be in the order of their classes. The
+    rest is unchanged, so that the model keeps its accuracy on images without the mark.
     """
-    count = round(share * len(labels))
+    count = max(1, round(share * len(labels)))
+    drawn = torch.randperm(len(labels), generator=generator)[:count].to(labels.device)
     poisoned, called = images.clone(), labels.clone()
-    poisoned[:count] = trigger(images[:count], size=size, value=value)
-    called[:count] = target
+    poisoned[drawn] = trigger(images[drawn], size=size, value=value)
+    called[drawn] = target
     return poisoned, called

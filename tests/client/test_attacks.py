@@ -70,12 +70,26 @@ def test_attacks_on_data_by_hand() -> None:
     noisy = poisoning.noisy(images, low=-10, high=10, generator=torch.Generator().manual_seed(0))
     assert noisy.abs().max() <= 10
     assert noisy.std() > 4
-    marked, called = poisoning.backdoor(images, labels, target=2, share=0.5, size=2, value=7.0)
-    assert called.tolist() == [2, 2, 2, 1]
-    assert marked[0, 0].tolist() == [[0, 0, 0], [0, 7, 7], [0, 7, 7]]
-    assert not marked[2:].any()
     assert not images.any()
     assert labels.tolist() == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.5, 20), (0.01, 1), (1.0, 40)])
+def test_a_backdoor_marks_images_of_all_classes_whatever_their_order(
+    share: float, count: int
+) -> None:
+    images, labels = torch.zeros(40, 1, 3, 3), torch.arange(4).repeat_interleave(10)
+    draw = torch.Generator().manual_seed(0)
+    marked, called = poisoning.backdoor(
+        images, labels, target=4, share=share, size=2, value=7.0, generator=draw
+    )
+    chosen = marked.flatten(1).any(dim=1)
+    assert int(chosen.sum()) == count
+    assert torch.equal(called, torch.where(chosen, 4, labels))
+    assert marked[chosen][0, 0].tolist() == [[0, 0, 0], [0, 7, 7], [0, 7, 7]]
+    assert len(labels[chosen].unique()) == min(count, 4)
+    assert not images.any()
+    assert labels.max() == 3
 
 
 def test_the_malicious_are_drawn_by_the_seed_or_named() -> None:
