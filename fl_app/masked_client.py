@@ -49,6 +49,7 @@ from fl_app.masking.stages import (
     VECTOR,
 )
 from fl_app.params import from_bytes
+from fl_app.rng import generator
 from fl_app.types import Integers
 from fl_app.wiring import initial_model, masking
 
@@ -109,6 +110,7 @@ class MaskedClient:
     protocol: Participant
     settings: SecAgg
     uniform: bool
+    seed: int
     message: Message
     ask: Ask
     own: OwnSketch | None
@@ -140,7 +142,8 @@ class MaskedClient:
         def direction() -> slice:
             return initial_model(config)[0].direction
 
-        return cls(context.state, protocol, settings, uniform, message, ask, own, direction)
+        seed = config.seed
+        return cls(context.state, protocol, settings, uniform, seed, message, ask, own, direction)
 
     def answer(self, given: Fields) -> Fields:
         """Return what the client tells in a stage, and store what it needs in the next one."""
@@ -218,9 +221,9 @@ class MaskedClient:
 
     def _trained(self, clients: int) -> tuple[Integers, int, int]:
         """Train; return the content of the slot, the chosen model, and the number of models."""
-        content, limits = self.message.content, self.settings.limits
-        starts = compat.recorddict_to_fitins(content, keep_input=True).parameters.tensors
-        reply = compat.recorddict_to_fitres(self.ask(content), keep_input=True)
+        asked, limits = self.message.content, self.settings.limits
+        starts = compat.recorddict_to_fitins(asked, keep_input=True).parameters.tensors
+        reply = compat.recorddict_to_fitres(self.ask(asked), keep_input=True)
         choice = int(reply.metrics.get("choice", 0))
         update = from_bytes(reply.parameters.tensors[0]) - from_bytes(starts[choice])
         if np.abs(update).max() > limits.update:
@@ -229,7 +232,12 @@ class MaskedClient:
         loss = float(reply.metrics["loss"])
         if self.own is not None and len(starts) == 1:
             self.own.trained(from_bytes(starts[choice]), update)
-        return slots.trained(update, weight, loss, limits, clients), choice, len(starts)
+        now = int(self.message.metadata.group_id or 0)
+        draw = generator(
+            self.seed, purpose="masked rounding", round=now, client=self.protocol.client_id
+        )
+        content = slots.trained(update, weight, loss, limits, clients, draw=draw)
+        return content, choice, len(starts)
 
     def _score(self, given: Fields) -> Integers:
         """Return the accuracy of the model of the least training loss."""

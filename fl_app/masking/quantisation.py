@@ -23,20 +23,28 @@ def levels(clients: int) -> int:
     return LARGEST // clients
 
 
-def quantise(numbers: Reals, clients: int) -> Integers:
-    """Return `round(H x) mod 2^32` (l,) of numbers x (l,) in [-1, 1], with H of `levels`.
+def quantise(numbers: Reals, clients: int, draw: np.random.Generator | None = None) -> Integers:
+    """Return `H x mod 2^32` (l,) of numbers x (l,) in [-1, 1] as integers, with H of `levels`.
 
-    0 becomes 0 exactly. Rounding is to the nearest, so the error of each is at most `1 / (2 H)`.
-    Flower's `quantize` rounds at random, with numbers of NumPy's global generator. Raises
-    ValueError for a number outside of [-1, 1] or NaN: its sum with others could not be told from a
-    sum of valid ones.
+    0 becomes 0 exactly. Without `draw`, rounding is to the nearest, with an error of at most
+    `1 / (2 H)`. With it, a number between two levels becomes either, with the probability of which
+    it is the mean: an error below `1 / H` that is 0 on average, so that the sum of many clients
+    keeps what none of them could tell alone. Flower's `quantize` draws from NumPy's global
+    generator. Raises ValueError for a number outside of [-1, 1] or NaN: its sum with others could
+    not be told from a sum of valid ones.
     """
     if not (np.abs(numbers) <= 1).all():  # false for NaN
         raise ValueError(
             "numbers must be in [-1, 1] to be masked, got "
             f"{np.nanmin(numbers):g}..{np.nanmax(numbers):g}; cut them before"
         )
-    integers: Integers = np.rint(numbers * levels(clients)).astype(np.int64).astype(np.uint32)
+    scaled = numbers * levels(clients)
+    if draw is None:
+        scaled = np.rint(scaled)
+    else:
+        below = np.floor(scaled)
+        scaled = below + (draw.random(len(scaled)) < scaled - below)
+    integers: Integers = scaled.astype(np.int64).astype(np.uint32)
     return integers
 
 

@@ -106,11 +106,20 @@ def placed(content: Integers, slot: int, slots: int) -> Slots:
     return whole.reshape(-1)
 
 
-def trained(update: Vector, weight: float, loss: float, limits: Limits, clients: int) -> Integers:
+def trained(
+    update: Vector,
+    weight: float,
+    loss: float,
+    limits: Limits,
+    clients: int,
+    *,
+    draw: np.random.Generator,
+) -> Integers:
     """Return the content (HEAD + d,) of a client's slot: `1, w / W, w l / (W L), w u / (W U)`.
 
     W, L and U are the limits, w the weight, l the loss and u the update (d,), each cut to its
-    limit. Raises ValueError for an update or a loss that is not finite, which nobody could see in
+    limit. `draw` rounds the update at random, since of many clients each change can be below half a
+    level. Raises ValueError for an update or a loss that is not finite, which nobody could see in
     the sum, and for a weight that is not positive.
     """
     if not (np.isfinite(update).all() and np.isfinite(loss) and weight > 0):
@@ -124,7 +133,8 @@ def trained(update: Vector, weight: float, loss: float, limits: Limits, clients:
     numbers[COUNT], numbers[WEIGHT] = 1, share
     numbers[LOSS] = share * np.clip(loss / limits.loss, -1, 1)
     numbers[HEAD:] = share * np.clip(update / limits.update, -1, 1)
-    return quantise(numbers, clients)
+    head, rest = quantise(numbers[:HEAD], clients), quantise(numbers[HEAD:], clients, draw)
+    return np.concatenate([head, rest])
 
 
 def chosen(clients: int) -> Integers:
@@ -155,6 +165,7 @@ def slot_sums(total: Sums, survivors: int, limits: Limits, clients: int) -> Slot
     slack = 0.5 * (survivors + 1) / levels(clients)
     if (weights < 0).any() or (weights > counts + slack).any():
         raise WrongSumError(f"the weights must be in 0..counts, got {weights.tolist()}")
+    # of each client a weight can be rounded down and its changes up, which is a level in all
     if (np.abs(total[:, LOSS:]) > (weights + 2 * slack)[:, None]).any():
         raise WrongSumError("no sum may exceed the weight of its slot, got one that does")
     safe = np.where(counts > 0, np.maximum(weights, 1 / levels(clients)), 1.0)

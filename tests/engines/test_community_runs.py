@@ -137,9 +137,9 @@ def test_a_sum_is_of_the_members_of_one_community(
     masked: dict[int, tuple[np.ndarray, float]] = {}
     last: list[tuple[int, SlotSums, dict[int, tuple[np.ndarray, float]]]] = []
 
-    def noted(update: np.ndarray, weight: float, *rest: Any) -> np.ndarray:
+    def noted(update: np.ndarray, weight: float, *rest: Any, **named: Any) -> np.ndarray:
         masked[watched.now] = update.copy(), weight
-        return whole(update, weight, *rest)
+        return whole(update, weight, *rest, **named)
 
     def told(method: SecureFlic, server_round: int, sums: SlotSums) -> Any:
         last.append((server_round, sums, dict(masked)))

@@ -33,6 +33,21 @@ def test_a_sum_is_wrong_by_at_most_the_rounding_of_each_client(
     assert np.abs(found - numbers.sum(axis=0)).max() <= clients / (2 * levels(clients)) + 1e-12
 
 
+@given(
+    values=st.lists(st.floats(-1, 1), min_size=1, max_size=8),
+    clients=st.integers(1, 60),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_rounding_at_random_errs_by_less_than_a_level_and_stays_in_the_range(
+    values: list[float], clients: int, seed: int
+) -> None:
+    numbers = np.array([*values, 0.0, 1.0, -1.0])
+    found = quantise(numbers, clients, np.random.default_rng(seed))
+    assert found[-3:].tolist() == quantise(numbers, clients)[-3:].tolist()
+    assert (np.abs(dequantise(found, clients)) <= 1).all()
+    assert np.abs(dequantise(found, clients) - numbers).max() <= 1 / levels(clients) + 1e-12
+
+
 @pytest.mark.parametrize("number", [1.001, -2.0, np.nan, np.inf])
 def test_a_number_outside_of_the_range_is_no_part_of_a_sum(number: float) -> None:
     with pytest.raises(ValueError, match=r"numbers must be in \[-1, 1\]"):

@@ -1,11 +1,13 @@
 """What a client puts into its slot, and what the server reads of all slots."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fl_app.masking.quantisation import dequantise
+from fl_app.masking.quantisation import dequantise, levels
 from fl_app.masking.slots import (
     HEAD,
     ChosenSlots,
@@ -23,6 +25,7 @@ from fl_app.masking.slots import (
 from fl_app.types import Integers
 
 LIMITS = Limits(update=8.0, samples=1000.0, loss=100.0)
+DRAW = np.random.default_rng(0)
 
 
 def _read(vectors: list[Integers], slots: int, clients: int) -> SlotSums:
@@ -32,9 +35,9 @@ def _read(vectors: list[Integers], slots: int, clients: int) -> SlotSums:
 
 def test_sums_are_the_weighted_means_of_the_clients_of_a_slot() -> None:
     """Weights 100 and 300 in slot 1: `(100 * 2 + 300 * -2) / 400 = -1`, loss `(1 + 3 * 3) / 4`."""
-    first = trained(np.array([2, 0], np.float32), 100.0, 1.0, LIMITS, 3)
-    second = trained(np.array([-2, 4], np.float32), 300.0, 3.0, LIMITS, 3)
-    other = trained(np.array([0.5, 0.5], np.float32), 10.0, 2.0, LIMITS, 3)
+    first = trained(np.array([2, 0], np.float32), 100.0, 1.0, LIMITS, 3, draw=DRAW)
+    second = trained(np.array([-2, 4], np.float32), 300.0, 3.0, LIMITS, 3, draw=DRAW)
+    other = trained(np.array([0.5, 0.5], np.float32), 10.0, 2.0, LIMITS, 3, draw=DRAW)
     found = _read([placed(first, 1, 3), placed(second, 1, 3), placed(other, 2, 3)], 3, 3)
     assert found.counts.tolist() == [0, 2, 1]
     assert found.weights == pytest.approx([0, 400, 10], abs=1e-5)
@@ -46,8 +49,38 @@ def test_sums_are_the_weighted_means_of_the_clients_of_a_slot() -> None:
     assert found.loss == pytest.approx((400 * 2.5 + 10 * 2) / 410, abs=1e-5)
 
 
+def test_the_mean_keeps_a_change_that_is_below_half_a_level_for_every_client() -> None:
+    """Weight 20 of 1000 and 8 times 1 / H, with H = 214,748 of 10,000 clients: 0.00186 a level."""
+    clients, small = 10_000, np.full(50, 5e-4, np.float32)
+    draw, vectors = np.random.default_rng(0), []
+    for _ in range(clients):
+        vectors.append(trained(small, 20.0, 1.0, LIMITS, clients, draw=draw))
+    found = _read(vectors, 1, clients)
+    # 0.00186 sqrt(0.27 * 0.73 / 10,000) is the deviation of one entry
+    assert found.updates == pytest.approx(np.full((1, 50), 5e-4), abs=5e-5)
+    assert found.updates.mean() == pytest.approx(5e-4, rel=0.02)
+
+
+class _Up(np.random.Generator):
+    """Rounds every change up."""
+
+    def random(self, *_: Any, **__: Any) -> Any:
+        return 0.0
+
+
+def test_changes_at_their_limit_are_no_wrong_sum_however_they_are_rounded() -> None:
+    """A weight of 0.4 levels is rounded to 0, and each change as large to 1."""
+    draw, samples = _Up(np.random.PCG64(0)), 1000.0
+    weight = 0.4 * samples / levels(100)
+    far = [
+        trained(np.full(2, 8, np.float32), weight, 1.0, LIMITS, 100, draw=draw) for _ in range(100)
+    ]
+    assert far[0][HEAD:].tolist() == [1, 1]
+    assert _read(far, 1, 100).weights.tolist() == [0]
+
+
 def test_what_exceeds_a_limit_is_cut() -> None:
-    far = trained(np.array([50, -50], np.float32), 1e7, 1e4, LIMITS, 1)
+    far = trained(np.array([50, -50], np.float32), 1e7, 1e4, LIMITS, 1, draw=DRAW)
     found = _read([placed(far, 0, 1)], 1, 1)
     assert found.updates.tolist() == [[8, -8]]
     assert found.losses == pytest.approx([100])
@@ -62,12 +95,12 @@ def test_what_is_not_finite_never_gets_under_a_mask(
     update: list[float], weight: float, loss: float
 ) -> None:
     with pytest.raises(ValueError, match="must be finite and the weight positive"):
-        trained(np.array(update, np.float32), weight, loss, LIMITS, 3)
+        trained(np.array(update, np.float32), weight, loss, LIMITS, 3, draw=DRAW)
 
 
 def test_of_a_slot_with_too_few_clients_only_the_count_is_left() -> None:
-    alone = emptied(trained(np.array([1, 2], np.float32), 50.0, 1.0, LIMITS, 4))
-    others = trained(np.array([1, 2], np.float32), 50.0, 1.0, LIMITS, 4)
+    alone = emptied(trained(np.array([1, 2], np.float32), 50.0, 1.0, LIMITS, 4, draw=DRAW))
+    others = trained(np.array([1, 2], np.float32), 50.0, 1.0, LIMITS, 4, draw=DRAW)
     found = _read([placed(alone, 0, 3), *[placed(others, 2, 3)] * 3], 3, 4)
     assert found.counts.tolist() == [1, 0, 3]
     assert found.too_few == [0]
@@ -129,7 +162,7 @@ def test_sums_of_any_choices_are_those_of_the_plain_updates(
     losses = draw.uniform(0, 100, len(choices))
     found = _read(
         [
-            placed(trained(u, w, loss, LIMITS, clients), choice, 4)
+            placed(trained(u, w, loss, LIMITS, clients, draw=DRAW), choice, 4)
             for u, w, loss, choice in zip(
                 updates, weights.tolist(), losses.tolist(), choices, strict=True
             )
@@ -144,7 +177,7 @@ def test_sums_of_any_choices_are_those_of_the_plain_updates(
             assert not found.updates[slot].any()
             assert not found.losses[slot]
         else:
-            # each entry is rounded by at most 1 / (2 H), and H = (2^31 - 1) / clients
+            # each entry is rounded by less than 1 / H, and H = (2^31 - 1) / clients
             error = 2 * len(mine) * clients / 2**31 * LIMITS.samples / weights[mine].sum()
             plain = np.average(updates[mine], axis=0, weights=weights[mine])
             assert found.updates[slot] == pytest.approx(plain, abs=16 * error + 1e-5)

@@ -37,7 +37,7 @@ def _filled(choice: int, seed: int, clients: int = CLIENTS, size: int = SIZE) ->
     draw = np.random.default_rng(seed)
     update = draw.normal(0, 0.5, size).astype(np.float32)
     weight, loss = float(draw.integers(1, 900)), float(draw.uniform(0, 5))
-    return placed(trained(update, weight, loss, LIMITS, clients), choice, SLOTS)
+    return placed(trained(update, weight, loss, LIMITS, clients, draw=draw), choice, SLOTS)
 
 
 class OneTimePads:
