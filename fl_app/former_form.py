@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from fl_app.data import arrays
-from fl_app.data.fitted import check_form, written
+from fl_app.data.fitted import check_form, check_same, written
 from fl_app.data.population import own
+from fl_app.records.reading import read_config
 from fl_app.records.serving import read_form
 
 OWN = f"{own.__module__}.{own.__name__}"
@@ -14,6 +15,9 @@ OWN = f"{own.__module__}.{own.__name__}"
 ARRAYS = tuple(
     f"{each.__module__}.{each.__name__}" for each in (arrays.arrays, arrays.client_arrays)
 )
+
+UNREAD = ("missing", "vocabulary")
+"""Settings of data that only a form without a former one follows; others are compared with it."""
 
 
 def settings(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,6 +34,19 @@ def settings(folder: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
     if data.get("_target_") in ARRAYS and data["classes"] is None:
         return {"classes": form["classes"]}
     return {}
+
+
+def check_settings(folder: Path, options: Mapping[str, Any]) -> None:
+    """Raise DataError for a setting that has another value than in the run, and would do nothing.
+
+    `options` are those of the data, which keep the form of the run in `folder` if they have it.
+    """
+    if options.get("fitted") is None:
+        return
+    before = read_config(folder).get("data") or {}
+    for name in UNREAD:
+        if name in before and name in options:
+            check_same(f"data.{name}", before[name], options[name])
 
 
 def check(folder: Path, population: str, form: Mapping[str, Any]) -> None:

@@ -59,11 +59,12 @@ def _known_form(folder: Path, overrides: list[str]) -> list[str]:
 def check_fits(config: Config, folder: Path) -> None:
     """Raise ConfigError for data, a network or a number of clients that the run does not fit.
 
-    Not for a run on another federation, whose data are not on this machine.
+    Of a run on another federation, whose data are not on this machine, only for their settings.
     """
-    if config.engine.connection is not None:
-        return
     try:
+        former_form.check_settings(folder, config.data.options)
+        if config.engine.connection is not None:
+            return
         population = shared_population(config)
         former_form.check(folder, config.population.path, population.dataset.form())
         _check_split(config, folder, population)

@@ -62,7 +62,9 @@ def config_of(folder: Path, changes: Sequence[str]) -> Config:
                 [f"a change must be <setting>=<value> of a setting in {path}, got {change}"]
             )
         OmegaConf.update(tree, key, yaml.safe_load(value))
-    return check(OmegaConf.create(OmegaConf.to_container(tree)))  # type: ignore[arg-type]
+    config = check(OmegaConf.create(OmegaConf.to_container(tree)))  # type: ignore[arg-type]
+    former_form.check_settings(folder, config.data.options)
+    return config
 
 
 def _complete(tree: Any) -> None:

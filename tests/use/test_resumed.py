@@ -126,6 +126,7 @@ def test_the_data_keep_their_form_when_a_client_of_another_range_joins(
     [
         ("network.hidden=[3]", r"must have \d+ parameters, .*, got \d+; resume with the network"),
         ("data.standardise=false", r"data\.standardise must stay .* true, got false"),
+        ("data.missing=mean", r"data\.missing must stay .* refuse, got mean; leave it, or start"),
     ],
 )
 def test_models_that_do_not_fit_are_refused_before_anything_is_changed(
@@ -135,6 +136,11 @@ def test_models_that_do_not_fit_are_refused_before_anything_is_changed(
     with pytest.raises(ConfigError, match=told):
         one_run.resume(wards, [change, "rounds=2"])
     assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_setting_that_the_kept_form_overrides_is_refused_in_an_evaluation(wards: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.missing must stay .* refuse, got median"):
+        evaluate(wards, ["data.missing=median"])
 
 
 def test_a_server_that_finds_another_form_begins_nothing(wards: Path, tmp_path: Path) -> None:
