@@ -46,7 +46,10 @@ def _lines(run: FinishedRun, files: Files, owner: int | None, scored: bool) -> I
         yield f"**Not the models that were scored**: with {run.kept_by} each client has a model of"
         yield "its own, and the scores below are of those. The models in the files have no scores."
         yield ""
-    yield from _facts(run, summary, config, rounds, "" if scored else " of own models")
+    if summary or rounds:
+        yield from _facts(run, summary, config, rounds, "" if scored else " of own models")
+    else:
+        yield from _without_records(run)
     yield "\n## Files\n"
     yield "| model | file | largest difference from PyTorch |"
     yield "|---|---|---|"
@@ -101,6 +104,21 @@ def _facts(
             "a fault or by an attack; `rounds.jsonl` has the reasons"
         )
     yield f"- **Attacks seen**: {_attacks(summary, rounds)}"
+
+
+def _without_records(run: FinishedRun) -> Iterable[str]:
+    """Return what is known without the records of a run, as of a model that was trained further."""
+    tuned = run.serving.get("tuned")
+    if tuned is not None:
+        yield (
+            f"- **Training**: {tuned['model']} of a run, as it was after round {run.round}, "
+            f"trained further for {tuned['epochs']} epochs on the data of one client alone, "
+            "without differential privacy: give the model to this client alone"
+        )
+    yield (
+        "- **Method, data, scores, privacy and attacks** of the run: not known, since its records "
+        "are not in this folder; see the card of its own models"
+    )
 
 
 def _last(rounds: Sequence[Mapping[str, Any]], field: str) -> Mapping[str, Any] | None:

@@ -1,8 +1,10 @@
 """`fl-app fine-tune`: a personal model, trained further on the data of one client."""
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,7 +76,7 @@ def fine_tune(
     before = _scored(learner, start, *samples[2:])
     after = trained(scorer, start, *samples[:2], epochs=epochs)
     learner.flat.own = learner.flat.local_state()
-    _write(run, learner.flat, after, to, client)
+    _write(run, learner.flat, after, to, client, {"model": name, "epochs": epochs})
     return Tuned(name, before, _scored(learner, after, *samples[2:]))
 
 
@@ -93,9 +95,13 @@ def _split(inputs: Tensor, labels: Tensor, *, seed: int) -> tuple[Tensor, Tensor
 
 
 def _write(
-    run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path, client: int | None
-) -> None:
-    """Write a run of one model, of the client whose it is if that is one of the run."""
+    run: FinishedRun, flat: FlatModule, model: np.ndarray, to: Path, client: int | None,
+    tuned: Mapping[str, Any],
+) -> None:  # fmt: skip
+    """Write a run of one model, of the client whose it is if that is one of the run.
+
+    `tuned` says of which model it was trained, for the model card.
+    """
     to.mkdir(parents=True, exist_ok=True)
     form = StateForm.of(flat)
     whole = replace(form, constants={**form.constants, **flat.own})
@@ -106,7 +112,7 @@ def _write(
         to,
         Served({} if client is None else {client: (PERSONAL,)}),
         [PERSONAL],
-        rest | {"local": [], "own_models": False, "kept_by": ""},
+        rest | {"local": [], "own_models": False, "kept_by": "", "tuned": tuned},
         run.round,
     )
     _copy_project(run, to)

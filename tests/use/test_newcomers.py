@@ -13,6 +13,7 @@ from fl_app.config import ConfigError, load
 from fl_app.data.clients import ClientData
 from fl_app.one_run import run
 from fl_app.use.assign import by_loss
+from fl_app.use.card import write_card
 from fl_app.use.commands import assign, fine_tune
 from fl_app.use.run import FinishedRun, load_run
 from fl_app.use.scorer import Scorer, config_of
@@ -162,6 +163,11 @@ def test_a_personal_model_is_a_run_of_one_model(
     new, old = found.model(name="personal"), load_run(swapped_run).model(client=1)
     weights = [each.state_dict()["1.weight"] for each in (new, old)]
     assert not torch.equal(*weights)
+    card = write_card(found, tmp_path, []).read_text()
+    assert "of a run, as it was after round" in card
+    assert "trained further for 2 epochs on the data of one client alone, without diff" in card
+    assert "**Privacy**" not in card  # the records that tell it are those of the run
+    assert "**Attacks seen**" not in card
     data = _newcomer(tmp_path / "1.npz", 1)
     fine_tune([str(swapped_run), "--community", "0", "--data", str(data),
                "--to", str(tmp_path / "q")])  # fmt: skip
