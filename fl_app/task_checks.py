@@ -23,6 +23,8 @@ TRIED = 16
 """Samples on which a loss and metrics are tried before a run."""
 ROUNDING = 1e-3
 """How far the sum of probabilities of a sample may be from 1."""
+FAR = 100
+"""Deviations, or first answers of about 1, from 0 beyond which numbers to predict are told."""
 USUAL = 1e-3, 1e3
 """Deviations of labels that a network reaches from its first answers, which are about 1."""
 
@@ -224,10 +226,18 @@ def _warn_of_sums(given: Mapping[str, Any], loss_of: Loss, answers: Tensor, labe
 
 
 def _warn_of_unit(data: Dataset) -> None:
-    """Log that numbers to predict are in a unit that a network hardly reaches."""
+    """Log that numbers to predict are in a unit, or so far from 0, that a network hardly learns."""
     if data.target != "regression":
         return
-    for deviation in np.atleast_1d(data.train_labels.std(axis=0, dtype=np.float64)).tolist():
+    deviations = np.atleast_1d(data.train_labels.std(axis=0, dtype=np.float64)).tolist()
+    means = np.atleast_1d(data.train_labels.mean(axis=0, dtype=np.float64)).tolist()
+    for mean, deviation in zip(means, deviations, strict=True):
+        if deviation and abs(mean) > FAR * max(deviation, 1.0):
+            log.warning(
+                "the numbers to predict of %s are about %.6g with a deviation of %.3g, so that "
+                "training diverges or learns little but their mean; subtract a constant",
+                data.name, mean, deviation,
+            )  # fmt: skip
         if deviation and not USUAL[0] <= deviation <= USUAL[1]:
             log.warning(
                 "the numbers to predict of %s have a deviation of %.3g, but the first answers of a "

@@ -404,6 +404,18 @@ def test_numbers_in_an_unusual_unit_are_told(
     assert ["of rows have a deviation of" in each for each in caplog.messages] == [True] * warned
 
 
+@pytest.mark.parametrize(("mean", "warned"), [(0.0, False), (50.0, False), (2000.0, True)])
+def test_numbers_far_from_0_are_told(
+    mean: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = np.zeros((20, 3), np.float32)
+    numbers = mean + 2 * (-1.0) ** np.arange(20)  # such as years
+    data = Dataset("rows", 1, rows, numbers, rows, numbers, target="regression")
+    check_task(made("task=regression", metrics={}), torch.nn.Linear(3, 1), data)
+    found = ["about 2000 with a deviation of 2, " in each for each in caplog.messages]
+    assert found == [True] * warned
+
+
 def test_balanced_weights_are_those_of_scikit_learn() -> None:
     from sklearn.utils.class_weight import compute_class_weight
 
