@@ -56,6 +56,7 @@ def _lines(run: FinishedRun, files: Files, owner: int | None, scored: bool) -> I
     yield from (f"| {name} | `{file}` | {gap:.1e} |" for name, file, gap in files)
     yield ""
     yield from _input(run, config)
+    yield from _from_raw(run.serving["preprocess"])
     yield "\n## Communities\n"
     yield from _communities(run, rounds, "" if scored else " of own models")
     yield "\n## Versions\n"
@@ -176,6 +177,36 @@ def _input(run: FinishedRun, config: Mapping[str, Any]) -> Iterable[str]:
         "`preprocess` in `serving.json` makes it from raw samples. The output is "
         f"{outputs.get(run.answers, 'what the network returns')}."
     )
+
+
+def _from_raw(described: Mapping[str, Any]) -> Iterable[str]:
+    """Return how raw samples become inputs, for a reader without this package."""
+    target = str(described.get("_target_"))
+    kind = target.rpartition(".")[2] if target.startswith("fl_app.") else ""
+    if kind == "Pixels":
+        scaled = described["mean"] is not None
+        yield (
+            "\nBytes 0..255 of each image (channels, height, width) are divided by 255"
+            + (", then `mean` of their channel is subtracted, and they are divided by its "
+               "`deviation`. " if scaled else ". ")
+            + "Files were turned as their EXIF data say and resized by Pillow's default filter."
+        )  # fmt: skip
+    elif kind == "TableRows":
+        yield (
+            "\nThe inputs are the columns in `order`. A column of `numbers` is one input: "
+            "(x - `mean`) / `deviation`, where a deviation of 0 counts as 1 and null means no "
+            "scaling, with `fill` in place of a missing number. A column of `categories` is one "
+            "input per category, in the order of the list: 1 for the category of the row and 0 for "
+            "the others, with `usual` in place of a missing one."
+        )
+    elif kind == "TextRows":
+        pieces = {"words": "words in lower case and signs between them", "spaces": "parts between "
+                  "white space", "characters": "characters"}  # fmt: skip
+        yield (
+            f"\nTexts are split into {pieces[described['tokens']]}. The token of a piece is 2 plus "
+            "its place in `words`, from 0, or 1 if it is not there. Texts are cut at `length` "
+            "tokens, or padded with 0 at the end."
+        )
 
 
 def _predicted(run: FinishedRun, config: Mapping[str, Any]) -> str:

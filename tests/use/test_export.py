@@ -11,8 +11,10 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "client"))  # where user_networks is
 from fl_app.config import ConfigError
+from fl_app.data.preparation import Numbers, Pixels, Preparation
+from fl_app.data.rows import TableRows, TextRows
 from fl_app.one_run import run
-from fl_app.use.card import _input, write_card
+from fl_app.use.card import _from_raw, _input, write_card
 from fl_app.use.commands import export as command
 from fl_app.use.export import FORMATS, _difference, _written
 from fl_app.use.run import load_run
@@ -126,6 +128,20 @@ def test_the_card_tells_the_unit_of_a_regression_where_its_loss_has_one(
     )  # fmt: skip
     (line,) = _input(run, {"task": {"loss": {"_target_": loss}}, "client": {"learner": None}})
     assert f"The output is {told}" in line
+
+
+@pytest.mark.parametrize(
+    ("described", "told"),
+    [(Pixels([1, 2, 2], [0.5], [0.1]), "divided by 255, then `mean` of their channel is subtr"),
+     (Pixels([1, 2, 2], None, None), "are divided by 255. Files were turned"),
+     (TableRows(None, [], [], []), "the columns in `order`. A column of `numbers` is one input"),
+     (TextRows(None, "text", "words", 4, ["a"]), "is 2 plus its place in `words`, from 0"),
+     (Numbers([3], False), "")],
+)  # fmt: skip
+def test_the_card_tells_how_raw_samples_become_inputs(described: Preparation, told: str) -> None:
+    assert told in "".join(_from_raw(described.describe()))
+    of_a_user = {**described.describe(), "_target_": "own.Rows"}
+    assert not [*_from_raw(of_a_user)]
 
 
 def test_the_card_counts_rejected_replies_apart_from_attacks(
