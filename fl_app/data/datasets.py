@@ -269,11 +269,14 @@ def _dataset(name: str, arrays: tuple[np.ndarray, ...], classes: int, standardis
 def moments(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and deviation per channel (C,) of pixels scaled to [0, 1].
 
-    Computed from the counts of the 256 byte values: exact and without a float copy.
+    Computed from the counts of the 256 byte values: exact and without a float copy. The deviation
+    of a channel with one value, such as the alpha of opaque images, is 1, as that of a column of a
+    table: a small one would make any other value later larger than all that was trained on.
     """
     values = np.arange(256) / 255
     counts = np.stack([np.bincount(c.ravel(), minlength=256) for c in images.swapaxes(0, 1)])
     shares = counts / counts.sum(axis=1, keepdims=True)
     mean = shares @ values
     deviation = np.sqrt(shares @ values**2 - mean**2)
-    return mean.astype(np.float32), np.maximum(deviation, 1e-6).astype(np.float32)
+    deviation = np.where((counts > 0).sum(axis=1) > 1, np.maximum(deviation, 1e-6), 1.0)
+    return mean.astype(np.float32), deviation.astype(np.float32)

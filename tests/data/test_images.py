@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from fl_app.data import images
-from fl_app.data.datasets import DataError
+from fl_app.data.datasets import DataError, moments
 from fl_app.wiring import made
 
 image_folder = partial(made, "data=image_folder", seed=0)
@@ -186,3 +186,11 @@ def test_an_oversized_image_is_refused(
         monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 7)
     with pytest.raises(DataError, match=r"cat.0.png must have at most .* pixels, got .*make it sm"):
         image_folder(root=str(root))
+
+
+def test_a_channel_with_one_value_is_not_scaled() -> None:
+    opaque = np.full((4, 2, 3, 3), 255, np.uint8)
+    opaque[::2, 0] = 0
+    mean, deviation = moments(opaque)
+    np.testing.assert_allclose(mean, [0.5, 1.0])
+    np.testing.assert_allclose(deviation, [0.5, 1.0])  # 1e-6 would make a 254 an input of -3922
