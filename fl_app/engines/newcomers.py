@@ -34,6 +34,8 @@ log = getLogger(__name__)
 ASKED = 3
 """How often a newcomer is asked if it does not answer, or answers nonsense."""
 _OF = "placement: "
+PLACED = "placed"
+"""Kind of the event that names a client which has answered."""
 OF_ALL = -2
 """The `community` of a question about all of them."""
 Send = Callable[
@@ -81,8 +83,9 @@ class Newcomers:
         if not self._active:
             return
         self.availability.show_members(server_round)
-        if rounds:  # who was there from the start need not have trained
-            self._known = read_first(self.folder).union(_seen(rounds))
+        if rounds:  # a run without the file of the first clients is an older one
+            first = read_first(self.folder) or set(_seen(rounds))
+            self._known = first.union(_placed(rounds))
         else:
             self._known = set(self.roster.proxies())
             write_first(self.folder, self._known)
@@ -198,7 +201,7 @@ class Newcomers:
         found = Placed(server_round, community_name(row), margin(answer.losses), values, spent)
         self._known.add(client)
         sure = "" if found.margin is None else f", margin to the second {found.margin:.1%}"
-        self._tell(Event("placed", f"client {client} in {found.model}{sure}", [client]))
+        self._tell(Event(PLACED, f"client {client} in {found.model}{sure}", [client]))
         return found
 
     def _tell(self, event: Event) -> None:
@@ -216,3 +219,11 @@ def _seen(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:
     for each in rounds:
         yield from each["sampled"]
         yield from map(int, (each["accuracy"] or {}).get("clients", ()))
+
+
+def _placed(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:
+    """Return the clients that were placed before earlier rounds, and need not have trained."""
+    for each in rounds:
+        for event in each["events"]:
+            if event["kind"] == PLACED:
+                yield from event["clients"]
