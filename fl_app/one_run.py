@@ -58,7 +58,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         check_strategy(config)
         if resume:
             resumed_run.check_fits(config, folder)
-    done = len(read_rounds(folder)) if resume and (folder / ROUNDS).exists() else 0
+    done = _recorded(folder) if resume else 0
     if done >= config.rounds:
         console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
     with _alone(folder), _concluded(config, folder):
@@ -73,6 +73,12 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         where += _id(config, folder, resume=resume)
         launch(config, shlex.join([*overrides, *where]), folder, console)
     show_result_of(folder, console)
+
+
+def _recorded(folder: Path) -> int:
+    """Return the number of recorded rounds; a file with damage is written anew by a resume."""
+    rounds = folder / ROUNDS
+    return rounds.read_bytes().count(b"\n") if rounds.exists() else 0
 
 
 def _remove_results(folder: Path, *, resume: bool) -> None:
@@ -222,10 +228,10 @@ def _concluded(config: Config, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _tried(what: str) -> Iterator[None]:
-    """Log that something could not be written, such as on a full disk."""
+    """Log that something could not be written, as on a full disk or from a damaged file."""
     try:
         yield
-    except OSError as error:
+    except (OSError, ValueError) as error:
         log.error("%s could not be written: %s", what, error)
 
 

@@ -43,7 +43,7 @@ class Live:
         self.shown = 0
         self.accuracy: float | None = None
         self._told = False
-        done = self._fresh()  # from before a resume; they do not count for the speed
+        done = self._lines()  # from before a resume; they do not count for the speed
         self.bar = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -94,12 +94,15 @@ class Live:
             self._told = True
 
     def _fresh(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines()]
+
+    def _lines(self) -> list[bytes]:
         if not self.file.exists():
             return []
         *whole, _cut = self.file.read_bytes().split(b"\n")
         # a resumed run removes the lines of rounds that it will replay
         fresh, self.shown = whole[self.shown :], len(whole)
-        return [json.loads(line) for line in fresh]
+        return fresh
 
 
 @contextmanager

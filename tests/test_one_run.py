@@ -209,6 +209,16 @@ def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_pa
     assert (tmp_path / "overrides.yaml").read_text() == before
 
 
+def test_a_run_with_damaged_records_can_be_resumed(ends: None, tmp_path: Path) -> None:
+    """The message on the damage says so; the loop writes the records of the checkpoint."""
+    with pytest.raises(BegunError):
+        one_run.run(SMALL, tmp_path)
+    checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
+    (tmp_path / "rounds.jsonl").write_text('{"round": 1, "pha\n')
+    with pytest.raises(BegunError):
+        one_run.resume(tmp_path, [])
+
+
 def test_clients_that_data_name_keep_their_ids(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.csv").write_text("x,y\n" + "1,no\n2,yes\n" * 9)

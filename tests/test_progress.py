@@ -125,6 +125,16 @@ def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_pat
     assert output.getvalue().splitlines() == ["round=3 rounds=5 phase=federated loss=0.500"]
 
 
+def test_damaged_records_from_before_a_resume_are_only_counted(tmp_path: Path) -> None:
+    (tmp_path / ROUNDS).write_text("{damaged\n")
+    console, output = _console(terminal=False)
+    view = Live(tmp_path, rounds=5, console=console)
+    assert view.bar.tasks[0].completed == 1
+    History(tmp_path, [_record(1)]).append(_record(2))
+    view.tick()
+    assert output.getvalue().startswith("round=2 rounds=5 ")
+
+
 def test_a_resumed_run_says_once_from_which_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
