@@ -22,6 +22,7 @@ from fl_app.engines import signals
 if __name__ == "__main__":
     signals.answer()  # before the imports, which take seconds
 
+import errno
 import logging
 import os
 import shlex
@@ -63,6 +64,8 @@ _forced: set[str] = set()
 """Overrides that Hydra gets with ++, because only the options that a sweep chooses have them."""
 _bugs: list[Exception] = []
 """Errors of runs that are not the user's."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors of a disk that is full, for all or for the user."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """The variable by which Hydra raises errors; by a user, also for their tracebacks."""
 
@@ -185,6 +188,12 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
         sys.exit(USAGE_ERROR)
     except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
         console.print(f"the run failed: {error}")
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        then = _after_it(folder) if folder else "; repeat the command"
+        console.print(f"no file could be written: {error.strerror}; make room{then}")
         sys.exit(1)
     except KeyboardInterrupt:
         console.print(f"interrupted{_after_it(folder) if folder else ''}")

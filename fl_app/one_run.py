@@ -251,8 +251,9 @@ def _write_page(folder: Path) -> None:
     try:
         if not signals.patiently(partial(write_page, folder), PAGE_S, hurried=signals.asked):
             log.warning("the report took too long; write it with fl-app report %s", folder)
-    except Exception:  # a failed page must not affect the results
-        log.exception("the report could not be written")
+    except Exception as error:  # a failed page must not affect the results
+        fault = output_folder.problem(folder)
+        log.error("the report could not be written: %s", fault or error, exc_info=not fault)
 
 
 def _log_to(file: Path, form: str) -> None:

@@ -242,6 +242,16 @@ def test_an_interrupted_command_says_what_is_left_of_the_run(
     assert capsys.readouterr().err == f"{said}{tmp_path}\n"
 
 
+def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end, main._errors_printed(tmp_path):
+        raise OSError(28, "No space left on device")
+    assert end.value.code == 1
+    said = "no file could be written: No space left on device; make room; continue with fl-app "
+    assert capsys.readouterr().err == f"{said}resume={tmp_path}\n"
+    with pytest.raises(OSError, match="Broken pipe"), main._errors_printed(tmp_path):
+        raise OSError(32, "Broken pipe")
+
+
 def test_a_bug_in_a_run_keeps_its_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

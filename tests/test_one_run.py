@@ -15,7 +15,7 @@ from fl_app.config import load
 from fl_app.engines import deployment, simulation
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
-from fl_app.records import checkpoint, run_state
+from fl_app.records import checkpoint, output_folder, run_state
 from fl_app.records.checkpoint import FORMER, Checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
@@ -217,6 +217,17 @@ def test_a_run_with_damaged_records_can_be_resumed(ends: None, tmp_path: Path) -
     (tmp_path / "rounds.jsonl").write_text('{"round": 1, "pha\n')
     with pytest.raises(BegunError):
         one_run.resume(tmp_path, [])
+
+
+def test_a_page_that_a_full_disk_does_not_take_is_told_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rounds.jsonl").write_text("{}\n")
+    monkeypatch.setattr(output_folder, "problem", lambda folder: "no room")
+    one_run._write_page(tmp_path)
+    (said,) = caplog.records
+    assert said.getMessage() == "the report could not be written: no room"
+    assert not said.exc_info
 
 
 def test_clients_that_data_name_keep_their_ids(tmp_path: Path) -> None:
