@@ -21,9 +21,10 @@ import torch
 from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
-from quick_hydra import quicken
+import quick_hydra
+import quick_shares
 
-quicken()
+quick_hydra.quicken()
 
 ALWAYS, ONE_IN = 50, 50
 """Each worker checks the first calls of a function, and then one in so many."""
@@ -61,6 +62,7 @@ jaxtyping.install_import_hook(
     ["fl_app.graph", "fl_app.aggregation", "fl_app.evaluation", "fl_app.params", "fl_app.masking"],
     "beartype.beartype",
 )
+quick_shares.quicken()  # imports what the hook checks
 
 # a shell that starts the tests in the background lets them and their processes ignore Ctrl-C
 signal.signal(signal.SIGINT, signal.default_int_handler)

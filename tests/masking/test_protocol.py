@@ -18,9 +18,13 @@ from fl_app.masking.keys import cipher_key
 from fl_app.masking.participant import Participant, ProtocolError
 from fl_app.masking.unmasking import UnmaskError
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
+import quick_shares
 import rounds
 from rounds import Round
+
+ELEMENTS = st.sampled_from([0, 1, 2, 2**127, 2**128 - 1]) | st.integers(0, 2**128 - 1)
 
 
 def _vectors(count: int, length: int = 5, seed: int = 0) -> dict[int, np.ndarray]:
@@ -95,6 +99,16 @@ def test_stages_come_in_order_and_once() -> None:
     client.mask(vector, {o: played.boxes[o][0] for o in (1, 2, 3)})
     with pytest.raises(ProtocolError, match="vector must follow shares, got it after vector"):
         client.mask(vector, {o: played.boxes[o][0] for o in (1, 2, 3)})
+
+
+@given(ELEMENTS, ELEMENTS)
+def test_the_field_in_which_tests_share_secrets_is_that_of_the_library(one: int, two: int) -> None:
+    first, second = quick_shares.Element(one), quick_shares.Element(two)
+    assert first * second == quick_shares.MULTIPLIED(first, second)
+    other = quick_shares.Element(one or 1)
+    assert other.inverse() == quick_shares.INVERSE(other)
+    with pytest.raises(ValueError, match="Inversion of zero"):
+        quick_shares.Element(0).inverse()
 
 
 @pytest.mark.parametrize(("others", "threshold"), [(1, 2), (3, 2), (4, 6), (2, 2)])
