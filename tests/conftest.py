@@ -1,5 +1,6 @@
 """Checks shapes at run time in every test, by jaxtyping with beartype; finds the real data."""
 
+import gc
 import inspect
 import os
 import random
@@ -24,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import quick_hydra
 import quick_shares
 
+gc.disable()  # until the tests are collected: modules are no garbage
 quick_hydra.quicken()
 
 ALWAYS, ONE_IN = 50, 50
@@ -78,6 +80,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     One worker then runs them one after another, while the others do what needs the cores.
     """
     items.sort(key=lambda item: item.get_closest_marker("waits") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, rarely, and leave out the modules that all tests share."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
