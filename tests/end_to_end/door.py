@@ -32,6 +32,15 @@ class Opened:
         order = {"arguments": arguments, "cwd": str(cwd), "streams": self._streams.name}
         self.pid = _ask(order)
 
+    def ended(self) -> bool:
+        """Tell whether the process has ended, without waiting for it."""
+        return bool(_ask({"ended": self.pid}))
+
+    def said(self) -> str:
+        """Return the output so far."""
+        folder = Path(self._streams.name)
+        return "".join((folder / name).read_text() for name in ("stdout", "stderr"))
+
     def wait(self) -> subprocess.CompletedProcess[str]:
         """Wait for the end; return the exit status and the output."""
         folder = Path(self._streams.name)
@@ -69,11 +78,19 @@ def _ask(order: dict[str, object]) -> int:
 def _serve() -> None:
     for module in IMPORTED:
         import_module(module)
+    ended: dict[int, int] = {}
     for line in sys.stdin:
         order = json.loads(line)
         if "wait" in order:
-            status = os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1])
-            print(status, flush=True)
+            pid = order["wait"]
+            status = ended.pop(pid) if pid in ended else os.waitpid(pid, 0)[1]
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
+        if "ended" in order:
+            pid = order["ended"]
+            if pid not in ended and (found := os.waitpid(pid, os.WNOHANG))[0]:
+                ended[pid] = found[1]
+            print(int(pid in ended), flush=True)
             continue
         pid = os.fork()
         if pid == 0:

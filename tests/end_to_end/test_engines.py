@@ -14,6 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+import door
+
 from fl_app.engines.flower import Connection
 from fl_app.engines.processes import Supervisor
 from fl_app.engines.simulation import NOT_STARTED, _start_superlink
@@ -47,6 +50,7 @@ OWN = {
     ),
 }
 """Files of a user, in the folder in which the runs are started."""
+OURS = "inprocess"
 RECIPE = [
     "client.batch_norm=local", "client/optimizer=adam", "client.optimizer.lr=0.003",
     "client/scheduler=cosine", "client.epochs={low: 2, high: 5, share: 0.5}",
@@ -67,13 +71,18 @@ def _serverapps(folder: Path) -> list[int]:
     return found
 
 
-def _kill_serverapp(command: "subprocess.Popen[bytes]", folder: Path) -> None:
-    """Kill the ServerApp of a run in this folder once its first round is recorded."""
+def _until_round(number: int, run: door.Opened, folder: Path) -> None:
+    """Wait until a run in this folder has recorded so many rounds."""
     rounds, deadline = folder / "rounds.jsonl", time.monotonic() + 300
-    while not rounds.exists() or rounds.read_text().count("\n") < 1:
-        assert command.poll() is None, folder.with_suffix(".txt").read_text()
+    while not rounds.exists() or rounds.read_text().count("\n") < number:
+        assert not run.ended(), run.said()
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def _kill_serverapp(run: door.Opened, folder: Path) -> None:
+    """Kill the ServerApp of a run in this folder once its first round is recorded."""
+    _until_round(1, run, folder)
     (pid,) = _serverapps(folder)
     os.kill(pid, signal.SIGKILL)
 
@@ -87,14 +96,13 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for engine in ENGINES:
         folder = top / engine
-        command = [sys.executable, "-P", "-m", "fl_app.main", "experiment=federation_demo"]
-        command += ["--config-dir", "conf", "network=own"]
-        command += [f"engine={engine}", f"hydra.run.dir={folder}", *SHORT, *ATTACK, *RECIPE]
-        with folder.with_suffix(".txt").open("wb") as log:
-            process = subprocess.Popen(command, cwd=top, stdout=log, stderr=log)
+        words = ["experiment=federation_demo", "--config-dir", "conf", "network=own"]
+        words += [f"engine={engine}", f"hydra.run.dir={folder}", *SHORT, *ATTACK, *RECIPE]
+        run = door.Opened(words, top)
         if engine == "deployment" and KILLED:
-            _kill_serverapp(process, folder)
-        assert process.wait() == 0, f"{engine}: {folder.with_suffix('.txt').read_text()}"
+            _kill_serverapp(run, folder)
+        done = run.wait()
+        assert done.returncode == 0, f"{engine}: {done.stdout}{done.stderr}"
         found[engine] = folder
     return found
 
@@ -158,7 +166,6 @@ def test_one_step_of_federated_kmeans_is_the_same_as_flower_users_type_it(
 ) -> None:
     step = ["experiment=kmeans_demo", "rounds=1", "population.clients=3", "strategy.init=random"]
     step += ["strategy.learning_rate=1", "records.figures=false"]
-    running = {}
     connection = Connection("local", tmp_path / "home")
     with Supervisor(connection.environment()) as supervisor:
         # Flower would start this SuperLink itself, at a fixed port, and leave it running
@@ -166,32 +173,22 @@ def test_one_step_of_federated_kmeans_is_the_same_as_flower_users_type_it(
         connection.write(address=f"127.0.0.1:{port}", root_certificates=None)
         words = " ".join([*step, f"records.folder='{tmp_path / 'flwr run'}'"])
         typed = ["flwr", "run", ".", "--stream", "--run-config", f'overrides="{words}"']
-        for engine in ("inprocess", "flwr run"):  # side by side: the second mostly waits
-            command = [sys.executable, "-m", "fl_app.main", *step, f"engine={engine}"]
-            command += [f"hydra.run.dir={tmp_path / engine}"]
-            ours = engine != "flwr run"
-            log = (tmp_path / f"{engine}.txt").open("w")
-            running[engine] = subprocess.Popen(
-                command if ours else typed,
-                cwd=tmp_path if ours else REPO,
-                env=None if ours else connection.environment(),
-                stdout=log,
-                stderr=log,
-            )
-        logs = {}
-        for engine, process in running.items():
-            assert process.wait() == 0, (tmp_path / f"{engine}.txt").read_text()
-            logs[engine] = (tmp_path / f"{engine}.txt").read_text()
-        while NOT_STARTED in logs["flwr run"]:  # a busy machine: Ray has a fixed limit
-            again = subprocess.run(
-                typed, check=True, cwd=REPO, env=connection.environment(),
+        ours = door.Opened(
+            [*step, "engine=inprocess", f"hydra.run.dir={tmp_path / OURS}"], tmp_path
+        )
+        log = NOT_STARTED
+        while NOT_STARTED in log:  # on a busy machine: Ray has a fixed limit
+            done = subprocess.run(
+                typed, check=False, cwd=REPO, env=connection.environment(),
                 capture_output=True, text=True,
             )  # fmt: skip
-            logs["flwr run"] = again.stdout + again.stderr
-    assert "2 simulated nodes carry 3 clients" in logs["flwr run"]
-    found = {engine: read_models(tmp_path / engine)[0]["centroids"] for engine in running}
-    assert np.isfinite(found["inprocess"]).all()
-    np.testing.assert_allclose(found["flwr run"], found["inprocess"], rtol=0, atol=1e-6)
+            log = done.stdout + done.stderr
+            assert done.returncode == 0, log
+        assert ours.wait().returncode == 0
+    assert "2 simulated nodes carry 3 clients" in log
+    found = {run: read_models(tmp_path / run)[0]["centroids"] for run in (OURS, "flwr run")}
+    assert np.isfinite(found[OURS]).all()
+    np.testing.assert_allclose(found["flwr run"], found[OURS], rtol=0, atol=1e-6)
 
 
 JOINED = [
@@ -212,18 +209,12 @@ def interrupted(
     """Return the exit status and the folder of a run that a signal ended after round 3."""
     engine, number = request.param
     folder = tmp_path_factory.mktemp("interrupted") / "run"
-    command = [sys.executable, "-m", "fl_app.main", f"engine={engine}", *JOINED]
-    command += ["fallback=false"]  # with a trial, clients without a community train too
-    command += [f"hydra.run.dir={folder}"]
-    process = subprocess.Popen(command, cwd=folder.parent, stdout=subprocess.DEVNULL)
-    rounds = folder / "rounds.jsonl"
-    deadline = time.monotonic() + 300
-    while not rounds.exists() or rounds.read_text().count("\n") < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(number)
-    return process.wait(60), folder
+    words = [f"engine={engine}", *JOINED, f"hydra.run.dir={folder}"]
+    words += ["fallback=false"]  # with a trial, clients without a community train too
+    run = door.Opened(words, folder.parent)
+    _until_round(3, run, folder)
+    os.kill(run.pid, number)
+    return run.wait().returncode, folder
 
 
 def test_a_signal_leaves_a_summary_and_a_checkpoint_and_no_process(

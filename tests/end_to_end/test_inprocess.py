@@ -243,18 +243,17 @@ def test_a_signal_leaves_a_checkpoint_of_the_last_round_and_says_interrupted(
 ) -> None:
     folder = tmp_path / "run"
     more = ["rounds=500", "strategy.cluster_round=400", "records.checkpoint_every=400"]
-    command = _command(*SMALL, *QUICK, *more, f"hydra.run.dir={folder}")
-    told = tmp_path / "told.txt"
-    with told.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=tmp_path)
+    run = door.Opened([*SMALL, *QUICK, *more, f"hydra.run.dir={folder}"], tmp_path)
     rounds = folder / "rounds.jsonl"
     deadline = time.monotonic() + 300
     while not rounds.exists() or rounds.read_text().count("\n") < 3:
+        assert not run.ended(), run.said()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.kill(process.pid, number)
-    assert process.wait(60) == 130
-    assert told.read_text().splitlines()[-1] == f"interrupted; continue with fl-app resume={folder}"
+    os.kill(run.pid, number)
+    done = run.wait()
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == f"interrupted; continue with fl-app resume={folder}"
     assert _summary(folder)["status"] == "interrupted"
     assert _summary(folder)["rounds"] == read(folder / "checkpoint").round >= 3
     assert not any((folder / name).exists() for name in (STOP, STOPPING))
