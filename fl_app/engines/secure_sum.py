@@ -37,8 +37,8 @@ from fl_app.types import Integers
 _DISPUTE = "masking: the shares must open that it exchanges, those between it and"
 _WRONG_SHARES = "masking: the shares that it reveals must fit those that others reveal, and do not"
 _NO_SECRET = (
-    "masking: the shares of its secret must give it, and do not: it shared other ones, or several "
-    "of those that hold them told others"
+    "masking: the shares of its secret must give it, and do not: it shared other ones, or clients "
+    "that hold them told others, of which one is enough where no more are told than are needed"
 )
 Stage = Mapping[int, Mapping[str, Any]]
 """What each client is told in a stage, by client id."""
