@@ -58,7 +58,8 @@ def contrast(cosine: Matrix) -> Matrix:
     """Return `max(C, 0)` of the cosines C of centred unit vectors (n, n), with diagonal 0.
 
     Vectors have unit length before they are centred; else a client with longer updates would
-    differ from the others in the direction of their common drift.
+    differ from the others in the direction of their common drift. A client with more noise would,
+    too, as its unit vector has less of the drift: `without_drift` removes this before.
     """
     return exceeding(centred_cosines(cosine), 0.0, inplace=True)
 

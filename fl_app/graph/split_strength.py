@@ -14,7 +14,9 @@ SIGNIFICANT = 2.0
 """A split is kept if its strength is this multiple of the noise beside it. Of groups drawn from one
 distribution, Louvain's split of the positive cosines has 1 to 1.5, rarely up to 2."""
 FALSE_SPLIT = 0.05
-"""Bound on the probability that clients without groups are ever split, however often tested."""
+"""Bound on the probability that clients without groups are ever split, however often tested.
+
+It holds for independent noise. What is left of a common drift is not noise: see `without_drift`."""
 FEWEST = 3
 """Two clients are never told apart: there is nothing beside their difference to compare it with."""
 MANY = 200

@@ -9,8 +9,8 @@ import numpy as np
 from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
-from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
+from fl_app.graph.common_drift import Updates, without_drift
 from fl_app.graph.communities import canonical
 from fl_app.graph.detection import ByModularity, BySignificance
 from fl_app.graph.measures import Cosine, Measure, ShiftedCosine, model_measure
@@ -162,25 +162,17 @@ def add_updates(
 
     It goes from its `models` (n, d) to its row (n,) of the models `starts` (k, d) that were sent.
 
-    The common drift is removed: from each update, scaled to the usual length of the cohort, their
-    mean is subtracted. Clients of different rounds can then be compared, and the independent noise
-    of the rounds averages out. A cohort below FEWEST has no common drift and is ignored.
+    The common drift is removed: see `without_drift`. Clients of different rounds can then be
+    compared, and the independent noise of the rounds averages out. A cohort below FEWEST has no
+    common drift and is ignored.
     `equally`: the usual length counts as 1, so that every round has the same weight. If noise is in
     proportion to a bound on the updates, each round tells as much, however large its bound is.
     """
     if len(client_ids) < FEWEST:
         return
-    pairs = list(zip(rows.tolist(), models, strict=True))
-    lengths = np.array([np.linalg.norm(starts[row] - model) for row, model in pairs])
-    usual = lower_median(lengths[lengths > 0]) if (lengths > 0).any() and not equally else 1.0
-    scales = np.divide(usual, lengths, out=np.zeros(len(lengths)), where=lengths > 0)
-    scales = scales.astype(np.float32)
-    drift = np.zeros_like(models[0])
-    for scale, (row, model) in zip(scales, pairs, strict=True):
-        drift += (starts[row] - model) * scale
-    drift /= np.float32(len(models))
-    for client, scale, (row, model) in zip(client_ids.tolist(), scales, pairs, strict=True):
-        graph.add(client, (starts[row] - model) * scale - drift, server_round)
+    updates = without_drift(Updates(starts, rows, models), equally=equally)
+    for client, update in zip(client_ids.tolist(), updates, strict=True):
+        graph.add(client, update, server_round)
 
 
 def check_distance(between: Distance, model: Vector, layout: Layout) -> None:

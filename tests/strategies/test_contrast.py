@@ -22,7 +22,7 @@ from fl_app.graph.partitions import by_modularity
 from fl_app.params import Layout
 from fl_app.server_wiring import strategy
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.graph_use import graph_of_sums, labels_of_sums
+from fl_app.strategies.graph_use import add_updates, graph_of_sums, labels_of_sums
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import DETECTION, context, play, reply, roster
 
@@ -321,6 +321,25 @@ def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
         graph.put(client, np.eye(MANY, dtype=np.float32)[client], 5 + client)
     found(graph, np.arange(3))
     assert looks == [(look, MANY)]
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.4])
+@pytest.mark.parametrize(("steps", "noise"), [(1.0, 3.0), (0.1, 0.01), (0.1, 1.0), (0.3, 0.3)])
+def test_clients_of_two_sizes_are_one_community(
+    steps: float, noise: float, participation: float
+) -> None:
+    """Half of 24 clients have few samples, so fewer steps, or more noise as under DP-SGD."""
+    draw, partition = np.random.default_rng(0), partial(by_modularity, how=DETECTION)
+    graph = graph_of_sums(context(contrast=True), BySignificance(partition))
+    few, drift = np.arange(24)[:, None] % 2 == 1, draw.normal(size=2000)
+    start = np.zeros((1, 2000), np.float32)
+    for server_round in range(1, 17):
+        ids = np.sort(draw.choice(24, int(24 * participation), replace=False))
+        own = np.where(few, noise, min(noise, 1.0)) * draw.normal(size=(24, 2000))
+        now = np.where(few, steps, 1.0) * (drift + 0.5 * draw.normal(size=2000))
+        models = -(now + own)[ids].astype(np.float32)
+        add_updates(graph, server_round, ids, start, np.zeros(len(ids), int), models)
+    assert graph.labels().max() == 0
 
 
 @pytest.mark.parametrize(
