@@ -43,7 +43,14 @@ POPULATIONS = {
     "no groups": ("iid",),
     "no groups, labels of Dirichlet 0.5": ("dirichlet",),
     "no groups, unequal samples": ("quantity_skew",),
+    "no groups, unequal samples and noise": ("quantity_skew",),
 }
+NOISE = {
+    "no groups, unequal samples and noise": (
+        "privacy=sample_dp", "privacy.epsilon=null", "privacy.noise_multiplier=1.0",
+    ),
+}  # fmt: skip
+"""Populations that train with DP-SGD, so that clients with few samples have more noise."""
 ATTACKS = {"three label swaps, minus_grad": ("attack=minus_grad", "attack.share=0.3")}
 """Populations of which some clients send minus their update."""
 METHODS = {
@@ -60,7 +67,8 @@ LESS = 0.01
 HEAD = f"""# Every method with and without contrast
 
 Written by `benchmarks/contrast_methods.py`: digits, {CLIENTS} clients of 100 samples (a mean where
-the population gives clients different numbers), {ROUNDS} rounds in which all train, no privacy.
+the population gives clients different numbers), {ROUNDS} rounds in which all train, no privacy
+except DP-SGD where noise is added.
 Methods that cluster once do so after round {AFTER}. Each cell is without contrast -> with contrast,
 the mean over those of the seeds 0 to {SEEDS - 1} that are measured: the missing ones stand at the
 end. With `minus_grad` a third of the clients sends minus its update. **Bold**: contrast loses more
@@ -74,7 +82,7 @@ def measure(seed: int, population: str, method: str, contrast: bool, *, out: Pat
     name, *given = POPULATIONS[population]
     words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
     words += [f"strategy={method}", *METHODS[method], f"seed={seed}"]
-    words += ATTACKS.get(population, ())
+    words += ATTACKS.get(population, ()) + NOISE.get(population, ())
     folder = out / "run"
     shutil.rmtree(folder, ignore_errors=True)
     with warnings.catch_warnings():
