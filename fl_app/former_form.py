@@ -1,6 +1,7 @@
 """The settings by which data keep the form that the models of a run were trained with."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ def check_settings(folder: Path, options: Mapping[str, Any]) -> None:
     """
     if options.get("fitted") is None:
         return
-    before = read_config(folder).get("data") or {}
+    before: Mapping[str, Any] = {}
+    with suppress(ValueError):  # a resume writes a damaged configuration anew
+        before = read_config(folder).get("data") or {}
     for name in UNREAD:
         if name in before and name in options:
             check_same(f"data.{name}", before[name], options[name])

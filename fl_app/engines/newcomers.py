@@ -224,6 +224,6 @@ def _seen(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:
 def _placed(rounds: Iterable[Mapping[str, Any]]) -> Iterable[int]:
     """Return the clients that were placed before earlier rounds, and need not have trained."""
     for each in rounds:
-        for event in each["events"]:
+        for event in each.get("events") or ():
             if event["kind"] == PLACED:
                 yield from event["clients"]

@@ -63,7 +63,7 @@ def test_the_setting_names_a_learner_before_the_network_does() -> None:
         ("fl_app.client.learner.Learner", "with the methods train and score"),
         ("user_networks.Missing", "a class that can be imported"),
         ("nowhere_to_be_found.Mine", "there is no module nowhere_to_be_found"),
-        ("7", "str"),
+        ("7", "text"),
     ],
 )
 def test_what_is_no_learner_is_one_error_with_its_value(path: str, said: str) -> None:
