@@ -17,6 +17,7 @@ from fl_app.masking import slots
 from fl_app.masking.participant import Participant
 from fl_app.masking.settings import SecAgg
 from fl_app.masking.unmasking import unmasked
+from fl_app.rng import generator
 from fl_app.types import Integers
 
 CLIENTS = 3
@@ -54,7 +55,8 @@ def _contents(settings: SecAgg) -> list[list[Integers]]:
             done = reply(CASE, client, 1)
             moved = update(CASE, client, 1).astype(np.float32)
             told = float(done.num_examples), float(done.metrics["loss"])
-            every.append(slots.trained(moved, *told, settings.limits, CLIENTS))
+            draw = generator(local.seed, purpose="masked rounding", round=1, client=client_id)
+            every.append(slots.trained(moved, *told, settings.limits, CLIENTS, draw=draw))
         found.append(every)
     return found
 
