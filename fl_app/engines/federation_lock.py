@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -82,7 +83,8 @@ def _told(folder: Path, state: Mapping[str, object]) -> str:
     """Return the sentence on a folder that another federation uses."""
     of_run = bool(state.get(OF_RUN))
     who = "a run" if of_run else "scripts/deploy up"
-    remedy = "wait for its end" if of_run else "add engine.connection=fl-app to run on it"
+    on_it = f"run on it with scripts/deploy run --folder {shlex.quote(str(folder))}"
+    remedy = "wait for its end" if of_run else on_it
     return (
         f"engine.folder must be the folder of one federation at a time, got {folder}, in which "
         f"that of {who} runs (process {state.get('pid', 'unknown')}); {remedy}, or give another "

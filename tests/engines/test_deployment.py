@@ -38,7 +38,7 @@ def test_a_run_has_no_federation_of_its_own_where_another_one_runs(
         keeper.write(json.dumps({"pid": 5, "up": True, "nodes": [0], "mark": "x"}))
         keeper.flush()
         monkeypatch.setattr(federation_lock, "_TRIES", 1)
-        told = r"that of scripts/deploy up runs \(process 5\); add engine.connection=fl-app to run"
+        told = r"scripts/deploy up runs \(process 5\); run on it with scripts/deploy run --folder "
         with pytest.raises(ProcessError, match=told):
             run_deployment(_order(tmp_path), nodes=1, warm=False, folder=tmp_path)
         where = ["engine=deployment", f"engine.folder={tmp_path}"]
