@@ -16,7 +16,7 @@ from fl_app.records.audit import FILE, FIRST, AuditLog, check, digest_of, finger
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     log = AuditLog(tmp_path)
-    log.append("started", by="ada")
+    log.append("started", by="mary")
     log.append("joined", clients={"0": "node 7"})
     AuditLog(tmp_path).append("rejected", who="1", why='loss must be finite, got "é"')
     return tmp_path / FILE
@@ -47,7 +47,7 @@ def test_processes_that_write_by_turns_continue_one_chain(path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda lines: [lines[0].replace("ada", "eve"), *lines[1:]], "line 1 must have the hash"),
+        (lambda lines: [lines[0].replace("mary", "eve"), *lines[1:]], "line 1 must have the hash"),
         (lambda lines: [lines[0], lines[2]], "line 2 must name the hash of the line before"),
         (lambda lines: [lines[1], lines[0], lines[2]], "line 1 must name the hash"),
         (lambda lines: [*lines, lines[2]], "line 4 must name the hash"),
@@ -56,7 +56,7 @@ def test_processes_that_write_by_turns_continue_one_chain(path: Path, monkeypatc
         (lambda lines: [*lines, "[" * 100_000], "line 4 must be an object"),
         (lambda lines: [*lines, '{"hash":"ab"}'], "line 4 must be an object"),
         (
-            lambda lines: [lines[0].replace("ada", "\\ud800"), *lines[1:]],
+            lambda lines: [lines[0].replace("mary", "\\ud800"), *lines[1:]],
             "line 1 must have the hash",
         ),
         (
@@ -132,7 +132,7 @@ def test_the_command_tells_whole_from_broken(path: Path, capsys) -> None:
     told = capsys.readouterr().out
     assert 'joined {"clients": {"0": "node 7"}}' in told
     assert "whole: 3 lines, last hash " in told
-    path.write_text(path.read_text().replace("ada", "eve"))
+    path.write_text(path.read_text().replace("mary", "eve"))
     with pytest.raises(SystemExit, match="1"):
         oversight.check_audit([str(path.parent)])
     assert "broken: 3 lines" in capsys.readouterr().out
