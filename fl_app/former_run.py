@@ -20,6 +20,7 @@ from fl_app.records.names import (
 )
 from fl_app.records.newcomers import FILE as NEWCOMERS
 from fl_app.records.newcomers import FIRST as FIRST_CLIENTS
+from fl_app.records.releases import FILE as RELEASES
 from fl_app.records.serving import FILE as SERVING
 from fl_app.records.tracking import TENSORBOARD
 
@@ -29,7 +30,7 @@ FILES = (
     ROUNDS, CONFIG, CLIENT_NAMES, DATA_FORM, MODELS, SERVING, points.FILE, NEWCOMERS, FIRST_CLIENTS,
     REPORT,
 )  # fmt: skip
-REPLACED = (CLIENTS, own.PROJECT, CHECKPOINTS, SUMMARY, *FILES, *FOLDERS)
+REPLACED = (CLIENTS, own.PROJECT, CHECKPOINTS, SUMMARY, RELEASES, *FILES, *FOLDERS)
 """What a new run removes or replaces in its folder."""
 
 
@@ -39,12 +40,15 @@ def remove_end(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def remove(folder: Path) -> None:
+def remove(folder: Path, *, begun: bool = False) -> None:
     """Remove the results of an earlier run, which a new one would take for its own.
 
-    Its last checkpoint stays under another name until there is a new one.
+    Its last checkpoint stays under another name until there is a new one. `begun`: it is the same
+    run from its beginning, and what its clients were asked to release stays.
     """
     remove_end(folder)
+    if not begun:
+        (folder / RELEASES).unlink(missing_ok=True)
     checkpoint.retire(folder / CHECKPOINTS)
     shutil.rmtree(folder / CLIENTS, ignore_errors=True)
     for path in [*(folder / name for name in FILES), *_in_folders(folder)]:

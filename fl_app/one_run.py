@@ -27,7 +27,7 @@ from fl_app.records import checkpoint, output_folder, run_state, structured_logs
 from fl_app.records.atomic import replacing
 from fl_app.records.audit import actor
 from fl_app.records.history import read_rounds
-from fl_app.records.names import CHECKPOINTS, OVERRIDES, RESUMED, ROUNDS, SUMMARY
+from fl_app.records.names import CHECKPOINTS, CONFIG, OVERRIDES, RESUMED, ROUNDS, SUMMARY
 from fl_app.records.reading import read_config, read_overrides
 from fl_app.records.results import summarise
 from fl_app.records.summary import read_summary, write_summary
@@ -38,8 +38,11 @@ PAGE_S = 300.0
 """Time limit for the page of a run."""
 
 
-def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
-    """Run one configuration on its engine and show the result; exits with 1 if it failed."""
+def run(overrides: list[str], folder: Path, *, resume: bool = False, begun: bool = False) -> None:
+    """Run one configuration on its engine and show the result; exits with 1 if it failed.
+
+    `begun`: it starts again from its beginning, and what its clients have released stays spent.
+    """
     console = terminal.console()
     where = [override("records.folder", str(folder)), f"records.resume={str(resume).lower()}"]
     where.append(override("records.started_by", f"{actor()}@{socket.gethostname()}"))
@@ -63,7 +66,7 @@ def run(overrides: list[str], folder: Path, *, resume: bool = False) -> None:
         console.print(f"all {done} rounds are done; rounds=<more> trains further", markup=False)
     with _alone(folder), _concluded(config, folder):
         _log_to(folder / "run.log", config.logging.format)
-        _remove_results(folder, resume=resume)
+        _remove_results(folder, resume=resume, begun=begun)
         stop_request.withdraw(folder)
         with replacing(folder / OVERRIDES) as temporary:
             temporary.write_text(yaml.safe_dump(overrides))
@@ -81,7 +84,7 @@ def _recorded(folder: Path) -> int:
     return rounds.read_bytes().count(b"\n") if rounds.exists() else 0
 
 
-def _remove_results(folder: Path, *, resume: bool) -> None:
+def _remove_results(folder: Path, *, resume: bool, begun: bool) -> None:
     """Remove what an earlier run in this folder has left; a resumed run continues the rest.
 
     A run that outlived the process that followed it still needs all of it.
@@ -90,7 +93,7 @@ def _remove_results(folder: Path, *, resume: bool) -> None:
     if resume or (state is not None and state.unfinished):
         former_run.remove_end(folder)
     else:
-        former_run.remove(folder)
+        former_run.remove(folder, begun=begun)
 
 
 def _absolute_paths(config: Config) -> list[str]:
@@ -144,7 +147,7 @@ def resume(folder: Path, changes: list[str]) -> None:
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     with _put_back(folder, changes) if made else contextlib.nullcontext():
-        run([*saved, *changes], folder, resume=made or played)
+        run([*saved, *changes], folder, resume=made or played, begun=True)
 
 
 @contextmanager
@@ -246,7 +249,8 @@ def _write_page(folder: Path) -> None:
     from fl_app.report.page import write_page
 
     rounds = folder / ROUNDS
-    if not rounds.exists() or (signals.asked() and not rounds.stat().st_size):
+    begun = rounds.exists() and (folder / CONFIG).exists()
+    if not begun or (signals.asked() and not rounds.stat().st_size):
         return  # the run has no rounds
     try:
         if not signals.patiently(partial(write_page, folder), PAGE_S, hurried=signals.asked):

@@ -15,7 +15,7 @@ from fl_app.config import load
 from fl_app.engines import deployment, simulation
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.processes import ProcessError
-from fl_app.records import checkpoint, output_folder, run_state
+from fl_app.records import checkpoint, output_folder, releases, run_state
 from fl_app.records.checkpoint import FORMER, Checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
@@ -175,6 +175,19 @@ def test_a_new_run_keeps_no_results_of_an_earlier_one_and_the_files_of_the_user(
     assert left - {"summary.json"} == kept
 
 
+def test_what_clients_released_stays_spent_if_a_run_starts_again_from_its_beginning(
+    ends: None, tmp_path: Path
+) -> None:
+    (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(SMALL))
+    (tmp_path / releases.FILE).write_text("{}\n")
+    with pytest.raises(BegunError):
+        one_run.resume(tmp_path, [])
+    assert (tmp_path / releases.FILE).exists()
+    with pytest.raises(BegunError):
+        one_run.run(SMALL, tmp_path)
+    assert not (tmp_path / releases.FILE).exists()
+
+
 HOLDING = """
 import sys
 from pathlib import Path
@@ -223,6 +236,7 @@ def test_a_page_that_a_full_disk_does_not_take_is_told_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "rounds.jsonl").write_text("{}\n")
+    (tmp_path / "config.yaml").touch()
     monkeypatch.setattr(output_folder, "problem", lambda folder: "no room")
     one_run._write_page(tmp_path)
     (said,) = caplog.records

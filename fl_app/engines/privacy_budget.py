@@ -55,10 +55,7 @@ class PrivacyBudget:
         for record in records:
             found = record["privacy"]
             if found is None or found["kind"] != self.guard.kind:
-                raise ValueError(
-                    f"a resumed run must keep its kind of privacy, got {self.guard.kind} after "
-                    f"round {record['round']} without it; start a new run"
-                )
+                raise self._another_kind(record["round"])
             for name in KINDS:
                 for client, release in found.get(name, {}).items():
                     self._take_up(name, int(client), release)
@@ -69,6 +66,12 @@ class PrivacyBudget:
             self._left.update(*left)
         self._restore_lost(records)
 
+    def _another_kind(self, server_round: int) -> ValueError:
+        return ValueError(
+            f"a resumed run must keep its kind of privacy, got {self.guard.kind} after "
+            f"round {server_round} without it; start a new run"
+        )
+
     def _restore_lost(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Add what clients were asked to release in rounds that are not in the records."""
         booked = Counter(
@@ -78,6 +81,9 @@ class PrivacyBudget:
             for client in record["privacy"].get(name, {})
         )
         for line in self.asked.read() if self.asked is not None else ():
+            released = line.get("released", {}).values()
+            if any((each["steps"] > 0) != self.guard.of_samples for each in released):
+                raise self._another_kind(line["round"])
             for name in KINDS:
                 for client, release in line.get(name, {}).items():
                     key = line["round"], name, client

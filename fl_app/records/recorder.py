@@ -83,7 +83,7 @@ class Recorder:
         self.overrides: list[str] | None = None
         self._checkpoints = folder / CHECKPOINTS
         resume = resume or (restarts > 0 and checkpoints.exists(self._checkpoints))
-        self.releases = ReleaseLog(folder, keep=resume or restarts > 0)
+        self.releases = ReleaseLog(folder)
         self._written: tuple[int, bool] | None = None  # the round, and whether it was whole
         self._saved: Checkpoint | None = None
         self._config, self._resumed = config_yaml, ""

@@ -14,16 +14,14 @@ FILE = "releases.jsonl"
 
 
 class ReleaseLog:
-    """Appends the releases of each attempt at a round; with `keep`, to those of the folder.
+    """Appends the releases of each attempt at a round to those of the folder.
 
     A last line that was cut is removed: before its releases nobody was asked.
     """
 
-    def __init__(self, folder: Path, *, keep: bool) -> None:
+    def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        if not keep:
-            self.path.unlink(missing_ok=True)
-        elif self.path.exists():
+        if self.path.exists():
             whole = self.path.read_bytes().rpartition(b"\n")
             os.truncate(self.path, len(whole[0]) + len(whole[1]))
 

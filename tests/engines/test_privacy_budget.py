@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from math import inf
@@ -114,36 +114,45 @@ def test_a_resumed_run_has_the_fixed_bound_of_its_settings() -> None:
 def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> None:
     known, guard = roster(3), local_dp(noise_multiplier=1.0, randomness="system")
 
-    def budget(keep: bool) -> PrivacyBudget:
-        log = ReleaseLog(tmp_path, keep=keep)
+    def budget() -> PrivacyBudget:
+        log = ReleaseLog(tmp_path)
         return PrivacyBudget(guard, lambda samples: TrainingPlan(9, 1.0, samples, 5, 1), log)
 
     def asked(*clients: int) -> list[tuple[Proxy, FitIns]]:
         return [(known.proxies()[client], FitIns(NOTHING, {})) for client in clients]
 
-    first = budget(keep=False)
+    first = budget()
     first.instruct(1, asked(0, 1), known)
     booked = first.book(_outcome([0, 1], {}), known)
     record = {"round": 1, "privacy": booked, "events": []}
     first.instruct(2, asked(0, 2), known)  # killed before the round was recorded
     with (tmp_path / FILE).open("a") as cut:
         cut.write('{"round": 3, "upd')  # and while it wrote whom it would ask next
-    second = budget(keep=True)
+    second = budget()
     second.restore([record])
     assert {client: len(each) for client, each in second.releases.items()} == {0: 2, 1: 1, 2: 1}
     second.instruct(2, asked(0, 2), known)  # killed again, and its checkpoint is lost
-    third = budget(keep=True)
+    third = budget()
     third.restore([])
     assert {client: len(each) for client, each in third.releases.items()} == {0: 3, 1: 1, 2: 2}
-    fresh = budget(keep=False)
-    fresh.restore([])
-    assert fresh.releases == {}
+
+
+def test_a_run_that_starts_again_from_its_beginning_keeps_its_kind(tmp_path: Path) -> None:
+    known, log = roster(1), ReleaseLog(tmp_path)
+
+    def budget(kind: Callable[..., Privacy]) -> PrivacyBudget:
+        guard = kind(noise_multiplier=1.0, randomness="system")
+        return PrivacyBudget(guard, lambda samples: TrainingPlan(9, 1.0, 10, 5, 1), log)
+
+    budget(sample_dp).instruct(1, [(known.proxies()[0], FitIns(NOTHING, {}))], known)
+    with pytest.raises(ValueError, match="must keep its kind of privacy, got local_dp after round"):
+        budget(local_dp).restore([])
 
 
 def test_what_is_keyed_by_the_seed_is_released_again_unchanged_and_counts_once(
     tmp_path: Path,
 ) -> None:
-    log = ReleaseLog(tmp_path, keep=False)
+    log = ReleaseLog(tmp_path)
     guard = local_dp(noise_multiplier=1.0, randomness="seed")
     budget = PrivacyBudget(guard, lambda samples: TrainingPlan(9, 1.0, samples, 5, 1), log)
     known = roster(1)
