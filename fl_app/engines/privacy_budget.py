@@ -73,14 +73,17 @@ class PrivacyBudget:
         )
 
     def _restore_lost(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Add what clients were asked to release in rounds that are not in the records."""
+        """Add what clients were asked to release in rounds that are not in the records.
+
+        Of several attempts at a round the last one is in the records.
+        """
         booked = Counter(
             (record["round"], name, client)
             for record in records
             for name in KINDS
             for client in record["privacy"].get(name, {})
         )
-        for line in self.asked.read() if self.asked is not None else ():
+        for line in reversed(self.asked.read() if self.asked is not None else ()):
             released = line.get("released", {}).values()
             if any((each["steps"] > 0) != self.guard.of_samples for each in released):
                 raise self._another_kind(line["round"])

@@ -2,11 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,6 +136,23 @@ def test_what_was_asked_of_clients_before_a_kill_is_spent(tmp_path: Path) -> Non
     third = budget()
     third.restore([])
     assert {client: len(each) for client, each in third.releases.items()} == {0: 3, 1: 1, 2: 2}
+
+
+def test_a_killed_round_is_spent_with_the_noise_that_it_had(tmp_path: Path) -> None:
+    known, log = roster(1), ReleaseLog(tmp_path)
+
+    def asked(noise: float, records: Sequence[Mapping[str, Any]]) -> PrivacyBudget:
+        guard = local_dp(noise_multiplier=noise, randomness="system")
+        plan = TrainingPlan(9, 1.0, 10, 5, 1)
+        budget = PrivacyBudget(guard, lambda samples: plan, log)
+        budget.restore(records)
+        budget.instruct(1, [(known.proxies()[0], FitIns(NOTHING, {}))], known)
+        return budget
+
+    asked(1.0, [])  # killed, and resumed with more noise
+    booked = asked(5.0, []).book(_outcome([0], {}), known)
+    again = asked(5.0, [{"round": 1, "privacy": booked, "events": []}])
+    assert {each.noise_multiplier for each in again.releases[0]} == {1.0, 5.0}
 
 
 def test_a_run_that_starts_again_from_its_beginning_keeps_its_kind(tmp_path: Path) -> None:
