@@ -118,9 +118,9 @@ def trained(
     """Return the content (HEAD + d,) of a client's slot: `1, w / W, w l / (W L), w u / (W U)`.
 
     W, L and U are the limits, w the weight, l the loss and u the update (d,), each cut to its
-    limit. `draw` rounds the update at random, since of many clients each change can be below half a
-    level. Raises ValueError for an update or a loss that is not finite, which nobody could see in
-    the sum, and for a weight that is not positive.
+    limit. `draw` rounds them at random, since of many clients each can be below half a level; the
+    count is a whole number of levels and stays exact. Raises ValueError for an update or a loss
+    that is not finite, which nobody could see in the sum, and for a weight that is not positive.
     """
     if not (np.isfinite(update).all() and np.isfinite(loss) and weight > 0):
         raise ValueError(
@@ -133,8 +133,7 @@ def trained(
     numbers[COUNT], numbers[WEIGHT] = 1, share
     numbers[LOSS] = share * np.clip(loss / limits.loss, -1, 1)
     numbers[HEAD:] = share * np.clip(update / limits.update, -1, 1)
-    head, rest = quantise(numbers[:HEAD], clients), quantise(numbers[HEAD:], clients, draw)
-    return np.concatenate([head, rest])
+    return quantise(numbers, clients, draw)
 
 
 def chosen(clients: int) -> Integers:

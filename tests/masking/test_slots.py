@@ -61,11 +61,24 @@ def test_the_mean_keeps_a_change_that_is_below_half_a_level_for_every_client() -
     assert found.updates.mean() == pytest.approx(5e-4, rel=0.02)
 
 
-class _Up(np.random.Generator):
-    """Rounds every change up."""
+def test_weights_below_half_a_level_count_in_the_mean_and_as_weights() -> None:
+    """2,000 clients have a weight of 0.4 levels each, and loss and change at their limit."""
+    clients, draw = 2_000, np.random.default_rng(0)
+    weight = 0.4 * LIMITS.samples / levels(clients)
+    change = np.full(50, 8, np.float32)
+    vectors = [trained(change, weight, 100.0, LIMITS, clients, draw=draw) for _ in range(clients)]
+    found = _read(vectors, 1, clients)
+    # sqrt(0.4 * 0.6 * 2,000) / 800 = 0.027 is the deviation of each sum
+    assert found.weights == pytest.approx([clients * weight], rel=0.15)
+    assert found.losses == pytest.approx([100], rel=0.2)
+    assert found.updates.mean() == pytest.approx(8, rel=0.15)
 
-    def random(self, *_: Any, **__: Any) -> Any:
-        return 0.0
+
+class _Up(np.random.Generator):
+    """Rounds every change up, and the weight down."""
+
+    def random(self, size: Any = None, *_: Any, **__: Any) -> Any:
+        return np.array([1.0] * HEAD + [0.0] * (size - HEAD))
 
 
 def test_changes_at_their_limit_are_no_wrong_sum_however_they_are_rounded() -> None:
