@@ -19,7 +19,8 @@ from fl_app.override_errors import NOT_COMPOSED
 from fl_app.records import checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_config, read_names
-from fl_app.strategies.state import check_models
+from fl_app.server_wiring import strategy
+from fl_app.strategies.state import check_models, check_saved
 from fl_app.wiring import initial_model, shared_population
 
 log = getLogger(__name__)
@@ -57,7 +58,7 @@ def _known_form(folder: Path, overrides: list[str]) -> list[str]:
 
 
 def check_fits(config: Config, folder: Path) -> None:
-    """Raise ConfigError for data, a network or a number of clients that the run does not fit.
+    """Raise ConfigError for data, a network, clients or a method that the run does not fit.
 
     Of a run on another federation, whose data are not on this machine, only for their settings.
     """
@@ -69,6 +70,8 @@ def check_fits(config: Config, folder: Path) -> None:
         former_form.check(folder, config.population.path, population.dataset.form())
         _check_split(config, folder, population)
         check_models(checkpoint.shapes(folder / CHECKPOINTS), initial_model(config)[0].size)
+        if checkpoint.exists(folder / CHECKPOINTS):
+            check_saved(strategy(config).state, checkpoint.state(folder / CHECKPOINTS))
     except ConfigError:
         raise
     except ValueError as error:

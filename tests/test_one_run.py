@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +21,8 @@ from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_names
 from fl_app.records.run_state import RunState
 from fl_app.schema import ConfigError
+from fl_app.server_wiring import strategy
+from fl_app.strategies.state import save
 
 SMALL = ["data=digits", "population=iid", "population.clients=2", "rounds=1", "strategy=fedavg"]
 
@@ -212,21 +214,47 @@ def test_one_process_at_a_time_writes_a_run_into_a_folder(ends: None, tmp_path: 
         one_run.run(SMALL, tmp_path)
 
 
-def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_path: Path) -> None:
+def _stop_after_a_round(folder: Path) -> None:
     with pytest.raises(BegunError):
-        one_run.run(SMALL, tmp_path)
+        one_run.run(SMALL, folder)
+    checkpoint.write(folder / CHECKPOINTS, Checkpoint(1, *save(strategy(load(SMALL)).state)))
+
+
+def test_settings_that_do_not_fit_the_checkpoint_are_not_kept(ends: None, tmp_path: Path) -> None:
+    _stop_after_a_round(tmp_path)
     before = (tmp_path / "overrides.yaml").read_text()
-    checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
     with pytest.raises(BegunError):  # before it has continued
-        one_run.resume(tmp_path, ["strategy=ifca"])
+        one_run.resume(tmp_path, ["rounds=2"])
     assert (tmp_path / "overrides.yaml").read_text() == before
+
+
+def _lose_a_field(file: Path) -> None:
+    found = checkpoint.read(file.parent)
+    del found.state["communities"]["members"]
+    checkpoint.write(file.parent, found)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_lose_a_field, r"has no field 'communities\.members' of Communities; resume with"),
+        (lambda file: file.write_bytes(b"\0" * 99), "no checkpoint in .* is intact"),
+    ],
+)
+def test_a_run_whose_checkpoint_cannot_be_continued_keeps_its_results(
+    spoil: Callable[[Path], None], why: str, ends: None, tmp_path: Path
+) -> None:
+    _stop_after_a_round(tmp_path)
+    (tmp_path / "summary.json").write_text('{"status": "completed"}')
+    spoil(tmp_path / CHECKPOINTS / checkpoint.FILE)
+    with pytest.raises(ConfigError, match=why):
+        one_run.resume(tmp_path, ["rounds=2"])
+    assert (tmp_path / "summary.json").read_text() == '{"status": "completed"}'
 
 
 def test_a_run_with_damaged_records_can_be_resumed(ends: None, tmp_path: Path) -> None:
     """The message on the damage says so; the loop writes the records of the checkpoint."""
-    with pytest.raises(BegunError):
-        one_run.run(SMALL, tmp_path)
-    checkpoint.write(tmp_path / CHECKPOINTS, Checkpoint(1, {}))
+    _stop_after_a_round(tmp_path)
     (tmp_path / "rounds.jsonl").write_text('{"round": 1, "pha\n')
     with pytest.raises(BegunError):
         one_run.resume(tmp_path, [])

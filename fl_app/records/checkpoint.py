@@ -39,6 +39,7 @@ STATE = "state.json"
 METADATA = "__metadata__"
 HEAD = 65536
 T = TypeVar("T", np.ndarray, Stored)
+R = TypeVar("R")
 
 
 class CheckpointError(ValueError):
@@ -130,6 +131,19 @@ def find(folder: Path) -> Found:
     Raises CheckpointError if there is none, with the fault of each file, and if the newest has
     another version.
     """
+    return Found(*_newest(folder, _read_file))
+
+
+def state(folder: Path) -> dict[str, Any]:
+    """Return the state of the newest intact checkpoint, without taking memory for its arrays.
+
+    Raises CheckpointError as `find` does.
+    """
+    return _newest(folder, _read_state)[0]
+
+
+def _newest(folder: Path, read: Callable[[Path], R]) -> tuple[R, str, str | None]:
+    """Return what can be read first, the name of its file, and the fault of the newer file."""
     if not exists(folder):
         raise CheckpointError(
             f"there is no checkpoint in {folder}; give the folder of a run that wrote one"
@@ -137,7 +151,7 @@ def find(folder: Path) -> Found:
     faults: dict[str, str] = {}
     for name in (FILE, PREVIOUS):
         try:
-            return Found(_read_file(folder / name), name, faults.get(FILE))
+            return read(folder / name), name, faults.get(FILE)
         except _OtherVersionError as error:
             if not faults:
                 raise CheckpointError(
@@ -197,6 +211,13 @@ def _read_file(path: Path) -> Checkpoint:
         _check_digest(metadata, _digest(metadata.get("round", ""), tensors, blocks))
         state = decode(tensors.pop(STATE).tobytes())
         return Checkpoint(int(metadata["round"]), tensors, state)
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """Return the state in one file; raises _UnusableError."""
+    _verify(path)
+    with _opened(path) as (file, _, stored):
+        return decode(load(file, stored[STATE]).tobytes())
 
 
 def _verify(path: Path) -> None:

@@ -143,9 +143,27 @@ def check_models(arrays: Mapping[str, np.ndarray | Stored], size: int) -> None:
 def load(state: Any, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
     """Load into `state`, as a method creates it, what `save` returned.
 
-    Raises ValueError for a field that is missing from `values`.
+    Raises CheckpointError for a field that is missing from `values`.
     """
+    check_saved(state, values)
     _load_fields(state, "", arrays, values)
+
+
+def check_saved(target: Any, values: Mapping[str, Any], name: str = "") -> None:
+    """Raise CheckpointError for a field of a state, as a method creates it, that was not saved."""
+    for each in fields(target):
+        inside, now = _inside(name, each.name), getattr(target, each.name)
+        if each.name not in values:
+            raise CheckpointError(
+                f"the checkpoint has no field {inside!r} of {type(target).__name__}; resume with "
+                "the method and the version that wrote it"
+            )
+        if _has_fields(now) and values[each.name] is not None:
+            check_saved(now, values[each.name], inside)
+
+
+def _has_fields(now: Any) -> bool:
+    return is_dataclass(now) and not isinstance(now, Persistent)
 
 
 def _load_fields(
@@ -153,15 +171,10 @@ def _load_fields(
 ) -> None:
     hints = get_type_hints(type(target))
     for each in fields(target):
-        if each.name not in values:
-            raise ValueError(
-                f"the checkpoint has no field {_inside(name, each.name)!r} of "
-                f"{type(target).__name__}; resume with the method and the version that wrote it"
-            )
         inside, now = _inside(name, each.name), getattr(target, each.name)
         if isinstance(now, Persistent):
             now.restore(_part(arrays, inside))
-        elif is_dataclass(now) and values[each.name] is not None:
+        elif _has_fields(now) and values[each.name] is not None:
             _load_fields(now, inside, arrays, values[each.name])
         else:
             found = _loaded(hints[each.name], inside, arrays, values[each.name])
