@@ -204,7 +204,7 @@ def _recorder(config: Config) -> Recorder:
     """Return the writer of the run's folder."""
     now = datetime.now()
     folder = Path(
-        config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S}"
+        config.records.folder or f"outputs/{config.experiment_name}/{now:%Y-%m-%d_%H-%M-%S-%f}"
     )
     data, use = shared_population(config).dataset, use_of(config)
     if config.records.resume or config.records.restarts:

@@ -3,8 +3,10 @@
 import json
 import re
 import shlex
+from datetime import datetime
 
 import pytest
+import yaml
 
 from fl_app import config as configuration
 from fl_app import run_config
@@ -394,3 +396,12 @@ def test_a_metric_that_is_null_is_not_measured() -> None:
 def _metrics(words: list[str]) -> dict[str, object]:
     found: dict[str, object] = load(words).task.options["metrics"]
     return found
+
+
+@pytest.mark.parametrize("kind", ["run", "sweep"])
+def test_two_runs_that_begin_in_one_second_have_a_folder_each(kind: str) -> None:
+    """Otherwise the second is refused, or replaces the first if that one has ended."""
+    folder = yaml.safe_load((CONF / "config.yaml").read_text())["hydra"][kind]["dir"]
+    times = [datetime(2026, 1, 1, microsecond=moment) for moment in (1, 2)]
+    (form,) = re.findall(r"\$\{now:(.*?)\}", folder)
+    assert len({time.strftime(form) for time in times}) == 2
