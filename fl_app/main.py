@@ -47,6 +47,7 @@ from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
 from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.records import output_folder
+from fl_app.records.names import OVERRIDES
 from fl_app.records.structured_logs import ONCE
 from fl_app.records.summary import read_summary
 from fl_app.schema import USAGE_ERROR
@@ -190,6 +191,10 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
         console.print(f"the run failed: {error}")
         sys.exit(1)
     except OSError as error:
+        if folder and _was_moved(folder, error):
+            told = "the run failed: its output folder must stay in place, but was moved or removed"
+            console.print(f"{told}: {folder}; fl-app resume=<where it is now> continues the run")
+            sys.exit(1)
         if error.errno not in NO_ROOM:
             raise
         then = _after_it(folder) if folder else "; repeat the command"
@@ -198,6 +203,12 @@ def _errors_printed(folder: Path | None = None) -> Iterator[None]:
     except KeyboardInterrupt:
         console.print(f"interrupted{_after_it(folder) if folder else ''}")
         sys.exit(signals.INTERRUPTED)
+
+
+def _was_moved(folder: Path, error: OSError) -> bool:
+    """Whether a file of a run that had begun is missing because its folder is no longer there."""
+    inside = folder in Path(str(error.filename)).parents
+    return error.errno == errno.ENOENT and inside and not (folder / OVERRIDES).exists()
 
 
 def _after_it(folder: Path) -> str:

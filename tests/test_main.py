@@ -242,6 +242,19 @@ def test_an_interrupted_command_says_what_is_left_of_the_run(
     assert capsys.readouterr().err == f"{said}{tmp_path}\n"
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_that_was_moved_in_a_run_is_no_bug(
+    there: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if there:  # then only the file is missing
+        (tmp_path / "overrides.yaml").touch()
+    wanted = FileNotFoundError if there else SystemExit
+    with pytest.raises(wanted), main._errors_printed(tmp_path):
+        (tmp_path / "rounds.jsonl").open()
+    told = capsys.readouterr().err
+    assert (f"was moved or removed: {tmp_path}; fl-app resume=<where it is now>" in told) != there
+
+
 def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end, main._errors_printed(tmp_path):
         raise OSError(28, "No space left on device")
