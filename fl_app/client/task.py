@@ -58,6 +58,12 @@ class Task(ABC):
                 f"task.loss.{twice[0]} must not be given with task.class_weights="
                 f"{self.class_weights}, which sets it, got {self.loss[twice[0]]}; remove one"
             )
+        weights = self.loss.get("weight")
+        if isinstance(weights, list) and weights and not any(weights):
+            raise ValueError(
+                "task.loss.weight must be above 0 for some class, or nothing is learnt, got "
+                f"{weights}; give such a weight, or remove it"
+            )
         for name in self.metrics:
             if not NAME.fullmatch(name):
                 raise ValueError(
@@ -88,7 +94,8 @@ class Task(ABC):
             if isinstance(criterion, nn.Module):
                 criterion.to(answers.device)  # its buffers, such as weights of classes
             found: Tensor = criterion(*self.arranged(answers, labels))
-            return found
+            # labels without weight, as padding, have no mean, and there is nothing to learn from
+            return found if self.count(labels) else answers.sum() * 0.0
 
         return mean
 
@@ -136,6 +143,16 @@ class Classification(Task):
     def plain(self) -> bool:
         return self.loss == PLAIN_LOSS and self.class_weights is None
 
+    def check(self, target: LabelKind) -> None:
+        super().check(target)
+        ignored = self.loss.get("ignore_index")
+        if isinstance(ignored, int) and ignored >= 0:
+            raise ValueError(
+                "task.loss.ignore_index must not be a class of a classification, where every "
+                f"sample counts in the accuracy, got {ignored}; remove it, and leave the samples "
+                "of this class out of the data"
+            )
+
     def predictions(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return answers.softmax(1), labels
 
@@ -171,15 +188,6 @@ class Tokens(Task):
     def right(self, answers: Tensor, labels: Tensor) -> tuple[Tensor, int]:
         scores, wanted = self.predictions(answers, labels)
         return (scores.argmax(1) == wanted).sum(), len(wanted)
-
-    def loss_of(self, labels: Tensor | None, classes: int) -> Loss:
-        mean = super().loss_of(labels, classes)
-
-        def mean_or_zero(answers: Tensor, labels: Tensor) -> Tensor:
-            # a batch of padding alone has no mean, and nothing to learn from
-            return mean(answers, labels) if self.count(labels) else answers.sum() * 0.0
-
-        return mean_or_zero
 
     def count(self, labels: Tensor) -> float:
         return self._weighed(labels[labels != PADDING_LABEL])

@@ -158,6 +158,8 @@ def test_balanced_weights_find_a_rare_class(tmp_path: Path) -> None:
         ("rare", ["+task.colour=red"], "task.colour is not a setting here"),
         ("rare", ["+task.loss.weight=[1,2]", "task.class_weights=balanced"],
          "task.loss.weight must not be given with task.class_weights=balanced"),
+        ("rare", ["+task.loss.weight=[0,0]"], "task.loss.weight must be above 0 for some class"),
+        ("rare", ["+task.loss.ignore_index=1"], "ignore_index must not be a class of a classific"),
         ("labels", ["task=multilabel", "network._target_=user_tasks.with_sigmoid",
                     "task.loss._target_=torch.nn.BCELoss"], "must take scores .*BCEWithLogitsLoss"),
         ("numbers", ["task=regression", "task.loss._target_=user_tasks.Shifts"],
@@ -329,6 +331,16 @@ def test_labels_that_do_not_count_have_no_score() -> None:
         torch.nn.Identity(), torch.zeros(3, 2, 2), labels, task, classes=2, precision="fp32"
     )
     assert (score.samples, score.accuracy, score.metrics) == (0, None, {})
+
+
+def test_a_batch_of_labels_without_weight_teaches_nothing() -> None:
+    task: Classification = made("task=classification", loss={
+        "_target_": "torch.nn.CrossEntropyLoss", "weight": [0.0, 1.0]})  # fmt: skip
+    answers = torch.zeros(3, 2, requires_grad=True)
+    loss = task.loss_of(None, 2)(answers, torch.zeros(3, dtype=torch.long))
+    loss.backward()
+    assert answers.grad is not None
+    assert loss.item() == 0.0 == float(answers.grad.abs().sum())
 
 
 def test_a_loss_of_tokens_is_a_mean_over_all_tokens_not_over_batches() -> None:
