@@ -221,13 +221,16 @@ def _predicted(run: FinishedRun, config: Mapping[str, Any]) -> str:
 def _communities(
     run: FinishedRun, rounds: Sequence[Mapping[str, Any]], of_which: str
 ) -> Iterable[str]:
-    """Return a table of the models that clients use, with the accuracy of their clients."""
+    """Return a table of the models that clients use, with the scores of their clients."""
     last = _last(rounds, "accuracy")
     accuracy: Mapping[str, float] = {} if last is None else last["accuracy"]["clients"]
     of_which += "" if last is None else _when(run, last)
     users: dict[str, list[int]] = {}
     for client, names in run.clients.items():
         users.setdefault(names[0] if len(names) == 1 else "chosen by the client", []).append(client)
+    if last is None:  # numbers are predicted, say
+        yield from _measured(run, rounds, of_which, users)
+        return
     yield f"| model | clients | accuracy{of_which} | worst client |"
     yield "|---|---|---|---|"
     for name, clients in sorted(users.items()):
@@ -241,6 +244,27 @@ def _communities(
             f"{_called(run, worst)}: "
             f"{known[worst]:.4f} |"
         )
+
+
+def _measured(
+    run: FinishedRun,
+    rounds: Sequence[Mapping[str, Any]],
+    of_which: str,
+    users: Mapping[str, Sequence[int]],
+) -> Iterable[str]:
+    """Return a table of models without accuracy, with the mean of each measure of their clients."""
+    last = _last(rounds, "metrics")
+    measured: Mapping[str, Any] = {} if last is None else last["metrics"]
+    of_which += "" if last is None else _when(run, last)
+    heads = ["model", "clients", *(f"{name}{of_which}" for name in measured)]
+    yield f"| {' | '.join(heads)} |"
+    yield "|" + "---|" * len(heads)
+    for name, clients in sorted(users.items()):
+        cells = [name, str(len(clients))]
+        for each in measured.values():
+            known = [each["clients"][str(c)] for c in clients if str(c) in each["clients"]]
+            cells.append(f"{np.mean(known):.4g}" if known else "")
+        yield f"| {' | '.join(cells)} |"
 
 
 def _accuracy_of(run: FinishedRun, client: int, rounds: Sequence[Mapping[str, Any]]) -> str:

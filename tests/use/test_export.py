@@ -14,7 +14,7 @@ from fl_app.config import ConfigError
 from fl_app.data.preparation import Numbers, Pixels, Preparation
 from fl_app.data.rows import TableRows, TextRows
 from fl_app.one_run import run
-from fl_app.use.card import _from_raw, _input, write_card
+from fl_app.use.card import _communities, _from_raw, _input, write_card
 from fl_app.use.commands import export as command
 from fl_app.use.export import FORMATS, _difference, _written
 from fl_app.use.run import load_run
@@ -167,6 +167,15 @@ def test_the_card_tells_when_its_scores_are_of_other_rounds(
     assert f", round {last + 1}\n" in card
     run.serving = {**run.serving, "round": last - 1}  # killed after it was resumed
     assert f"after round {last}" not in write_card(run, tmp_path, []).read_text()
+
+
+def test_the_card_has_the_measures_of_each_model_where_there_is_no_accuracy() -> None:
+    run: Any = SimpleNamespace(clients={0: ("a",), 1: ("b",), 2: ("a",)}, round=2)
+    mae = {"mean": 1.0, "clients": {"0": 0.5, "2": 1.0}}
+    rounds: Any = [{"round": 2, "accuracy": None, "metrics": {"mae": mae}}]
+    head, _, *rows = _communities(run, rounds, "")
+    assert head == "| model | clients | mae |"
+    assert rows == ["| a | 2 | 0.75 |", "| b | 1 |  |"]
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
