@@ -21,7 +21,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from fl_app import own
 from fl_app.cross_checks import cross_checks
-from fl_app.option_schema import messages, misfit, no_target, options_model
+from fl_app.option_schema import (
+    messages,
+    misfit,
+    no_target,
+    options_model,
+    truths_as_numbers,
+)
 from fl_app.override_errors import (
     NOT_COMPOSED,
     first_line,
@@ -257,10 +263,13 @@ def _adapter(key: str) -> TypeAdapter[Any]:
 
 def _typed(key: str, value: Any, problems: list[str]) -> Any:
     try:
-        return _adapter(key).validate_python(value)
+        found = _adapter(key).validate_python(value)
     except ValidationError as error:
         problems += messages(key, error)
         return None
+    wrong = truths_as_numbers(key, value, found)
+    problems += wrong
+    return None if wrong else found
 
 
 def _part(key: str, tree: Mapping[Any, Any], problems: list[str]) -> Any:
@@ -299,6 +308,7 @@ def _target(
     options = {k: v for k, v in options.items() if v is not None or k in takes}  # null: not given
     try:
         model = options_model(key, target)(**options)
+        problems += truths_as_numbers(key, options, model)
         options = {name: getattr(model, name) for name in options}
     except ValidationError as error:
         problems += messages(key, error)

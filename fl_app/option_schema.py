@@ -133,6 +133,18 @@ def messages(key: str, error: ValidationError) -> list[str]:
     ]
 
 
+def truths_as_numbers(key: str, given: Any, found: Any) -> list[str]:
+    """Return errors for settings `given` as true or false, which pydantic `found` to be 1 or 0."""
+    named = given if isinstance(given, Mapping) else {"": given}
+    read = {name: getattr(found, name, None) if name else found for name in named}
+    return [
+        f"{(place := f'{key}.{name}'.strip('.'))} must be a number, got {str(value).lower()}; "
+        f"give one, as {place}={int(value)}"
+        for name, value in named.items()
+        if isinstance(value, bool) and type(read[name]) in (int, float)
+    ]
+
+
 def _rule(item: Mapping[str, Any]) -> tuple[str, str | None]:
     """Return what a setting must be, and an example of a value if it has another type."""
     if item["type"] in RULES:
