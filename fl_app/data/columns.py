@@ -21,7 +21,9 @@ Categories = dict[Text, list[Text | int] | None] | list[Text | int] | None
 """Column to its categories, None: those of the training rows; or the columns alone."""
 MOST_CATEGORIES = 1000
 FEW_CATEGORIES = 10
-UNREAD_NUMBER = re.compile(r"[+-]?(\d+,\d+|\d{1,3}([., ']\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$")
+UNREAD_NUMBER = re.compile(
+    r"[+-]?(\d+,\d+|\d{1,3}([.,\s'\u2019]\d{3})+([.,]\d+)?|\d+([.,]\d+)?\s?%)$"
+)
 """A number with a decimal comma, with groups of thousands, or in percent."""
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d{1,2}:\d{2}.*)?")
 """A day, with or without a time."""
