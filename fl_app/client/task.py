@@ -120,9 +120,10 @@ class Task(ABC):
 
     def _weighed(self, labels: Tensor) -> float:
         """Return the weight of classes (s,): the cross-entropy with weights is a mean by these."""
-        given, build = self.loss.get("weight"), get_object(str(self.loss.get("_target_")))
-        weighs = isinstance(build, type) and issubclass(build, nn.CrossEntropyLoss | nn.NLLLoss)
-        if given is None or not weighs:
+        if (given := self.loss.get("weight")) is None:
+            return float(len(labels))
+        build = get_object(str(self.loss.get("_target_")))
+        if not (isinstance(build, type) and issubclass(build, nn.CrossEntropyLoss | nn.NLLLoss)):
             return float(len(labels))
         return float(torch.tensor(given, dtype=torch.float64)[labels.cpu()].sum())
 
