@@ -136,8 +136,9 @@ def predict(arguments: Sequence[str]) -> None:
 def export(arguments: Sequence[str]) -> None:
     """Write the models of a run in the format of another tool."""
     from fl_app.use.card import CARD
-    from fl_app.use.export import FORMATS, default_names
+    from fl_app.use.export import default_names
     from fl_app.use.export import export as written
+    from fl_app.use.formats import FORMATS
     from fl_app.use.mlflow_model import save
 
     parser = _arguments("export", description="Write models in the format of another tool.")

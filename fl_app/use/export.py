@@ -1,20 +1,19 @@
 """`fl-app export`: the models of a finished run in the formats of other tools, checked."""
 
+import filecmp
 import io
 import logging
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fl_app.client.normalisation import batch_norms
@@ -23,6 +22,7 @@ from fl_app.reasons import reason_of
 from fl_app.records.output_folder import require
 from fl_app.records.serving import FILE, GLOBAL_MODEL
 from fl_app.use.card import write_card
+from fl_app.use.formats import FORMATS, Answer, numbers
 from fl_app.use.run import FinishedRun
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,6 @@ IN_16_BITS = (
 CHECKED = (1, 2, 5)
 """Numbers of samples with which an exported model is tried; the first two are often special."""
 _TORCH = Path(torch.__file__).parent
-Answer = Callable[[Tensor], np.ndarray]
-"""Maps inputs (s, ...) to the answers of an exported model."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +61,14 @@ def export(
     Each has a dynamic number of samples. `client` is the one whose model it is, if a part of it
     stays with each client; file and card then name it. Raises ValueError for a format that the
     network does not have, for a missing package, for answers that differ by more than `LARGEST`,
-    and for the run's own folder; then `to` is as it was.
+    for the run's own folder, and for one that keeps models of another run; then `to` is as it was.
     """
     if to.resolve() == run.folder:
         raise ValueError(f"the folder must be another than that of the run, got {to}; choose one")
     require(to)
     owner = client if run.own(client) else None
     done = []
-    with _whole_or_nothing(to) as place:
+    with _whole_or_nothing(to, run) as place:
         for name in names:
             called = name if owner is None else f"{name}_client_{owner}"
             file = f"{called}.{FORMATS[form][1]}"
@@ -86,13 +84,27 @@ def export(
 
 
 @contextmanager
-def _whole_or_nothing(to: Path) -> Iterator[Path]:
+def _whole_or_nothing(to: Path, run: FinishedRun) -> Iterator[Path]:
     """Yield a folder for files, which are moved into `to` at the end, and removed by an error."""
     to.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=to, prefix=".unfinished_") as place:
         yield Path(place)
+        _check_rest(to, run, {file.name for file in Path(place).iterdir()})
         for file in sorted(Path(place).iterdir()):
             os.replace(file, to / file.name)
+
+
+def _check_rest(to: Path, run: FinishedRun, written: Collection[str]) -> None:
+    """Raise ValueError if models of another run would stay in `to`, beside the card of this one."""
+    if not (to / FILE).exists() or filecmp.cmp(to / FILE, run.folder / FILE, shallow=False):
+        return
+    endings = tuple(f".{ending}" for _, ending in FORMATS.values())
+    rest = sorted(each.name for each in to.iterdir() if each.name.endswith(endings))
+    if rest := [name for name in rest if name not in written]:
+        raise ValueError(
+            f"the folder must keep no models of another run or round, got {', '.join(rest)} in "
+            f"{to}; remove them, or give another folder"
+        )
 
 
 def _written(run: FinishedRun, model: nn.Module, form: str, file: Path) -> Answer:
@@ -196,7 +208,7 @@ def _answered(
         except Exception as error:  # a network can refuse some, as attention does for padding alone
             got = reason_of(error)
             continue
-        if np.isfinite(_numbers(answers)).all():
+        if np.isfinite(numbers(answers)).all():
             some = True
             yield inputs, answers
     if not some:
@@ -213,7 +225,7 @@ def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -
     mixes = any(layer.running_mean is None for layer in batch_norms(model))
     counts = CHECKED[mixes:]  # a network that mixes samples takes none alone
     for inputs, answered in _answered(name, model, _tried(run, model, counts)):
-        wanted, found = _numbers(answered), _found(answer, inputs, name)
+        wanted, found = numbers(answered), _found(answer, inputs, name)
         rounding = _rounding(model, answered)
         limit = max(LARGEST, rounding)
         if wanted.shape != found.shape:
@@ -246,64 +258,3 @@ def _found(answer: Answer, inputs: Tensor, name: str) -> np.ndarray:
             f"the exported {name} must take any number of samples, got an error with "
             f"{len(inputs)}; {REMEDY}"
         ) from error
-
-
-def _numbers(answers: Tensor) -> np.ndarray:
-    """Return answers as float32, since NumPy has no bfloat16."""
-    return np.asarray(answers.float().numpy())
-
-
-def _bare(model: nn.Module) -> nn.Module:
-    """Return the network inside of `torch.compile` and data parallelism, which no format holds."""
-    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module) or (
-        isinstance(model, nn.DataParallel) and isinstance(inner := model.module, nn.Module)
-    ):
-        model = inner
-    return model
-
-
-def _onnx(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    import onnxruntime
-
-    batch = {0: torch.export.Dim("batch", min=1)}
-    torch.onnx.export(
-        _bare(model), (inputs,), file, dynamo=True, input_names=["input"], output_names=["output"],
-        dynamic_shapes=(batch,), external_data=False, verbose=False,
-    )  # fmt: skip
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (name,) = (each.name for each in session.get_inputs())
-    return lambda given: np.asarray(session.run(None, {name: given.numpy()})[0])
-
-
-def _torchscript(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    traced: Any = torch.jit.trace(_bare(model), inputs, check_trace=False)  # type: ignore[no-untyped-call]
-    torch.jit.save(traced, str(file))
-    loaded = torch.jit.load(str(file))  # type: ignore[no-untyped-call]
-    return lambda given: _numbers(loaded(given))
-
-
-def _pt2(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    batch = {0: torch.export.Dim("batch", min=1)}
-    held = torch.export.export(_bare(model), (inputs,), dynamic_shapes=(batch,))
-    torch.export.save(held, file)
-    loaded = torch.export.load(file).module()
-    return lambda given: _numbers(loaded(given))
-
-
-def _safetensors(run: FinishedRun, model: nn.Module, inputs: Tensor, file: Path) -> Answer:
-    tensors = {name: each.contiguous().clone() for name, each in model.state_dict().items()}
-    save_file(tensors, file)
-    loaded = run.network()
-    loaded.load_state_dict(load_file(file))
-    loaded.eval()
-    return lambda given: _numbers(loaded(given))
-
-
-Write = Callable[[FinishedRun, nn.Module, Tensor, Path], Answer]
-FORMATS: Mapping[str, tuple[Write, str]] = {
-    "onnx": (_onnx, "onnx"),
-    "torchscript": (_torchscript, "pt"),
-    "pt2": (_pt2, "pt2"),
-    "safetensors": (_safetensors, "safetensors"),
-}
-"""Formats by name: how to write a model and try it again, and the ending of its file."""

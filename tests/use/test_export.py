@@ -16,7 +16,8 @@ from fl_app.data.rows import TableRows, TextRows
 from fl_app.one_run import run
 from fl_app.use.card import _communities, _from_raw, _input, write_card
 from fl_app.use.commands import export as command
-from fl_app.use.export import FORMATS, _difference, _written
+from fl_app.use.export import _difference, _written
+from fl_app.use.formats import FORMATS
 from fl_app.use.run import load_run
 
 QUICK = ["records.figures=false", "records.report=false", "tracking=none", "client.threads=1"]
@@ -40,6 +41,22 @@ def test_each_format_is_checked_and_has_a_card(
     assert "| community_0 |" in card
     assert "- torch 2." in card
     assert (tmp_path / "serving.json").exists()
+
+
+def test_a_card_is_not_put_beside_models_of_another_run(digits_run: Path, tmp_path: Path) -> None:
+    to = ["--to", str(tmp_path)]
+    command([str(digits_run), "--format", "safetensors", *to])
+    command([str(digits_run), "--format", "torchscript", *to])  # of the same run
+    another = (tmp_path / "serving.json").read_text().replace('"round":', '"round": 1')
+    (tmp_path / "serving.json").write_text(another)
+    card = (tmp_path / "model_card.md").read_text()
+    with pytest.raises(ValueError, match=r"got community_0\.pt, .* remove them, or give another"):
+        command([str(digits_run), "--format", "safetensors", *to])
+    assert (tmp_path / "model_card.md").read_text() == card
+    for each in tmp_path.glob("*.pt"):
+        each.unlink()
+    command([str(digits_run), "--format", "safetensors", *to])  # all of its models are replaced
+    assert (tmp_path / "serving.json").read_text() != another
 
 
 @torch.no_grad()
