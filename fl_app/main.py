@@ -22,7 +22,6 @@ from fl_app.engines import signals
 if __name__ == "__main__":
     signals.answer()  # before the imports, which take seconds
 
-import errno
 import logging
 import os
 import shlex
@@ -38,20 +37,16 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from rich.console import Console
 
 from fl_app import command_line, folder_check, oversight, own
 from fl_app.compatibility import problems
 from fl_app.config import CONF, ConfigError, load, reasons_of, settings_of_swept
-from fl_app.launch import RunFailedError
 from fl_app.one_run import resume, run
 from fl_app.override_errors import NOT_COMPOSED, key_of
+from fl_app.printed_errors import errors_printed
 from fl_app.records import output_folder
-from fl_app.records.names import OVERRIDES
 from fl_app.records.structured_logs import ONCE
-from fl_app.records.summary import read_summary
 from fl_app.schema import USAGE_ERROR
-from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.use import commands as use
 
 log = logging.getLogger(__name__)
@@ -65,8 +60,6 @@ _forced: set[str] = set()
 """Overrides that Hydra gets with ++, because only the options that a sweep chooses have them."""
 _bugs: list[Exception] = []
 """Errors of runs that are not the user's."""
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors of a disk that is full, for all or for the user."""
 FULL_ERROR = "HYDRA_FULL_ERROR"
 """The variable by which Hydra raises errors; by a user, also for their tracebacks."""
 
@@ -84,30 +77,30 @@ def _main() -> None:
     sys.path.append(os.getcwd())  # where a user's modules are; installed ones come first
     for folder in folders:
         own.search(folder)
-    with _errors_printed():
+    with errors_printed():
         command_line.refuse_empty(arguments)
     if arguments and arguments[0] in COMMANDS:
-        with _errors_printed():
+        with errors_printed():
             COMMANDS[arguments[0]](arguments[1:])
         return
-    with _errors_printed():
+    with errors_printed():
         command_line.refuse_settings(arguments)
     resumed = [a.removeprefix("resume=") for a in arguments if a.startswith("resume=")]
     if resumed:
         folder = Path(resumed[-1]).resolve()
-        with _errors_printed(folder):
+        with errors_printed(folder):
             command_line.refuse_sweep(arguments)
             resume(folder, [a for a in arguments if "resume=" not in a])
         return
     if arguments == ["--version"]:
         print(f"fl-app {version('fl-app')}")
         return
-    with _errors_printed():
+    with errors_printed():
         command_line.refuse_options(arguments)
     if {*arguments} & {"-h", "--help"}:
         print(__doc__)  # Hydra's help, which follows, knows settings alone
     if not any(argument.startswith("-") for argument in arguments):
-        with _errors_printed():
+        with errors_printed():
             command_line.refuse_words(arguments, COMMANDS)
             wrong = folder_check.named(arguments)
             # all at once, before Hydra stops at the first
@@ -125,7 +118,7 @@ def _main() -> None:
             sys.argv[1:] = arranged([f"++{a}" if a in _forced else a for a in arguments])
             _hydra_main()
     if {*arguments} & {"-m", "--multirun"} and not _begun:
-        with _errors_printed():
+        with errors_printed():
             raise ConfigError(["a sweep must have a run, got overrides without a value; give one"])
     _end_of_sweep()
 
@@ -155,7 +148,7 @@ def _hydra_answers(arguments: list[str]) -> Iterator[None]:
             _no_more_output()
         if asked or error in _bugs:
             raise
-        with _errors_printed():
+        with errors_printed():
             raise ConfigError(reasons_of(error, arguments)) from error
     finally:
         if not asked:
@@ -175,50 +168,6 @@ def arranged(arguments: list[str]) -> list[str]:
     return [*options, *own.overrides(), *settings]
 
 
-@contextmanager
-def _errors_printed(folder: Path | None = None) -> Iterator[None]:
-    """Print a user's errors as a sentence and set the exit status; bugs keep their traceback.
-
-    `folder` is that of the run, with which it can be continued.
-    """
-    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    try:
-        yield
-    except ConfigError as error:
-        console.print(str(error))
-        sys.exit(USAGE_ERROR)
-    except (RunFailedError, TimeoutError, TooFewRepliesError, ValueError) as error:
-        console.print(f"the run failed: {error}")
-        sys.exit(1)
-    except OSError as error:
-        if folder and _was_moved(folder, error):
-            told = "the run failed: its output folder must stay in place, but was moved or removed"
-            console.print(f"{told}: {folder}; fl-app resume=<where it is now> continues the run")
-            sys.exit(1)
-        if error.errno not in NO_ROOM:
-            raise
-        then = _after_it(folder) if folder else "; repeat the command"
-        console.print(f"no file could be written: {error.strerror}; make room{then}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        console.print(f"interrupted{_after_it(folder) if folder else ''}")
-        sys.exit(signals.INTERRUPTED)
-
-
-def _was_moved(folder: Path, error: OSError) -> bool:
-    """Whether a file of a run that had begun is missing because its folder is no longer there."""
-    inside = folder in Path(str(error.filename)).parents
-    return error.errno == errno.ENOENT and inside and not (folder / OVERRIDES).exists()
-
-
-def _after_it(folder: Path) -> str:
-    """Return what is left of an interrupted run: nothing, if its rounds are done."""
-    with suppress(OSError, ValueError):
-        if (read_summary(folder) or {}).get("status") == "completed":
-            return f"; the run is completed, its results are in {folder}"
-    return f"; continue with fl-app resume={shlex.quote(str(folder))}"
-
-
 @hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
 def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
     """Do one run, and return the configuration errors for which it was refused in a sweep."""
@@ -226,7 +175,7 @@ def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
     folder, overrides = Path(runtime.runtime.output_dir), _as_typed(runtime.overrides.task)
     _begun.append(folder)
     try:
-        with _errors_printed(folder), _refusals(shlex.join(overrides), folder):
+        with errors_printed(folder), _refusals(shlex.join(overrides), folder):
             run(overrides, folder)
     except Exception as error:
         _bugs.append(error)

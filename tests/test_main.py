@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from fl_app import main, own
+from fl_app.printed_errors import errors_printed
 from fl_app.records.history import History
 from fl_app.schema import ConfigError
 
@@ -236,7 +237,7 @@ def test_an_interrupted_command_says_what_is_left_of_the_run(
 ) -> None:
     if status is not None:
         (tmp_path / "summary.json").write_text(json.dumps({"status": status}))
-    with pytest.raises(SystemExit) as end, main._errors_printed(tmp_path):
+    with pytest.raises(SystemExit) as end, errors_printed(tmp_path):
         raise KeyboardInterrupt
     assert end.value.code == 130
     assert capsys.readouterr().err == f"{said}{tmp_path}\n"
@@ -249,19 +250,19 @@ def test_a_folder_that_was_moved_in_a_run_is_no_bug(
     if there:  # then only the file is missing
         (tmp_path / "overrides.yaml").touch()
     wanted = FileNotFoundError if there else SystemExit
-    with pytest.raises(wanted), main._errors_printed(tmp_path):
+    with pytest.raises(wanted), errors_printed(tmp_path):
         (tmp_path / "rounds.jsonl").open()
     told = capsys.readouterr().err
     assert (f"was moved or removed: {tmp_path}; fl-app resume=<where it is now>" in told) != there
 
 
 def test_a_full_disk_is_no_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end, main._errors_printed(tmp_path):
+    with pytest.raises(SystemExit) as end, errors_printed(tmp_path):
         raise OSError(28, "No space left on device")
     assert end.value.code == 1
     said = "no file could be written: No space left on device; make room; continue with fl-app "
     assert capsys.readouterr().err == f"{said}resume={tmp_path}\n"
-    with pytest.raises(OSError, match="Broken pipe"), main._errors_printed(tmp_path):
+    with pytest.raises(OSError, match="Broken pipe"), errors_printed(tmp_path):
         raise OSError(32, "Broken pipe")
 
 

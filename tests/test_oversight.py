@@ -9,6 +9,7 @@ from rich.console import Console
 from fl_app import main, oversight
 from fl_app.engines import under_way
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.printed_errors import errors_printed
 from fl_app.records.audit import FILE, check, digest_of
 
 
@@ -123,7 +124,7 @@ def test_the_log_of_a_run_is_json_if_asked(run: Path) -> None:
 def test_a_folder_without_a_run_is_an_error_of_its_user(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended, main._errors_printed():
+    with pytest.raises(SystemExit) as ended, errors_printed():
         main.COMMANDS[command]([str(tmp_path)])
     assert ended.value.code == main.USAGE_ERROR
     assert "must be" in capsys.readouterr().err
