@@ -7,12 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
+import torch
 
 from fl_app.engines import launcher, warm_clients, warm_process
 from fl_app.engines.processes import Supervisor, wait_for_line
@@ -174,6 +176,19 @@ def test_a_variable_that_acts_on_imports_must_be_the_same(warm, name):
     done = launched(warm, "sys.exit(3)", env={**os.environ, name: "17"})
     assert done.stdout == "own sys.exit(3)\n"
     assert f"its environment differs in {name}" in done.stderr
+
+
+def test_a_process_with_cuda_or_threads_is_not_forked(monkeypatch):
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait, name="of a library")
+    thread.start()
+    try:
+        assert "of a library" in warm_process.unsafe()
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        assert "CUDA is initialised" in warm_process.unsafe()
+    finally:
+        waiting.set()
+        thread.join()
 
 
 def test_a_folder_that_others_can_enter_is_refused(tmp_path):
