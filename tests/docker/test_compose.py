@@ -265,6 +265,15 @@ def test_nodes_are_warm_until_told_otherwise(tmp_path, monkeypatch):
     assert found == [True, False, False, True]
 
 
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/deployment.md", "docs/production.md", "docker-compose.yml"]
+)
+def test_the_folders_are_made_before_all_is_started(page):
+    before, *_ = (REPO / page).read_text().split("docker compose up --build")
+    start = before.rindex("scripts/deploy keys")
+    assert "mkdir -p outputs data" in before[start:]
+
+
 def test_keys_replaces_no_settings_of_others(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(deploy, "_REPO", tmp_path)
     (tmp_path / ".env").write_text("MINE=1\n")
