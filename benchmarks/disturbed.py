@@ -21,7 +21,7 @@ from fl_app.records import run_state
 
 ROUNDS = 6
 DEADLINE_S = 900.0
-_PARTS = {
+PARTS = {
     "SuperLink": "flower-superlink",
     "SuperNode": "flower-supernode",
     "ServerApp": "flwr-serverapp",
@@ -84,7 +84,7 @@ class Disturbed:
 
     def pids(self, part: str) -> list[int]:
         """Return the processes of a part; one of the nodes' and one of the ClientApps."""
-        lines = {pid: line for pid, line in self.marked().items() if _PARTS[part] in line}
+        lines = {pid: line for pid, line in self.marked().items() if PARTS[part] in line}
         if part == "SuperNode":
             return [pid for pid, line in lines.items() if "partition-id=1 " in line]
         if part == "ClientApp":
@@ -104,6 +104,10 @@ class Disturbed:
         state = self._state
         os.kill(int(state["pid"]), signal.SIGKILL)
         watchdog.kill(str(state["mark"]))
+
+    def keeper_pid(self) -> int:
+        """Return the process that keeps the federation."""
+        return int(self._state["pid"])
 
     def kill_keeper(self) -> None:
         """Kill the keeper alone; return when all that it had started has ended, too."""

@@ -54,12 +54,20 @@ def after_two_rounds(federation: Disturbed, name: str, act: Callable[[Run], None
 def send(number: signal.Signals, part: str, run: Run) -> None:
     """Send a signal to all processes of a part; after SIGSTOP they go on a minute later."""
     pids = run.until(part, lambda: run.federation.pids(part))
+    if number is signal.SIGSTOP:
+        pause(pids)
+        return
     for pid in pids:
         os.kill(pid, number)
-    if number is signal.SIGSTOP:
-        time.sleep(PAUSE_S)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+
+
+def pause(pids: Sequence[int]) -> None:
+    """Stop processes for a minute."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(PAUSE_S)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 def kill_command(run: Run, *, also: str = "") -> None:
@@ -71,12 +79,12 @@ def kill_command(run: Run, *, also: str = "") -> None:
 
 def stop_command(run: Run) -> None:
     """Stop the submitting command for a minute."""
-    pids = run.command_pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    time.sleep(PAUSE_S)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    pause(run.command_pids())
+
+
+def stop_keeper(run: Run) -> None:
+    """Stop the process that keeps the federation for a minute."""
+    pause([run.federation.keeper_pid()])
 
 
 def restart_machine(run: Run, *, new_database: bool) -> None:
@@ -130,6 +138,8 @@ def scenes(old: Sequence[Path]) -> dict[str, Callable[[Disturbed, str], list[Row
         found[f"{part} stopped for 60 s"] = _acting(partial(send, signal.SIGSTOP, part))
     for part in ("SuperExec of the server", "warm process", "SuperExec of a SuperNode"):
         found[f"{part} killed (kill -9)"] = _acting(partial(send, signal.SIGKILL, part))
+        found[f"{part} stopped for 60 s"] = _acting(partial(send, signal.SIGSTOP, part))
+    found["keeper stopped for 60 s"] = _acting(stop_keeper)
     found["keeper killed (kill -9), then `scripts/deploy up`"] = _acting(restart_keeper)
     found["submitting command killed (kill -9)"] = _acting(kill_command)
     found["submitting command stopped for 60 s"] = _acting(stop_command)
