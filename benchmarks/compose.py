@@ -18,20 +18,18 @@ from pathlib import Path
 import certificates
 import cpu_image
 import scraped
-from composed import NODES, Composed
+from composed import NODES, ROUNDS, SUPERNODES, Composed
+from container_faults import FAULTS, continued, lost_node
 from table import REPO, header, machine, put_rows, row
 
 from fl_app.engines.credentials import Credentials
 from fl_app.engines.flower import COMPLETED
-from fl_app.records import run_state
-from fl_app.records.summary import read_summary
 
 Scenario = Callable[[Composed], list[str]]
 TABLE = REPO / "docs" / "results" / "compose.md"
-SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
 OWNED = "files belong to the caller: "
-ROUNDS, LONG, FLEET = 4, 12, 9092
-"""Rounds of a run, and of one in which a certificate is renewed; the port for nodes."""
+LONG, FLEET = 12, 9092
+"""Rounds of a run in which a certificate is renewed; the port for nodes."""
 STRANGER = 2345
 """A user that is not root and has no name on this machine."""
 WHEELS, OWN_BASE = "FL_APP_CPU_WHEELS", "python:3.12-slim"
@@ -94,40 +92,6 @@ def _warm(federation: Composed) -> bool:
     return all("warm_process.py" in each for each in tops) and "no warm process" not in logs
 
 
-def killed_nodes(federation: Composed) -> list[str]:
-    """Kill each SuperNode and the SuperLink in one run, one after the other."""
-    services = [*SUPERNODES, "superlink"]
-    run_id = federation.submit("killed", "engine.min_success=1", rounds=2 * len(services) + ROUNDS)
-    for place, service in enumerate(services):
-        federation.after("killed", 2 * place + 1)
-        federation.kill(service)
-    status = federation.ended(run_id)
-    rounds = federation.rounds("killed")
-    federation.until("all nodes online", lambda: federation.online() == NODES)
-    what = f"{len(rounds)} rounds; lost in the last one: {rounds[-1]['lost']}"
-    return [row("kill -9 of each SuperNode, then of the SuperLink, in one run", status, what)]
-
-
-def killed_serverapp(federation: Composed) -> list[str]:
-    """Kill the service `runs` and the ServerApp; when it is back, it submits the run again."""
-    federation.submit("serverapp", rounds=ROUNDS)
-    federation.after("serverapp", 2)
-    federation.kill("runs")
-    federation.kill("serverapp")
-    return [
-        _continued(federation, "serverapp", "kill -9 of the ServerApp and of the service `runs`")
-    ]
-
-
-def down_and_up(federation: Composed) -> list[str]:
-    """Take all down in mid-run and up again; the service `runs` submits the run again."""
-    federation.submit("down", rounds=ROUNDS)
-    federation.after("down", 2)
-    federation.compose("down")
-    federation.up()
-    return [_continued(federation, "down", "`docker compose down` and `up` in mid-run")]
-
-
 def renewed(federation: Composed) -> list[str]:
     """Renew the certificate of the SuperLink in mid-run, by the commands of docs/production.md."""
     commands = certificates.documented("Compose")
@@ -144,40 +108,10 @@ def renewed(federation: Composed) -> list[str]:
     federation.until("a new certificate", lambda: certificates.served(FLEET) not in (None, former))
     told = certificates.compared(former, certificates.served(FLEET))
     what = f"{', then '.join(f'`{each}`' for each in commands)}, in mid-run"
-    line = _continued(federation, "renewed", what, like="calm")
+    line = continued(federation, "renewed", what, like="calm")
     again = federation.started_again(SUPERNODES) - before
     lost = [each["round"] for each in federation.rounds("renewed") if each["lost"]]
     return [f"{line[:-2]}; {told}; nodes started again: {again}; rounds without a node: {lost} |"]
-
-
-def _continued(federation: Composed, name: str, what: str, *, like: str = "plain") -> str:
-    """Wait until a run has ended by itself; return its row. `like` is an undisturbed run."""
-    folder = federation.checkout / "outputs" / name
-
-    def over() -> bool:
-        state = run_state.read(folder)
-        return state is not None and not state.unfinished
-
-    federation.until(f"the end of {name}", over)
-    state, summary = run_state.read(folder), read_summary(folder)
-    assert state is not None
-    assert summary is not None
-    models = (folder / "models.safetensors").read_bytes()
-    undisturbed = (folder.with_name(like) / "models.safetensors").read_bytes()
-    same = f"the same models as undisturbed: {models == undisturbed}"
-    seen = f"{summary['rounds']} rounds, submitted again {state.restarts} times; {same}"
-    return row(what, summary["status"], seen)
-
-
-def lost_node(federation: Composed) -> list[str]:
-    """Remove a node for good in mid-run."""
-    run_id = federation.submit("lost", rounds=ROUNDS)
-    federation.after("lost", 1)
-    federation.compose("rm", "--stop", "--force", "supernode-2")
-    status = federation.ended(run_id)
-    rounds = federation.rounds("lost")
-    what = f"{len(rounds)} rounds; lost in the last one: {rounds[-1]['lost']}"
-    return [row("a SuperNode removed for good", status, what)]
 
 
 def monitored(federation: Composed) -> list[str]:
@@ -232,9 +166,7 @@ def _short(text: str) -> str:
 SCENARIOS = (
     plain,
     cold_nodes,
-    killed_nodes,
-    killed_serverapp,
-    down_and_up,
+    *FAULTS,
     renewed,
     monitored,
     lost_node,

@@ -17,7 +17,9 @@ from fl_app.engines.flower import Connection, RunStatus
 from fl_app.engines.flower_commands import FlowerError
 from fl_app.engines.nodes import nodes_online
 
-NODES = 3
+NODES, ROUNDS = 3, 4
+SUPERNODES = [f"supernode-{node}" for node in range(NODES)]
+NETWORK = "fl-app_federation"
 DEADLINE_S = 900.0
 
 
@@ -108,6 +110,19 @@ class Composed:
         for line in self._top(service, "uid"):
             with contextlib.suppress(ProcessLookupError):  # it ended with one before it
                 os.kill(int(line.split()[-1]), signal.SIGKILL)
+
+    def stop(self, service: str, seconds: float) -> None:
+        """Let a container stand still for a while."""
+        self.compose("pause", service)
+        time.sleep(seconds)
+        self.compose("unpause", service)
+
+    def cut(self, service: str, seconds: float) -> None:
+        """Take a container off the network of the federation for a while."""
+        container = self.compose("ps", "--quiet", service).stdout.strip()
+        self.run(["docker", "network", "disconnect", NETWORK, container])
+        time.sleep(seconds)
+        self.run(["docker", "network", "connect", "--alias", service, NETWORK, container])
 
     def until(self, what: str, found: Callable[[], bool]) -> None:
         """Wait until `found` holds; raises TimeoutError."""
