@@ -42,6 +42,7 @@ def test_a_process_is_at_work_until_it_is_stopped_or_ends(part, monkeypatch):
     assert health.main([*words, str(port)]) == 0
     assert "must have a connection to port 9" in str(health.main([*words, "9"]))
     os.kill(process.pid, signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)  # it stops only when it next gets a processor
     assert "stopped or stuck" in str(health.main([*words, str(port)]))
     process.kill()
     process.wait()
