@@ -56,6 +56,12 @@ Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send, or it costs rounds."""
 Benign = Literal["largest", "root"]
 """How the server tells which communities are loyal: see `graph.benign` in conf."""
+ClusterRound = PositiveInt | Literal["auto"]
+"""The round after which clients are clustered; auto: once the training loss is stable."""
+Described = Literal["data", "classes"]
+"""What a client describes to the server: all of its samples, or those of each class."""
+Randomness = Literal["seed", "system"]
+"""Where noise comes from: the run's seed, which the server knows, or the system's entropy."""
 
 LONGEST_NAME = 255
 """Largest number of bytes in the name of a file or folder."""

@@ -1,8 +1,10 @@
 """Each setting stands once: conf states every one, the code has no default for any."""
 
+import ast
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +83,19 @@ def test_a_class_that_passes_settings_on_has_those_of_its_base() -> None:
 def test_the_callback_of_a_sweep_has_its_settings_from_conf() -> None:
     stated = OmegaConf.load(CONF / "config.yaml").hydra.callbacks.table
     assert set(stated) == _settings(get_object(stated._target_)) | {"_target_"}
+
+
+def test_choices_stand_in_one_literal() -> None:
+    found = list[frozenset[str]]()
+    for file in (Path(__file__).parent.parent / "fl_app").rglob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text if "Literal[" in text else "")):
+            if isinstance(node, ast.Subscript) and getattr(node.value, "id", "") == "Literal":
+                words = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+                found.append(frozenset(map(ast.unparse, words)))
+    several = [sorted(each) for each in found if each]
+    assert [each for each in several if several.count(each) > 1] == []
+    assert len(several) > 30
 
 
 def test_what_every_method_receives_has_no_defaults() -> None:

@@ -17,7 +17,7 @@ from fl_app.client.training import Settings
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.learner_reports import HELD_OUT_PARTS
 from fl_app.params import FlatModule
-from fl_app.types import Vector
+from fl_app.types import Randomness, Vector
 
 Delta = Annotated[float, Field(gt=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=True)]  # infinite: only clipping
@@ -100,7 +100,7 @@ class Budgeted(Privacy):
     clip: PositiveFloat
     loss_share: LossShare
     loss_bound: PositiveFloat
-    randomness: Literal["seed", "system"]
+    randomness: Randomness
 
     def check(self, module: nn.Module, settings: Settings, shape: Shape, *, deployed: bool) -> None:
         """Raise ValueError for undefined noise, noise known to the server, or centroids."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -11,10 +11,9 @@ from fl_app.client import accountant
 from fl_app.client.accountant import Release
 from fl_app.client.draws import Draws
 from fl_app.masking.sketch import noisy_direction, projected
-from fl_app.types import Sketch, Vector
+from fl_app.types import Randomness, Sketch, Vector
 
 Dimension = Annotated[int, Field(ge=2, le=100_000)]
-Randomness = Literal["seed", "system"]
 FARTHEST = 10.0
 """Limit of a number in a sketch: 1 and this many standard deviations of the noise."""
 BEYOND = 6.1

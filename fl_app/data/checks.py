@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LabelKind = Literal["classification", "regression", "multilabel", "tokens"]
+TableTarget = Literal["classification", "regression", "multilabel"]
+"""What the labels of a table are."""
+LabelKind = Literal[TableTarget, "tokens"]
 """What labels are: a class (N,); numbers (N,) or (N, k); 0 or 1 for each of k classes (N, k); or a
 class for each token (N, length)."""
 PADDING_LABEL = -100

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.data.checks import DataError
+from fl_app.data.checks import DataError, TableTarget
 from fl_app.data.columns import Categories, Missing
 from fl_app.data.datasets import Dataset, moments
 from fl_app.data.frame import Frame, Source, shortened
@@ -14,7 +14,7 @@ from fl_app.data.images import Channels, Size, pixels, stacked
 from fl_app.data.split import TestShare
 from fl_app.data.table import Form, LabelColumn, Rows, build, shared_rows, two_tables
 from fl_app.data.table_files import as_column, without_index
-from fl_app.data.targets import Classes, TableTarget, classes_of
+from fl_app.data.targets import Classes, classes_of
 from fl_app.data.text import TextForm
 from fl_app.data.text import build as build_text
 from fl_app.data.vocabulary import Tokens, VocabularySize

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fl_app.data.checks import DataError
+from fl_app.data.checks import DataError, TableTarget
 from fl_app.data.client_folder import read_clients
 from fl_app.data.columns import Categories, Missing, by_column, features, fitted_columns
 from fl_app.data.datasets import Dataset
@@ -17,7 +17,7 @@ from fl_app.data.frame import AfterRun, Frame, difference, joined, plain, shorte
 from fl_app.data.rows import Label, TableRows
 from fl_app.data.split import Owners, TestShare, split_rows
 from fl_app.data.table_files import ENDINGS, read_table
-from fl_app.data.targets import Classes, TableTarget, classes_of
+from fl_app.data.targets import Classes, classes_of
 from fl_app.types import Text
 
 Column = Text | int

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -10,7 +9,6 @@ from fl_app.data.checks import DataError
 from fl_app.data.frame import Frame, is_number, plain, shortened, truth, warn_of_twins
 from fl_app.types import Count, Text
 
-TableTarget = Literal["classification", "regression", "multilabel"]
 Classes = Count | list[Text | int] | None
 """Number of classes 0..k-1, or their names in order; None: the values of the rows, in order."""
 MOST_CLASSES = 1000

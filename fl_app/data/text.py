@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fl_app.data.checks import TableTarget
 from fl_app.data.datasets import Dataset
 from fl_app.data.endings import stem
 from fl_app.data.fitted import Fitted, check_same, read_fitted
 from fl_app.data.rows import TextRows
 from fl_app.data.split import TestShare
 from fl_app.data.table import Column, Predicted, Rows, client_rows, read_rows
-from fl_app.data.targets import Classes, TableTarget
+from fl_app.data.targets import Classes
 from fl_app.data.vocabulary import (
     Tokens,
     VocabularySize,

@@ -13,14 +13,14 @@ import numpy as np
 from fl_app.graph.dcfl_distance import dcfl_between, divergence_between
 from fl_app.graph.pairwise import inner_products, squared_distances
 from fl_app.graph.rows_in_memory import blocks
-from fl_app.graph.similarity import shifted_cosine, trusted_between, weight_parts
+from fl_app.graph.similarity import UpdateDistance, shifted_cosine, trusted_between, weight_parts
 from fl_app.graph.vectors import ClientVectors
 from fl_app.params import Layout
 from fl_app.types import Labels
 
 Block = np.ndarray
 """Values between m rows and all n rows (m, n)."""
-DcflKind = Literal["complete", "divergence", "cosine", "euclidean"]
+DcflKind = Literal["complete", "divergence", UpdateDistance]
 
 
 @runtime_checkable

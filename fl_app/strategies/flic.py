@@ -6,7 +6,7 @@ heterogeneous data", algorithm 1.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -20,10 +20,16 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
-from fl_app.types import Fallback, Labels, NonNegativeInt, Participation, PositiveInt
+from fl_app.types import (
+    ClusterRound,
+    Fallback,
+    Labels,
+    NonNegativeInt,
+    Participation,
+    PositiveInt,
+)
 from fl_app.used_with import UsedWith, When
 
-ClusterRound = PositiveInt | Literal["auto"]
 Tolerance = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -33,7 +33,16 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
+from fl_app.types import (
+    ClusterRound,
+    Described,
+    Fallback,
+    Labels,
+    Participation,
+    PositiveInt,
+    Vector,
+    Vectors,
+)
 from fl_app.used_with import UsedWith, When
 
 FIRST, LAST = 3, 0.8
@@ -92,9 +101,9 @@ class Flux(CommunityStrategy):
         context: ServerContext,
         *,
         participation: Participation,
-        cluster_round: PositiveInt | Literal["auto"],
+        cluster_round: ClusterRound,
         stable_below: Share,
-        descriptor: Literal["classes", "data"],
+        descriptor: Described,
         directions: PositiveInt,
         radius: PositiveFloat | Literal["knee"],
         radius_scale: PositiveFloat,

@@ -6,7 +6,7 @@ federated learning via principal angles between client data subspaces".
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from flwr.common import FitIns, Parameters, Scalar
@@ -32,7 +32,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Participation, PositiveInt, Vectors
+from fl_app.types import Described, Fallback, Participation, PositiveInt, Vectors
 from fl_app.used_with import UsedWith
 
 Degrees = Annotated[float, Field(gt=0, le=90)]
@@ -76,7 +76,7 @@ class Pacfl(CommunityStrategy):
         *,
         participation: Participation,
         vectors: PositiveInt,
-        signature: Literal["data", "classes"],
+        signature: Described,
         angle: Angle,
         threshold: Degrees,
         linkage: Linkage,

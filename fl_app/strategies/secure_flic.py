@@ -16,7 +16,7 @@ from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
 from fl_app.client.privacy_base import Delta, Epsilon
-from fl_app.client.sketch_release import Dimension, Randomness, SketchRelease
+from fl_app.client.sketch_release import Dimension, SketchRelease
 from fl_app.graph.noisy_sketches import (
     mean_sketches,
     nearest_mean,
@@ -34,7 +34,7 @@ from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Labels, Matrix, Participation, Sketch, Sketches
+from fl_app.types import Labels, Matrix, Participation, Randomness, Sketch, Sketches
 
 
 @dataclass(kw_only=True)
