@@ -50,6 +50,8 @@ def keep_equal(mean: Vector, vectors: Vectors, rows: np.ndarray) -> None:
     for number, row in enumerate(rows[1:].tolist()):
         other = vectors[row]
         same = same[other[same] == first[same]] if number else np.flatnonzero(other == first)
+        if not len(same):  # a loop over thousands of rows takes longer than their mean
+            return
     mean[same] = first[same]
 
 

@@ -10,6 +10,7 @@ from fl_app.aggregation import (
     Rule,
     dominant,
     geometric_median,
+    keep_equal,
     lower_median,
     median,
     sample_weights,
@@ -54,6 +55,22 @@ def test_what_all_models_hold_is_kept_to_the_bit(rule: Rule, clients: int) -> No
     found = rule(models, draw.integers(1, 1000, clients).astype(float))
     assert found[:5].tolist() == constants.tolist()
     assert found[5:].tolist() != models[0, 5:].tolist() or clients == 1
+
+
+def test_no_further_model_is_compared_once_all_entries_differ() -> None:
+    read = list[int]()
+
+    class Models(np.ndarray):
+        def __getitem__(self, row: int) -> np.ndarray:
+            read.append(row)
+            return np.asarray(self)[row]
+
+    models = np.arange(20, dtype=np.float32).reshape(10, 2)
+    models[:3, 0] = 0.0
+    mean = np.ones(2, np.float32)
+    keep_equal(mean, models.view(Models), np.arange(10))
+    assert read == [0, 1, 2, 3]
+    assert mean.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("rule", [weighted_mean, MIXED])
