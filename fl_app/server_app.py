@@ -20,7 +20,7 @@ from fl_app.data.checks import DataError
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
-from fl_app.engines.node_ids import Owners
+from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.shortage import OF_LAUNCH, NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
 from fl_app.records.checkpoint import CheckpointError
@@ -178,10 +178,10 @@ def server_fn(context: Context) -> ServerAppComponents:
     return ServerAppComponents(server=loop, config=ServerConfig(num_rounds=config.rounds))
 
 
-def _owners(path: str) -> Owners:
+def _owners(path: str) -> NodeOwners:
     """Return which client each node must be; raises ConfigError for a file of another form."""
     try:
-        return Owners(Path(path))
+        return NodeOwners(Path(path))
     except ValueError as error:
         told = f"engine.node_ids: {error}; correct it, or remove the setting"
         raise ConfigError([told]) from error

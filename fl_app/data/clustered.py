@@ -59,12 +59,12 @@ def _split(
     *,
     iid_share: float,
 ) -> Population:
-    split = Split(dataset, seed, clients, train_samples, test_samples, iid_share)
+    split = ClusterSplit(dataset, seed, clients, train_samples, test_samples, iid_share)
     # there are no planted groups of clients
     return Population(dataset, Part(split, 0), Part(split, 1), np.full(clients, -1))
 
 
-class Split:
+class ClusterSplit:
     """The samples of each client, computed when they are first needed."""
 
     def __init__(
@@ -150,7 +150,7 @@ class Split:
 class Part(Sequence[np.ndarray]):
     """Training or test samples of a split, by client."""
 
-    def __init__(self, split: Split, place: int) -> None:
+    def __init__(self, split: ClusterSplit, place: int) -> None:
         self.split, self.place = split, place
 
     def __len__(self) -> int:

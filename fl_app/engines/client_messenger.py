@@ -23,7 +23,7 @@ from flwr.serverapp.grid import Grid
 from fl_app.engines import stop_request
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.introductions import Introductions, identity
-from fl_app.engines.node_ids import Owners
+from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.puller import Puller, Silence, content
 from fl_app.ingress.extent import check_extent
 from fl_app.ingress.rejection import RejectionError, shown, trusted
@@ -63,7 +63,7 @@ class ClientMessenger:
     def __init__(self, roster: Roster, *, clients: int, timeout: float | None) -> None:
         self.roster, self.clients = roster, clients
         self.timeout = timeout
-        self.owners: Owners | None = None
+        self.owners: NodeOwners | None = None
         self.planted: Set[int] = frozenset()
         self._outside = Introductions()
         self._introducing: dict[str, ClientProxy] = {}

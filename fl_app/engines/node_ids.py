@@ -50,7 +50,7 @@ def offline(folder: Path, numbers: Iterable[int], up: Container[str]) -> list[in
     return [number for number in numbers if known.get(number) not in up]
 
 
-class Owners:
+class NodeOwners:
     """The client that each node must be, by a file that may change while a run goes on."""
 
     def __init__(self, path: Path) -> None:

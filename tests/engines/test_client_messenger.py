@@ -32,7 +32,7 @@ from stand_in_grid import StandInGrid
 from fl_app.engines import client_messenger as module
 from fl_app.engines import puller, stop_request
 from fl_app.engines.client_messenger import ClientMessenger
-from fl_app.engines.node_ids import Owners, remember
+from fl_app.engines.node_ids import NodeOwners, remember
 from fl_app.engines.puller import OF_THE_LOST
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
@@ -543,7 +543,7 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
     file = tmp_path / "nodes.json"
     file.write_text(json.dumps({"1": "101", "3": "102"}))
     messenger, grid, known = strangers({101: trains(1), 102: trains(2), 103: trains(4)})
-    messenger.owners = Owners(file)
+    messenger.owners = NodeOwners(file)
     outside = messenger.introduce()
     assert list(known.proxies()) == [1]
     assert outside.rejected == {
@@ -568,7 +568,7 @@ def test_a_node_can_be_only_the_client_whose_key_it_has(tmp_path: Path) -> None:
 def test_the_node_of_a_client_that_the_run_does_not_have_can_be_no_other(tmp_path: Path) -> None:
     (tmp_path / "nodes.json").write_text('{"9": "101", "10": "102"}')
     messenger, _, known = strangers({101: trains(9), 102: trains(3)})
-    messenger.owners = Owners(tmp_path / "nodes.json")
+    messenger.owners = NodeOwners(tmp_path / "nodes.json")
     assert list(messenger.introduce().rejected) == ["node 101", "node 102"]
     assert known.members() == []
 
@@ -577,7 +577,7 @@ def test_a_list_of_nodes_that_is_spoilt_in_a_run_keeps_nodes_out(tmp_path: Path)
     file = tmp_path / "nodes.json"
     file.write_text('{"1": "101"}')
     messenger, _, known = strangers({101: trains(1), 102: trains(2)})
-    messenger.owners = Owners(file)
+    messenger.owners = NodeOwners(file)
     file.write_text('{"1": ')
     (told,) = {messenger.introduce().rejected[f"node {node}"][:80] for node in (101, 102)}
     assert told.startswith(
@@ -592,7 +592,7 @@ def test_a_list_of_nodes_that_is_spoilt_in_a_run_keeps_nodes_out(tmp_path: Path)
 def test_a_list_of_nodes_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "nodes.json").write_text(text)
     with pytest.raises(ValueError, match="the file of node ids must be JSON with Flower's id of"):
-        Owners(tmp_path / "nodes.json")
+        NodeOwners(tmp_path / "nodes.json")
 
 
 def test_another_release_of_flower_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -46,7 +46,7 @@ class Job:
     commit: str
 
 
-class Found(NamedTuple):
+class FoundRuns(NamedTuple):
     """The completed runs in some folders, and the folders of runs that are excluded.
 
     unfinished: runs that did not complete; unknown: completed ones without a list of settings,
@@ -58,7 +58,7 @@ class Found(NamedTuple):
     unknown: list[Path]
 
 
-def read_jobs(folders: Iterable[Path]) -> Found:
+def read_jobs(folders: Iterable[Path]) -> FoundRuns:
     """Return the runs in the folders and below.
 
     They are sorted by path, numbers by value. If several runs have the same settings and seed, in
@@ -76,7 +76,7 @@ def read_jobs(folders: Iterable[Path]) -> Found:
         else:
             job = _job(folder, summary, given)
             jobs[tuple(sorted(job.overrides.items())), job.seed] = job
-    return Found(list(jobs.values()), unfinished, unknown)
+    return FoundRuns(list(jobs.values()), unfinished, unknown)
 
 
 def compared_settings(overrides: Iterable[str]) -> dict[str, str]:
