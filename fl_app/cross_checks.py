@@ -59,12 +59,18 @@ def cross_checks(values: Mapping[str, Any], defaults: Mapping[str, Mapping[str, 
 
 
 def _judges_nothing(strategy: Target | None, fallback: Fallback | None) -> list[str]:
-    """Return a problem for a fallback with a method that finds no communities."""
+    """Return a problem for a fallback with a method whose communities clients cannot judge."""
     if strategy is None or fallback is not True or "fallback" in strategy.options:
         return []
+    masked = getattr(strategy.resolve(), "needs_masks", False)
+    why = (
+        "the server learns no loss of one client that could judge communities"
+        if masked
+        else "it has no communities that clients could judge"
+    )
     return [
-        f"fallback must be auto or false with {strategy.path}, got true: it has no communities "
-        "that clients could judge; remove it, or use another strategy"
+        f"fallback must be auto or false with {strategy.path}, got true: {why}; remove it, or use "
+        "another strategy"
     ]
 
 

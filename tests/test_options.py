@@ -126,9 +126,16 @@ def test_one_setting_says_for_all_methods_whether_clients_judge(
     assert strategy.resolve()(context(), **strategy.options).judges == judges
 
 
-def test_a_method_without_communities_cannot_judge_them() -> None:
-    with pytest.raises(ConfigError, match=r"fallback must be auto or false with .*FedAvg, got"):
-        load(["strategy=fedavg", "fallback=true"])
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("strategy=fedavg", r"FedAvg, got true: it has no communities"),
+        ("experiment=secure_flic", r"SecureFlic, got true: the server learns no loss"),
+    ],
+)
+def test_a_method_whose_communities_clients_cannot_judge_says_why(word: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"fallback must be auto or false with .*{why}"):
+        load([word, "fallback=true"])
 
 
 def test_a_wrong_value_is_told_once_though_a_method_takes_it_too() -> None:
