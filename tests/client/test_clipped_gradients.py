@@ -34,11 +34,32 @@ class Everything(nn.Module):
         return found
 
 
+class Words(nn.Module):
+    """An embedding of brightness levels, called twice, and a dense layer on all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels, self.head = nn.Embedding(4, 3), nn.Linear(432, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        words = (images.flatten(1) + 2).clamp(0, 3).long()
+        found: Tensor = self.head((self.levels(words) * self.levels(words.flip(1))).flatten(1))
+        return found
+
+
+def volumes() -> nn.Module:
+    """Return a convolution over three axes, into which an image is folded."""
+    folded = nn.Unflatten(2, (4, 3))
+    return nn.Sequential(folded, nn.Conv3d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(576, 4))
+
+
 BUILD: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: mlp(SHAPE, CLASSES, hidden=[]),
     "small_cnn": lambda: small_cnn(SHAPE, CLASSES, width=0.5),
     "mcmahan_cnn": lambda: mcmahan_cnn(SHAPE, CLASSES),
     "everything": Everything,
+    "words": Words,
+    "volumes": volumes,
 }
 
 
