@@ -10,7 +10,10 @@ from fl_app.records.summary import read_summary
 
 SERVERS = ["superlink", "serverapp", "runs"]
 HELD_S = 45.0
-"""How long a container stands still or has no network; Flower takes a node for lost after 60 s."""
+"""How long a container stands still or has no network.
+
+Flower takes a node for lost 60 s after its last heartbeat, and heartbeats come every 24 s or so.
+"""
 
 
 def killed_nodes(federation: Composed) -> list[str]:
