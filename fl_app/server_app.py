@@ -12,6 +12,7 @@ from flwr.app import Context
 from flwr.common.logger import log
 from flwr.server import ServerAppComponents, ServerConfig
 from flwr.serverapp import Grid, ServerApp
+from httpx import TransportError
 
 from fl_app import former_run, server_wiring
 from fl_app.client_wiring import attack
@@ -20,6 +21,7 @@ from fl_app.data.checks import DataError
 from fl_app.data.population import own
 from fl_app.engines.carrying import CarryingGrid, simulated_nodes, simulates
 from fl_app.engines.inprocess import InProcessGrid
+from fl_app.engines.lost_connection import LostConnectionError
 from fl_app.engines.node_ids import NodeOwners
 from fl_app.engines.shortage import OF_LAUNCH, NodeWait, too_few_simulated
 from fl_app.records import output_folder, run_state
@@ -53,6 +55,8 @@ class StoppableApp(ServerApp):
             self._run(grid, context)
         except KeyboardInterrupt:
             raise RunStoppedError("stopped on request") from None
+        except TransportError as error:
+            raise LostConnectionError(error) from None
         except _TOLD as error:
             raise error.with_traceback(None) from None
 
@@ -102,7 +106,8 @@ def _clear(folder: Path) -> None:
 def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
     """Note in the folder of a run on real nodes which run it is, and that it has ended by itself.
 
-    A killed process leaves the run unfinished, and so does one that its SuperLink has given up.
+    A killed process leaves the run unfinished, and so does one that its SuperLink has given up, or
+    that has lost its SuperLink or the room on its disk: these may be back soon.
     """
     folder = config.records.folder
     if folder is None or simulates(grid):
@@ -116,9 +121,8 @@ def _noted(config: Config, grid: Grid, context: Context) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not (
-            isinstance(error, OSError) and error.errno == errno.ENOSPC
-        ):  # there may be room soon
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        if not (full or isinstance(error, TransportError)):
             run_state.finish(place, run_id)
         raise
     run_state.finish(place, run_id)

@@ -17,6 +17,7 @@ from fl_app.engines import flower
 from fl_app.engines.bundle import packed_folder
 from fl_app.engines.flower import Connection, RunResult, RunStatus
 from fl_app.engines.flower_commands import FlowerError
+from fl_app.engines.lost_connection import LOST
 from fl_app.engines.processes import ProcessError
 from fl_app.own import PROJECT
 from fl_app.records import run_state
@@ -126,7 +127,8 @@ def lost(status: str, why: str) -> bool:
     """Whether a run ended because a process, a machine, a database or the disk was lost."""
     if status in (UNREACHABLE, flower.UNKNOWN):
         return True
-    return status == flower.FAILED and (NO_SPACE in why or not why.startswith(_OWN_FAILURE))
+    outside = NO_SPACE in why or LOST in why or not why.startswith(_OWN_FAILURE)
+    return status == flower.FAILED and outside
 
 
 def again(folder: Path, state: RunState) -> RunState | None:

@@ -11,11 +11,15 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.serverapp import Grid
 from flwr.superlink.grid import InMemoryGrid
+from httpx import ConnectTimeout
 
 from fl_app import server_app
 from fl_app.config import load
+from fl_app.engines import flower
 from fl_app.engines.inprocess import InProcessGrid
 from fl_app.engines.loop import RoundLoop
+from fl_app.engines.lost_connection import LostConnectionError
+from fl_app.engines.restarts import lost
 from fl_app.ingress.rejection import RejectionError
 from fl_app.records import run_state
 from fl_app.records.reading import read_overrides
@@ -55,7 +59,10 @@ def test_an_error_is_an_end_and_an_interrupt_is_not(tmp_path: Path) -> None:
         noted(tmp_path / "interrupt", RealGrid(), KeyboardInterrupt())
     with pytest.raises(OSError, match="No space"):
         noted(tmp_path / "full", RealGrid(), OSError(28, "No space left on device"))
-    assert run_state.unfinished([tmp_path]) == [tmp_path / "full", tmp_path / "interrupt"]
+    with pytest.raises(ConnectTimeout):
+        noted(tmp_path / "lost", RealGrid(), ConnectTimeout("The handshake operation timed out"))
+    unfinished = [tmp_path / each for each in ("full", "interrupt", "lost")]
+    assert run_state.unfinished([tmp_path]) == unfinished
 
 
 def test_a_process_that_was_replaced_does_not_end_the_run_of_the_other(tmp_path: Path) -> None:
@@ -104,6 +111,20 @@ def test_the_log_of_flower_shows_no_code_before_a_sentence(
     assert error.__suppress_context__
     assert error.__cause__ is None
     assert [frame.name for frame in traceback.extract_tb(error.__traceback__)][1:] == ["__call__"]
+
+
+def test_a_lost_superlink_is_told_so_that_the_run_is_continued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise ConnectTimeout("The handshake operation timed out")
+
+    monkeypatch.setattr(server_app, "of_run", fails)
+    context = Context(7, 0, {}, RecordDict(), {"overrides": ""})
+    with pytest.raises(LostConnectionError) as raised:
+        server_app.StoppableApp()(cast(Grid, RealGrid()), context)
+    assert lost(flower.FAILED, f"ServerApp failed with exception: {raised.value}")
+    assert not lost(flower.FAILED, "ServerApp failed with exception: no data")
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
