@@ -340,6 +340,23 @@ def test_a_setting_in_which_no_method_has_the_measure_has_an_empty_panel(tmp_pat
     assert figure.axes[1].get_ylim() == (-0.02, 1.04)
 
 
+@pytest.mark.parametrize(("measure", "first", "second"), [("count", 1, 12), ("ari", -0.3, 0.5)])
+def test_panels_have_one_range_with_the_lines_of_all(
+    measure: str, first: float, second: float, tmp_path: Path
+) -> None:
+    jobs = [
+        replace(job, courses=job.courses | {measure: dict.fromkeys((1, 2), value)})
+        for job in read_jobs([_sweep(tmp_path)])[0]
+        for value in [first if job.overrides["population.share"] == "0.3" else second]
+    ]
+    figure = courses(aggregate(jobs), measure)
+    assert figure is not None
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert low <= min(first, 0)
+        assert high >= second
+
+
 def test_methods_that_only_one_setting_has_keep_their_names_at_the_end(tmp_path: Path) -> None:
     _run(tmp_path / "a", {"strategy": "flic", "rounds": 40}, 0.9)
     _run(tmp_path / "b", {"strategy": "fedavg", "rounds": 5}, 0.6)

@@ -1,6 +1,7 @@
 """Methods on the same axes: over the rounds, and at the end with every seed."""
 
 import math
+from collections.abc import Sequence
 from textwrap import wrap
 
 import numpy as np
@@ -40,12 +41,7 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
             axes.fill_between(rounds, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
         axes.set_xlabel("round")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        if measure in SHARES:
-            lowest = axes.dataLim.ymin if axes.has_data() else 0.0  # a panel can have no line
-            axes.set_ylim(top=1.04, bottom=min(-0.02, lowest))
-        else:
-            axes.set_ylim(bottom=0)
-            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _set_scale([axes for axes, _ in panels], measure)
     panels[0][0].set_ylabel(MEASURES[measure].label)
     lines = [axes.get_legend_handles_labels() for axes, _ in panels]
     named = {label: line for each in lines for line, label in zip(*each, strict=True)}
@@ -55,6 +51,17 @@ def courses(comparison: Comparison, measure: str) -> Figure | None:
     columns = max(1, min(4, len(labels), across))
     figure.legend(list(named.values()), labels, loc="outside lower center", ncols=columns)
     return figure
+
+
+def _set_scale(panels: Sequence[Axes], measure: str) -> None:
+    """Give panels with one y axis a range that has the lines of all of them."""
+    first = panels[0]
+    if measure in SHARES:
+        lowest = [axes.dataLim.ymin for axes in panels if axes.has_data()]  # one can have no line
+        first.set_ylim(top=1.04, bottom=min([-0.02, *lowest]))
+    else:
+        first.set_ylim(bottom=0)
+        first.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def endings(comparison: Comparison, measure: str = "accuracy") -> Figure | None:
