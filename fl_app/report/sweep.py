@@ -20,8 +20,9 @@ class WriteTable(Callback):
     """Hydra callback that writes tables, curves and the page when a sweep has ended.
 
     It writes the files of `fl-app compare`, `table.md`, and `table.png` if a number was varied.
-    `page` is a further file for the table, such as a page of the documentation. The page begins
-    with `title` and `text`; `columns` are further columns, such as the numbers of a paper.
+    `page` is a further file for the table, such as a page of the documentation. Both begin with
+    `title`; only the page has `text`, which tells findings of the runs that it was written for.
+    `columns` are further columns, such as the numbers of a paper.
     `measures` names the measures to show; null: the usual ones that have values.
     """
 
@@ -51,17 +52,18 @@ class WriteTable(Callback):
         if not jobs:
             return
         compared = aggregate(jobs, measures=self.measures)
-        lines = markdown(
-            compared, _command(), title=self.title, text=self.text, columns=self.columns
-        )
-        lines += self._remarks(compared, others)
-        text = "\n".join(lines) + "\n"
-        places = [folder / "table.md", *([Path(self.page)] if self.page else [])]
-        for place in places:
+        remarks = self._remarks(compared, others)
+        texts = {folder / "table.md": ""} | ({Path(self.page): self.text} if self.page else {})
+        for place, text in texts.items():
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text)
-        written = [*places, *_drawn(folder, jobs, [place.with_suffix(".png") for place in places])]
-        print(f"{text}\nwritten to {', '.join(map(str, written))}")
+            place.write_text(self._table(compared, remarks, text))
+        written = [*texts, *_drawn(folder, jobs, [place.with_suffix(".png") for place in texts])]
+        print(f"{self._table(compared, remarks)}\nwritten to {', '.join(map(str, written))}")
+
+    def _table(self, compared: Comparison, remarks: Sequence[str], text: str = "") -> str:
+        """Return title, text and table, with the remarks below."""
+        lines = markdown(compared, _command(), title=self.title, text=text, columns=self.columns)
+        return "\n".join([*lines, *remarks]) + "\n"
 
     def _remarks(self, compared: Comparison, others: Sequence[Path]) -> list[str]:
         """Return the lines below the table: what is not in it."""

@@ -243,9 +243,9 @@ def test_a_run_that_did_not_complete_is_named_by_what_is_its_own(tmp_path: Path)
     assert "rounds" not in _table(tmp_path).rpartition("Did not complete: ")[2]
 
 
-def _table(folder: Path) -> str:
+def _table(folder: Path, page: str | None = None, text: str = "") -> str:
     """Return the table that a sweep writes, without its command."""
-    options = {"page": None, "title": "A sweep", "text": "", "columns": None, "measures": None}
+    options = {"page": page, "title": "A sweep", "text": text, "columns": None, "measures": None}
     hydra = {"sweep": {"dir": str(folder)}}
     WriteTable(**options).on_multirun_end(OmegaConf.create({"hydra": hydra}))
     return (folder / "table.md").read_text()
@@ -259,6 +259,17 @@ def test_the_page_of_a_sweep_names_the_command_that_wrote_it(
     _table(tmp_path)
     told = "Written by <code>fl-app --multirun seed=0 data.root=&lt;data&gt;</code>."
     assert told in (tmp_path / "compare.html").read_text()
+
+
+def test_findings_of_an_experiments_page_are_not_told_of_other_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    _run(tmp_path / "0", {"strategy": "flic"}, 0.5)
+    page = tmp_path / "page.md"
+    table = _table(tmp_path, str(page), "FLIC finds all.")
+    assert table.startswith("# A sweep\n\nWritten by")
+    assert "FLIC finds all." not in capsys.readouterr().out
+    assert page.read_text() == table.replace("\n\n", "\n\nFLIC finds all.\n\n", 1)
 
 
 def test_the_page_of_a_comparison_names_its_folders_without_private_paths(tmp_path: Path) -> None:
