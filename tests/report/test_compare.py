@@ -14,7 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fl_app.config import CONF
 from fl_app.records.history import FIELDS, History
-from fl_app.report.compare import tables
+from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import SCALARS, Comparison, aggregate, label_of, varied
 from fl_app.report.compare.figures import courses, endings
 from fl_app.report.compare.jobs import read_jobs
@@ -366,6 +366,22 @@ def test_panels_have_one_range_with_the_lines_of_all(
         low, high = axes.get_ylim()
         assert low <= min(first, 0)
         assert high >= second
+
+
+def test_the_page_says_which_of_many_settings_have_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [
+        replace(job, courses=job.courses | {"ari": {1: 0.5, 2: 1.0}})
+        if job.overrides["population.share"] == "0.7"
+        else job
+        for job in read_jobs([_sweep(tmp_path)])[0]
+    ]
+    assert "There are panels" not in page(aggregate(jobs), "x", [])
+    monkeypatch.setattr(figures, "MOST_PANELS", 1)
+    told = "There are panels for the first 1 of 2 settings. The table has all."
+    assert told in page(aggregate(jobs), "x", [])
+    assert courses(aggregate(jobs), "ari") is None  # only the other setting has it
 
 
 def test_methods_that_only_one_setting_has_keep_their_names_at_the_end(tmp_path: Path) -> None:

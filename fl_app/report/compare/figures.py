@@ -24,9 +24,14 @@ SHARES = ("accuracy", "ari")
 """Measures whose panels all have the same scale, 0 to 1."""
 
 
+def drawn(comparison: Comparison) -> list[list[Row]]:
+    """Return the rows of each setting that has a panel."""
+    return list(comparison.settings().values())[:MOST_PANELS]
+
+
 def courses(comparison: Comparison, measure: str) -> Figure | None:
     """Draw a measure over the rounds: a panel per setting, a line with deviation per method."""
-    shown = [job for row in comparison.rows for job in row.jobs if job.courses[measure]]
+    shown = [job for rows in drawn(comparison) for row in rows for job in row.jobs]
     if not any(len(job.courses[measure]) > 1 for job in shown):
         return None
     figure, panels = _panels(comparison, height=2.6)
@@ -91,7 +96,7 @@ def _panels(
     comparison: Comparison, *, height: float
 ) -> tuple[Figure, list[tuple[Axes, list[Row]]]]:
     """Return axes of the same scale, one per setting, with the rows of that setting."""
-    settings = list(comparison.settings().values())[:MOST_PANELS]
+    settings = drawn(comparison)
     titles = [_wrapped(comparison.name(rows[0], comparison.setting)) for rows in settings]
     columns = min(COLUMNS, len(settings))
     lines = math.ceil(len(settings) / columns)

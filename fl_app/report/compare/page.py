@@ -122,6 +122,7 @@ def page(comparison: Comparison, origin: str, excluded: Sequence[str]) -> str:
         no_figures=TOO_MANY if comparison.many else "These runs have no data for these figures.",
         rule=tables.RULE if bold else "",
         pictures=_pictures(comparison),
+        part=_part(comparison),
         labels=[MEASURES[m].label for m in comparison.measures],
         jobs=jobs,
         commits=sorted({job.commit for job in jobs if job.commit}),
@@ -146,6 +147,14 @@ def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
             for name, figure in drawn.items()
             if figure
         ]
+
+
+def _part(comparison: Comparison) -> str:
+    """Return which of the settings have a panel, if not all do."""
+    every, most = len(comparison.settings()), figures.MOST_PANELS
+    if every <= most:
+        return ""
+    return f"There are panels for the first {most} of {every} settings. The table has all."
 
 
 def _svg(figure: Figure) -> Markup:
