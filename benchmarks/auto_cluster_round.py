@@ -1,8 +1,8 @@
 """The curves for the choice of `strategy.cluster_round=auto`: when FedAvg is stable.
 
-    .venv/bin/python benchmarks/auto_cluster_round.py
+    .venv/bin/python benchmarks/auto_cluster_round.py [--mnist <folder>]
 
-Reads the loss curves of the MNIST runs of benchmarks/flic_mnist.py, runs FLIC with
+Reads the loss curves of the MNIST runs of `benchmarks/flic_mnist.py --out <folder>`, runs FLIC with
 `auto` on the embedded digits, and writes docs/results/auto_cluster_round.md with its figure.
 """
 
@@ -119,9 +119,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=REPO / "outputs" / "auto_cluster_round")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()
-    ran = [digits(options.out, seed) for seed in options.seeds]
     found = sorted(options.mnist.glob("*-seed*/summary.json"))
     mnist = [path.parent for path in found if "_paper" not in path.parent.name]
+    if not mnist:
+        rule = "must be the output folder of benchmarks/flic_mnist.py"
+        sys.exit(f"--mnist {rule}, got {options.mnist} without a run; the page stays as it is")
+    ran = [digits(options.out, seed) for seed in options.seeds]
     curves = {folder.name: rounds_of(folder) for folder in [*mnist, *ran]}
     draw(curves)
     window, tolerance = CHOSEN
