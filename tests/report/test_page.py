@@ -244,6 +244,15 @@ def test_a_single_score_or_distance_of_k_means_shows_nothing_that_cannot_be(
     assert [each.get("rangemode") for each in axes] == ["tozero", None, None, "tozero", None]
 
 
+def test_points_without_classes_are_judged_by_their_distance(records: RunRecords) -> None:
+    rounds = [r | {"notes": {"distance": 0.25 / r["round"]}} for r in records.run.rounds]
+    run = replace(records.run, rounds=[r | {"accuracy": None} for r in rounds])
+    assert answers.did_it_work(replace(records, run=run))[0] == (
+        "The mean squared distance of a point to the nearest centroid is 0.062 (round 4). "
+        "There is no accuracy, which needs points with known classes."
+    )
+
+
 def test_one_community_is_no_split(records: RunRecords) -> None:
     alone = {"count": 1}
     rounds = [r | {"communities": r["communities"] | alone} for r in records.run.rounds]

@@ -134,7 +134,7 @@ def _accuracy(records: RunRecords) -> str:
             "that of each client is hidden by secure aggregation."
         )
     if not records.after:
-        return "Accuracy has not been measured yet."
+        return _distance(records) or "Accuracy has not been measured yet."
     now, last = _mean(records.after, [*records.after]), max(records.scores)
     worst = worst_decile([*records.after.values()])
     assert worst is not None  # since some client was measured
@@ -144,6 +144,18 @@ def _accuracy(records: RunRecords) -> str:
         f"The mean accuracy over the clients is {share(now, 1)} (round {last}{some})"
         f"{_change(records)}. The mean accuracy of the worst tenth of the clients is "
         f"{share(worst, 1)}."
+    )
+
+
+def _distance(records: RunRecords) -> str:
+    """Return the score of centroids without an accuracy, if they were scored."""
+    scored = [r for r in records.run.rounds if "distance" in (r.get("notes") or {})]
+    if not scored:
+        return ""
+    value, at = scored[-1]["notes"]["distance"], scored[-1]["round"]
+    return (
+        f"The mean squared distance of a point to the nearest centroid is {number(value)} "
+        f"(round {at}). There is no accuracy, which needs points with known classes."
     )
 
 
