@@ -244,6 +244,12 @@ def test_a_single_score_or_distance_of_k_means_shows_nothing_that_cannot_be(
     assert [each.get("rangemode") for each in axes] == ["tozero", None, None, "tozero", None]
 
 
+def test_planted_groups_that_masks_hide_are_not_denied(records: RunRecords) -> None:
+    hidden = [r | {"communities": r["communities"] | {"ari": None}} for r in records.run.rounds]
+    found = answers.did_it_work(replace(records, run=replace(records.run, rounds=hidden)))
+    assert any(each.endswith("agreement with the 2 planted groups is not known.") for each in found)
+
+
 def test_points_without_classes_are_judged_by_their_distance(records: RunRecords) -> None:
     rounds = [r | {"notes": {"distance": 0.25 / r["round"]}} for r in records.run.rounds]
     run = replace(records.run, rounds=[r | {"accuracy": None} for r in rounds])

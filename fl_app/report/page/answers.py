@@ -212,8 +212,10 @@ def _communities(records: RunRecords) -> str:
     out = len(records.removed)
     text += f", {_counted(out, 'client', 'clients')} removed" if out else ""
     last, right = found[-1], first_right_round(records.run.rounds)
-    if records.planted is None or last["ari"] is None:
+    if records.planted is None:
         return f"{text}; there are no planted groups to compare with."
+    if last["ari"] is None:  # as under masks, which hide the group of each client
+        return f"{text}; the agreement with the {records.planted} planted groups is not known."
     if right is not None:
         return f"{text}; from round {right} on they are exactly the planted groups."
     ari = number(last["ari"], 2)
