@@ -19,7 +19,7 @@ from fl_app.records.history import FIELDS, History
 from fl_app.records.snapshot import Snapshot, spread, write_snapshot
 from fl_app.report.page import answers, events, run_records, write_page
 from fl_app.report.page.cells import cells
-from fl_app.report.page.clients import client_table, community_rows, ranges
+from fl_app.report.page.clients import client_table, community_rows, ranges, replies
 from fl_app.report.page.curves import accuracy
 from fl_app.report.page.frames import frames
 from fl_app.report.page.look import COMMUNITIES, DARK, GROUND, REMOVED
@@ -242,6 +242,14 @@ def test_a_single_score_or_distance_of_k_means_shows_nothing_that_cannot_be(
     axes = [drawn["layout"][f"yaxis{number}"] for number in ("", 2, 3, 4, 5)]
     assert [each.get("range") for each in axes] == [None, [-0.02, 1.04], [-0.02, 1.04], None, None]
     assert [each.get("rangemode") for each in axes] == ["tozero", None, None, "tozero", None]
+
+
+def test_a_release_of_a_sketch_is_no_round_of_training(records: RunRecords) -> None:
+    assert replies(records)[0][0] == 2  # rounds 1 and 3
+    sketch = {"privacy": {"kind": "sketch", "released": {"0": {}}}}
+    rounds = [r | sketch if r["round"] == 3 else r for r in records.run.rounds]
+    found = replies(replace(records, run=replace(records.run, rounds=rounds)))[0]
+    assert (found[0], found[1]) == (1, 2)
 
 
 def test_planted_groups_that_masks_hide_are_not_denied(records: RunRecords) -> None:

@@ -142,8 +142,15 @@ def replies(records: RunRecords) -> tuple[Counter[int], Counter[int]]:
     for record in records.run.rounds:
         without = {int(client) for client in untrained(record) if client.isdigit()}
         lost.update(without)
+        without |= _released_sketch(record)
         trained.update(c for c in map(int, record["sampled"]) if c not in without)
     return trained, lost
+
+
+def _released_sketch(record: Mapping[str, Any]) -> set[int]:
+    """Return the clients that released a sketch in place of training (`secure_flic`)."""
+    privacy = record.get("privacy") or {}
+    return {int(c) for c in privacy.get("released") or () if privacy.get("kind") == "sketch"}
 
 
 def odd_updates(records: Sequence[Mapping[str, Any]]) -> dict[int, list[float]]:
