@@ -26,7 +26,10 @@ Pixels = UInt8[np.ndarray, "h w 3"]
 TENSORBOARD = "tensorboard"
 """The folder of the event files."""
 LEAST_PIXELS, MOST_PIXELS = 256, 1024
-OF_CLIENTS = ("clients", "moved", "failed", "rejected")
+OF_CLIENTS = (
+    "clients", "moved", "settled", "failed", "rejected", "dominance", "odd_updates",
+    "released", "answered", "placed",
+)  # fmt: skip
 """Parts of a record with an entry per client, which are too many for scalars."""
 PARAMETERS_AT_ONCE = 100
 LONGEST_PARAMETER = 500

@@ -36,10 +36,15 @@ RECORD = dict.fromkeys(FIELDS) | {
     "rejected": {},
     "train_loss": 0.5,
     "accuracy": {"mean": 0.75, "std": 0.1, "clients": {"0": 0.65, "1": 0.85}},
-    "communities": {"count": 2, "right": True, "ari": None, "sizes": [1, 1], "moved": {"0": [0]}},
+    "dominance": {"1": 0.75},
+    "odd_updates": {"0": 4.0},
+    "communities": {"count": 2, "right": True, "ari": None, "sizes": [1, 1], "moved": {"0": [0]},
+                    "settled": {"1": {"rounds": 2}}},
+    "privacy": {"epsilon": {"max": 2.0, "clients": {"0": 2.0}}, "released": {"0": {"steps": 9}},
+                "answered": {"0": {"steps": 1}}, "placed": {"1": {"steps": 1}}},
     "notes": {"alpha_cross": {"0": -0.2}},
     "events": [],
-}
+}  # fmt: skip
 
 
 def test_scalars_are_the_numbers_of_the_record_but_for_those_of_each_client() -> None:
@@ -50,6 +55,7 @@ def test_scalars_are_the_numbers_of_the_record_but_for_those_of_each_client() ->
         "communities/count": 2.0,
         "communities/right": 1.0,
         "notes/alpha_cross/0": -0.2,
+        "privacy/epsilon/max": 2.0,
         "replies/failed": 1.0,
         "replies/rejected": 0.0,
     }
