@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 from fl_app.records.snapshot import Snapshot
-from fl_app.report.run import Run, clustering_rounds
+from fl_app.report.run import Run, clustering_rounds, removed_until
 from fl_app.report.style import colours, counted, legend_dots
 
 MOST_PANELS = 6
@@ -32,7 +32,9 @@ def similarity(run: Run) -> Figure | None:
     groups = np.unique(np.concatenate([s.groups[s.groups >= 0] for s in shown]))
     limits = _limits(shown)
     for axes, snapshot in zip(panels, shown, strict=False):
+        removed = removed_until(run.rounds, snapshot.round)
         image = _panel(axes, snapshot, limits, groups)
+        axes.set_title(_title(snapshot, removed), size=9)
     for axes in panels[len(shown) :]:
         axes.set_axis_off()
     figure.colorbar(image, ax=list(panels), label="similarity", shrink=0.8, aspect=30)
@@ -83,14 +85,19 @@ def _panel(
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    communities = counted(len(np.unique(labels)), "community", "communities")
-    axes.set_title(f"round {snapshot.round}: {communities}, {len(labels)} clients", size=9)
     if len(groups):
         planted = snapshot.groups[order]
         # clients name their groups, by any number
         ranks = np.where(planted < 0, -1, np.searchsorted(groups, planted))
         _strip(axes, ranks, len(groups))
     return image
+
+
+def _title(snapshot: Snapshot, removed: list[int]) -> str:
+    out = np.isin(snapshot.ids, removed)
+    communities = counted(len(np.unique(snapshot.labels[~out])), "community", "communities")
+    text = f"round {snapshot.round}: {communities}, {len(out)} clients"
+    return f"{text},\n{out.sum()} of them removed" if out.any() else text
 
 
 def _strip(axes: Axes, groups: np.ndarray, count: int) -> None:

@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from fl_app.records.snapshot import Snapshot
-from fl_app.report.run import Run, clustering_rounds
+from fl_app.report.run import Run, clustering_rounds, removed_until
 from fl_app.report.style import MARKERS, colours, counted, ink, legend_dots
 
 NEIGHBOURS = 5
@@ -39,7 +39,7 @@ def graph(run: Run) -> Figure | None:
     axes.set_axis_off()
     axes.set_aspect("equal")
     axes.margins(0.06)
-    _legend(figure, snapshot)
+    _legend(figure, snapshot, removed_until(run.rounds, snapshot.round))
     return figure
 
 
@@ -125,15 +125,15 @@ def _clients(axes: Axes, snapshot: Snapshot, places: np.ndarray) -> None:
             axes.text(x, y, str(client), size=4.5, ha="center", va="center", color=inks[label])
 
 
-def _legend(figure: Figure, snapshot: Snapshot) -> None:
+def _legend(figure: Figure, snapshot: Snapshot, removed: list[int]) -> None:
+    present = set(snapshot.labels[~np.isin(snapshot.ids, removed)].tolist())
     count = int(snapshot.labels.max()) + 1
     sizes = np.bincount(snapshot.labels, minlength=count).tolist()
     dots = []
     if count <= LONGEST_LEGEND:
-        names = [
-            f"community {label} ({counted(size, 'client', 'clients')})"
-            for label, size in enumerate(sizes)
-        ]
+        kinds = [f"community {label}" if label in present else "removed" for label in range(count)]
+        counts = [counted(size, "client", "clients") for size in sizes]
+        names = [f"{kind} ({clients})" for kind, clients in zip(kinds, counts, strict=True)]
         dots += legend_dots(colours(count), names, "o" * count)
     groups = [group for group in np.unique(snapshot.groups).tolist() if group >= 0]
     if 1 < len(groups) <= len(MARKERS):

@@ -112,6 +112,12 @@ def changes(records: Sequence[Record]) -> dict[str, list[int]]:
     return found
 
 
+def removed_until(records: Sequence[Record], last: int) -> list[int]:
+    """Return the clients that the method has removed up to a round, which are no community."""
+    events = [event for record in records if record["round"] <= last for event in record["events"]]
+    return [int(c) for event in events if event["kind"] == "removed" for c in event["clients"]]
+
+
 def planted_count(run: Run) -> int | None:
     """Return the largest number of planted groups, None if it cannot be read from the run.
 

@@ -238,6 +238,25 @@ def test_the_graph_is_that_of_the_clustering_round(tmp_path: Path) -> None:
     assert figure.axes[0].get_title().startswith(f"round {CLUSTERED}:")
 
 
+def test_removed_clients_are_no_community_in_matrix_and_graph(tmp_path: Path) -> None:
+    records = rounds(4, clustered=None)
+    records[2]["events"] = [{"kind": "removed", "detail": "", "clients": [1, 3, 5, 7, 9, 11]}]
+    History(tmp_path, records)
+    for number in (2, 4):
+        snapshot(tmp_path, number)
+    run = read_run(tmp_path)
+    matrix, drawn = similarity(run), graph(run)
+    assert matrix is not None
+    assert drawn is not None
+    titles = [t for axes in matrix.axes if (t := axes.get_title(loc="center"))]
+    assert titles == [
+        "round 2: 2 communities, 12 clients",
+        "round 4: 1 community, 12 clients,\n6 of them removed",
+    ]
+    named = [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert named[:2] == ["community 0 (6 clients)", "removed (6 clients)"]
+
+
 def test_strong_edges_join_each_client_to_its_most_alike() -> None:
     row = np.arange(8)
     near = 2.0 - np.abs(row[:, None] - row) / 10
