@@ -1,5 +1,7 @@
 """Figures over the rounds: accuracy, communities, stabilisation."""
 
+from typing import Literal
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,8 +62,14 @@ def accuracy(run: Run) -> Figure | None:
     axes.set_ylabel("accuracy on the clients' test data")
     _annotate(axes, rounds, mean, clustering_rounds(run.rounds))
     mark_changes(axes, changes(run.rounds))
-    axes.legend(loc="lower right")
+    axes.legend(loc=_free_corner(rounds, mean))
     return figure
+
+
+def _free_corner(rounds: list[int], shares: list[float]) -> Literal["upper right", "lower right"]:
+    """Return the corner on the right in which a legend does not cover a curve of shares."""
+    late = [y for x, y in zip(rounds, shares, strict=True) if 2 * x >= rounds[0] + rounds[-1]]
+    return "upper right" if min(late) < 0.3 and max(late) < 0.7 else "lower right"
 
 
 def _annotate(axes: Axes, rounds: list[int], mean: list[float], clustered: list[int]) -> None:

@@ -146,6 +146,21 @@ def test_accuracy_tells_before_and_end(tmp_path: Path) -> None:
     assert texts == {"clustering", "before 60.0%", "end 90.0%"}
 
 
+def test_the_legend_is_no_text_on_a_low_curve(tmp_path: Path) -> None:
+    low = [r | {"accuracy": {"mean": 0.1, "std": 0.1, "clients": {}}} for r in rounds(10)]
+    for name, records in (("low", low), ("high", rounds(10))):
+        History(tmp_path / name, records)
+        figure = accuracy(read_run(tmp_path / name))
+        assert figure is not None
+        figure.draw_without_rendering()
+        legend = figure.axes[0].get_legend()
+        assert legend is not None
+        box = legend.get_window_extent()
+        curve = figure.axes[0].get_lines()[0]
+        places = figure.axes[0].transData.transform(np.asarray(curve.get_xydata()))
+        assert not [xy for xy in places.tolist() if box.contains(*xy)], name
+
+
 def test_communities_mark_the_first_right_round_and_the_planted_count(tmp_path: Path) -> None:
     History(tmp_path, rounds(30, clustered=20))
     figure = communities(read_run(tmp_path))
