@@ -85,9 +85,12 @@ def cases() -> dict[str, list[str]]:
 
 def _words(name: str) -> list[str]:
     target = option(f"strategy={name}")
-    network = NETWORKS.get(target.resolve().model_kind)
+    method = target.resolve()
+    # clients that cluster points have no epochs
+    common = [each for each in COMMON if not (method.clusters_points and "client." in each)]
+    network = NETWORKS.get(method.model_kind)
     given = [f"strategy.{k}={value}" for k, value in GIVEN.items() if k in target.options]
-    return [*COMMON, f"strategy={name}", *([network] if network else []), *given]
+    return [*common, f"strategy={name}", *([network] if network else []), *given]
 
 
 def unkeyed(words: Sequence[str], engine: str) -> list[str]:

@@ -136,6 +136,8 @@ NETWORKS = {
     "mixture": ["network=mixture", "network.settings.hidden=[4]"],
 }
 """Of methods that need a kind of model."""
+TRAINING = ("client.epochs=1", "client.batch_size=30")
+"""Of clients that train in batches."""
 
 
 def _network(method: Any) -> list[str]:
@@ -144,18 +146,23 @@ def _network(method: Any) -> list[str]:
     return NETWORKS.get(kind, ["network.width=0.25"])
 
 
+def words(name: str) -> list[str]:
+    """Return the overrides of a method of conf/strategy for whole runs."""
+    from fl_app.config import option
+
+    target = option(f"strategy={name}")
+    method = target.resolve()
+    found = [f"strategy={name}", *_network(method), *(() if method.clusters_points else TRAINING)]
+    return [*found, "strategy.cluster_round=2"] if "cluster_round" in target.options else found
+
+
 def by_run(name: str, replies: int, seed: int) -> Found:
     """Play one pair of whole runs of a method of conf/strategy."""
     _quiet()
     from fuzz_runs import pair
 
-    from fl_app.config import option
-
-    target = option(f"strategy={name}")
-    words = [f"strategy={name}", *_network(target.resolve())]
-    words += ["strategy.cluster_round=2"] if "cluster_round" in target.options else []
     found = Found("whole runs with the real client app")
-    found.play(name, seed, lambda: pair(words, seed))
+    found.play(name, seed, lambda: pair(words(name), seed))
     return found
 
 

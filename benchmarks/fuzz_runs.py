@@ -31,7 +31,7 @@ NAMES = {TRAIN: "fit", EVALUATE: "evaluation", INTRODUCE: "introduction"}
 SETTINGS = (
     "data=digits", "population=label_swap", f"population.clients={CLIENTS}",
     "population.groups=2", "population.train_samples=30", "population.test_samples=10",
-    "client.epochs=1", "client.batch_size=30", "records.evaluate_every=1", f"rounds={ROUNDS}",
+    "records.evaluate_every=1", f"rounds={ROUNDS}",
     "records.checkpoint_every=1", "graph.look_ahead_every=0", "engine.workers=1",
 )  # fmt: skip
 SAME = ("accuracy", "global_accuracy", "communities", "train_loss", "step", "events", "notes")

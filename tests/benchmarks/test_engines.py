@@ -9,6 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import engines
 
+from fl_app.compatibility import problems
 from fl_app.config import load
 
 PRIVATE = "ifca privacy=sample_dp"
@@ -36,6 +37,11 @@ def test_only_a_deployment_draws_noise_that_the_server_does_not_know(name: str) 
     assert engines.unkeyed(engines.cases()["ifca"], "deployment") == []
     for engine in engines.ENGINES:
         load([*words, *engines.unkeyed(words, engine), f"engine={engine}"])
+
+
+@pytest.mark.parametrize("name", engines.cases())
+def test_the_words_of_each_case_are_right(name: str) -> None:
+    load(engines.cases()[name], also=problems)
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import long_replies
 from methods import STRATEGIES
 
 from fl_app.compatibility import problems
-from fl_app.config import choices, load, option
+from fl_app.config import choices, load
 
 
 def _benchmark(name: str) -> ModuleType:
@@ -33,6 +33,8 @@ LIES = _benchmark("lies")
 with pytest.MonkeyPatch.context() as patch:
     patch.setitem(sys.modules, "lies", LIES)
     TOLD = _benchmark("told_lies")
+    patch.delitem(sys.modules, "lies")  # that of the tests is meant
+    FUZZ_RUNS = _benchmark("fuzz_runs")
 
 MASKED, POINTS = {"secure_flic"}, {"central_kmeans", "kfed", "kmeans"}
 
@@ -47,12 +49,10 @@ def test_they_have_all_methods_but_those_under_masks() -> None:
 
 @pytest.mark.parametrize("name", LIES.methods())
 def test_their_words_are_right(name: str) -> None:
-    strategy = name.partition(" ")[0]
-    own = option(f"strategy={strategy}").resolve()
     for words in (
         long_replies._words(name) if name in long_replies.methods() else [],
         LIES.overrides(name),
-        [f"strategy={strategy}", *fuzz._network(own)],
+        [*FUZZ_RUNS.SETTINGS, *fuzz.words(name.partition(" ")[0])],
     ):
         load(words, also=problems)  # with the strategy itself
 
