@@ -35,8 +35,10 @@ from fl_app.strategies.graph_use import (
     groups_of,
     labels_of_sums,
     put_models,
+    strayed,
 )
 from fl_app.strategies.outcome import View
+from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import (
@@ -189,7 +191,7 @@ class CommunityDiscovery(ChangingCommunities):
         learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
         if self.state.one:
             return self.train_one(replies)
-        everything, odd = slice(0, self.context.layout.size), self.cohort.odd_updates
+        everything, odd = slice(0, self.context.layout.size), self._odd(replies)
         put_models(self.state.graph, server_round, replies, odd, everything)
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
@@ -201,6 +203,18 @@ class CommunityDiscovery(ChangingCommunities):
         self._discover()
         self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
+
+    def _odd(self, replies: Replies) -> set[int]:
+        """Return the clients that set no scale of distances unless they are in it.
+
+        Those with odd updates or in a far community, from where their updates are ordinary ones,
+        and those that strayed from the global model.
+        """
+        now, layout = self.state.communities, self.context.layout
+        odd = strayed(self.between, replies, self.state.global_model, layout)
+        inside = self.inside(now.models, np.array(list(now.members.values()), int))
+        far = {client for client, row in now.members.items() if not inside[row]}
+        return odd | far | self.cohort.odd_updates.keys()
 
     def _look(self) -> tuple[Labels, Labels] | None:
         """Return rows (m,) and communities (m,) of the last round; after a restart from members."""

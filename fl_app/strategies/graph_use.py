@@ -9,6 +9,7 @@ import numpy as np
 from hydra.utils import get_object
 from pydantic import AfterValidator, PositiveFloat
 
+from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
 from fl_app.graph.common_drift import Updates, without_drift
 from fl_app.graph.communities import canonical
@@ -18,6 +19,7 @@ from fl_app.graph.partitions import by_modularity
 from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance
 from fl_app.graph.split_strength import FEWEST
 from fl_app.graph.vectors import ClientVectors
+from fl_app.ingress import screen
 from fl_app.params import Layout
 from fl_app.strategies.graph_settings import SKETCHABLE
 from fl_app.strategies.outcome import View
@@ -27,6 +29,8 @@ from fl_app.types import Labels, Vector, Vectors
 
 MOST_WHOLE = 5000
 """Up to this number of clients, the records have the whole matrix at the clustering."""
+STRAYED = 30.0
+"""Models of honest clients were at most 25 times as far from the common one as usual."""
 
 
 def distance_named(name: str) -> Distance:
@@ -146,6 +150,19 @@ def put_models(
     """Store the models of a round, and mark the clients with odd updates."""
     for client_id, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
         graph.put(client_id, model[part], server_round, odd=client_id in odd)
+
+
+def strayed(between: Distance, replies: Replies, model: Vector, layout: Layout) -> set[int]:
+    """Return the clients more than STRAYED times as far from `model` (d,) as usual.
+
+    Usual is the lower median of the round; of fewer than three replies none has strayed. An update
+    of ordinary length can lead far by the trusted distance: one that takes a layer to nearly zero.
+    """
+    apart = between(replies.models, model[None, :], layout)[:, 0]
+    if len(apart) < screen.FEWEST:
+        return set()
+    usual = np.full(len(apart), lower_median(apart))
+    return set(replies.client_ids[screen.too_long(apart, usual, multiple=STRAYED)].tolist())
 
 
 def add_updates(

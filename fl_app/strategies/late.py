@@ -20,6 +20,7 @@ from fl_app.strategies.graph_use import (
     graph_of_updates,
     needed,
     put_models,
+    strayed,
     view_of,
 )
 from fl_app.strategies.outcome import View
@@ -104,7 +105,9 @@ class Late(TwoPhase):
         if self.context.contrast:
             self.cumulate(self.state.graph, server_round, replies)
             return
-        put_models(self.state.graph, server_round, replies, self.cohort.odd_updates, self.part)
+        common, layout = self.state.communities.models[0], self.context.layout
+        odd = {*self.cohort.odd_updates, *strayed(self.between, replies, common, layout)}
+        put_models(self.state.graph, server_round, replies, odd, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""

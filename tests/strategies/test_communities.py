@@ -1,6 +1,7 @@
 """Community discovery, late clustering and hierarchical clustering beyond the contract."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from flwr.common import FitRes
 
 sys.path.insert(0, str(Path(__file__).parent))
+from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.communities import CommunityDiscovery
 from fl_app.strategies.model_evaluation import GLOBAL
@@ -20,6 +22,8 @@ from fl_app.wiring import made
 late = partial(made, "strategy=late")
 hierarchical = partial(made, "strategy=hierarchical")
 communities = partial(made, "strategy=communities")
+
+Client = Callable[[int, np.ndarray, int], FitRes]
 
 PLANTED = {frozenset(range(group, 12, 3)) for group in range(3)}
 
@@ -140,6 +144,35 @@ def test_a_model_of_zeros_is_at_its_distance_and_parts_nobody(attribution: str) 
     assert {found - {2} for found in _found(strategy, 8)} - {frozenset()} == {
         group - {2} for group in PLANTED
     }
+
+
+def _far_off(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Train as the others, but for one number: its updates are ordinary once it is far away."""
+    model = from_bytes(honest(client, start, server_round).parameters.tensors[0]).copy()
+    model[5] += 50
+    return reply(model)
+
+
+def _nearly_zero(client: int, start: np.ndarray, server_round: int) -> FitRes:
+    """Send a model whose distance by the norms of its layers is 1e9, by an ordinary update."""
+    return reply(np.full(SIZE, 1e-9, np.float32))
+
+
+@pytest.mark.parametrize("lie", [_far_off, _nearly_zero])
+@pytest.mark.parametrize("name", ["communities", "communities 1nn", "late"])
+def test_a_far_model_with_ordinary_updates_merges_no_groups(name: str, lie: Client) -> None:
+    def client(client_id: int, start: np.ndarray, server_round: int) -> FitRes:
+        return (lie if client_id == 2 else honest)(client_id, start, server_round)
+
+    strategy = BUILD[name](context(largest_update=1000, clip_update=2.0, rounds=20))
+    strategy.sampler.participation = 1.0
+    play(strategy, roster(12), range(1, 20), client=client)
+    assert {found - {2} for found in _found(strategy, 19)} - {frozenset()} == {
+        group - {2} for group in PLANTED
+    }
+    models, offers = strategy.attribute([0, 1])  # of the other groups
+    for client_id, (row, *_) in enumerate(offers):
+        np.testing.assert_allclose(models[row], TARGETS[client_id], atol=0.05)
 
 
 def test_a_model_whose_own_distance_is_no_number_is_rejected_and_named() -> None:
