@@ -19,9 +19,9 @@ from fl_app.evaluation.detection import detection
 from fl_app.evaluation.lineage import Lineage
 from fl_app.evaluation.settling import Settling
 from fl_app.records.history import SPLITS, chosen_reasons
-from fl_app.strategies.model_evaluation import Scores
+from fl_app.strategies.model_evaluation import TEST_LOSS, Scores
 from fl_app.strategies.outcome import Event, Outcome, View
-from fl_app.strategies.replies import ClientFailure
+from fl_app.strategies.replies import ClientFailure, limited
 from fl_app.strategies.roster import Roster
 from fl_app.types import Labels, Vectors
 
@@ -237,10 +237,14 @@ def _metrics(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any] | No
             "samples for test of each", name,
         )  # fmt: skip
     found = {name: _spread(values) for name, values in measured.items() if values}
+    if TEST_LOSS in found:
+        counted = limited(np.array([*measured[TEST_LOSS].values()]))
+        found[TEST_LOSS] |= {"mean": float(counted.mean()), "std": float(counted.std())}
     return found or None
 
 
-def _spread(accuracy: Mapping[int, float]) -> dict[str, Any]:
-    values = list(accuracy.values())
-    clients = {str(client): value for client, value in accuracy.items()}
+def _spread(told: Mapping[int, float]) -> dict[str, Any]:
+    """Return mean and standard deviation of what clients told, and this by client id."""
+    values = list(told.values())
+    clients = {str(client): value for client, value in told.items()}
     return {"mean": float(np.mean(values)), "std": float(np.std(values)), "clients": clients}

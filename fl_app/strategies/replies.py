@@ -56,14 +56,11 @@ class Replies:
     def loss(self) -> float:
         """Weighted mean of the training losses of the cohort, NaN if clients do not tell them.
 
-        Their sizes are limited to FAR times the usual one, so that a wrong report has little
-        effect. A loss may be negative, such as that of a density.
+        Their sizes are limited: see `limited`.
         """
         if np.isnan(self.losses).any():
             return np.nan
-        usual = lower_median(np.abs(self.losses))
-        most = FAR * usual if usual > 0 else np.inf
-        return float(np.average(np.clip(self.losses, -most, most), weights=self.weights))
+        return float(np.average(limited(self.losses), weights=self.weights))
 
     @property
     def usual_loss(self) -> float:
@@ -77,6 +74,18 @@ class Replies:
                 "wants_loss and asks_losses of the strategy be true (docs/extend/method.md)"
             )
         return lower_median(self.losses)
+
+
+def limited(losses: Weights) -> Weights:
+    """Return losses (n,) with sizes of at most FAR times the usual one, their lower median.
+
+    So a wrong report has little effect in a mean. A loss may be negative, such as that of a
+    density. None is limited if the usual size is 0.
+    """
+    usual = lower_median(np.abs(losses))
+    most = FAR * usual if usual > 0 else np.inf
+    found: Weights = np.clip(losses, -most, most)
+    return found
 
 
 def _stacked(reports: Sequence[Mapping[str, Told]]) -> Mapping[str, np.ndarray]:

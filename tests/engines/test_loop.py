@@ -31,6 +31,7 @@ from fl_app.records.history import FIELDS, SPENT, read_rounds, untrained
 from fl_app.records.recorder import Recorder
 from fl_app.records.results import summarise
 from fl_app.records.run_state import SupersededError
+from fl_app.strategies.model_evaluation import TEST_LOSS, Scores
 from fl_app.strategies.outcome import CLUSTERED, Event, Outcome, View
 from fl_app.strategies.replies import (
     ClientFailure,
@@ -378,6 +379,19 @@ def test_removed_clients_are_a_cluster_and_no_community(tmp_path: Path) -> None:
         assignment=dict.fromkeys(range(3), 0),
     )
     assert (summary["communities"]["count"], summary["communities"]["sizes"]) == (1, [3])
+
+
+def test_one_client_cannot_set_the_mean_of_the_losses_for_test() -> None:
+    reporter = RoundReporter(
+        Roster(), clients=4, benign=lambda models, sizes: {0}, schedule=None, central=None
+    )
+    losses = {0: 1.0, 1: 2.0, 2: 4.0, 3: 1e30}
+    scores = Scores(measured={TEST_LOSS: losses, "mae": losses})
+    outcome = replace(made("strategy=fedavg", context()).outcome(0), scores=scores)
+    found = reporter.scored(outcome, set(losses))["metrics"]
+    assert found[TEST_LOSS]["mean"] == (1 + 2 + 4 + 200) / 4
+    assert found[TEST_LOSS]["clients"]["3"] == 1e30
+    assert found["mae"]["mean"] > 1e29  # its range is not known
 
 
 def test_a_client_with_drifted_labels_settles_with_those_that_drifted_as_it_did() -> None:
