@@ -101,10 +101,10 @@ def limits(usual: Weights, received: Weights, *, multiple: float, of: int) -> We
 
 
 def shortened(model: Vector, start: Vector, *, norm: float) -> Vector:
-    """Return the model (d,) whose update from `start` (d,) is shortened to this norm."""
+    """Return the model (d,) whose update from `start` (d,) is shortened to this norm, if longer."""
     update = model - start
     length = float(np.linalg.norm(update.astype(np.float64)))
-    bounded: Vector = start + update * np.float32(norm / length)
+    bounded: Vector = model if length <= norm else start + update * np.float32(norm / length)
     return bounded
 
 

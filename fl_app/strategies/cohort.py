@@ -1,6 +1,7 @@
 """The clients that are asked to train in a round, and their valid replies."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from flwr.common import FitIns, FitRes, Parameters, Scalar
@@ -25,11 +26,22 @@ FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 Check = Callable[[Vector, int], None]
 
 
+@dataclass(frozen=True)
+class Screened:
+    """The norms (n,) of one `part` of n updates, of the received models, and the usual ones."""
+
+    part: slice
+    norms: Weights
+    received: Weights
+    usual: Weights
+
+
 class Cohort:
     """Stores the questions of a round, and the models of its valid answers in one array.
 
     Updates of models of this `layout` longer than `largest_update` times the usual one are
-    rejected, those longer than `clip_update` times are shortened to it; None: none. Without
+    rejected, those longer than `clip_update` times are shortened to it; None: none. So is the
+    layout's direction by itself, since buffers can be many times as long. Without
     `clips` they stay as they are, and `bounded` shortens copies of them. With
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
@@ -70,7 +82,8 @@ class Cohort:
         self._norms = np.empty(0)
         self.former: Sequence[float] = ()
         self.norms: list[float] = []
-        self._long: dict[int, tuple[Vector, float]] = {}  # starts and limits of long updates
+        # rows, parts, starts and limits of long updates
+        self._long: list[tuple[int, slice, Vector, float]] = []
 
     @property
     def sent(self) -> Vectors:
@@ -136,32 +149,53 @@ class Cohort:
 
     def _screen(self, answers: Sequence[FitAnswer], norms: Weights) -> np.ndarray:
         """Return which updates (n,) are too long; record them as rejected."""
-        few = len(answers) < screen.FEWEST
+        few, long = len(answers) < screen.FEWEST, np.zeros(len(answers), bool)
         if self.largest_update is None or (few and self.screens_direction):
-            return np.zeros(len(answers), bool)
-        usual = screen.usual_norms(norms, self._received_by(answers), self._former)
-        long = screen.too_long(norms, usual, multiple=self.largest_update)
-        for row in np.flatnonzero(long).tolist():
-            most = f"at most {self.largest_update:g} times the usual {usual[row]:.3g}"
-            error = RejectionError("norm of the update", most, f"{norms[row]:.3g}")
-            self._rejections.add(answers[row].client_id, str(error))
+            return long
+        for each in self._screened(answers, norms):
+            found = screen.too_long(each.norms, each.usual, multiple=self.largest_update)
+            for row in np.flatnonzero(found & ~long).tolist():
+                most = f"at most {self.largest_update:g} times the usual {each.usual[row]:.3g}"
+                error = RejectionError("norm of the update", most, f"{each.norms[row]:.3g}")
+                self._rejections.add(answers[row].client_id, str(error))
+            long |= found
         return long
+
+    def _screened(self, answers: Sequence[FitAnswer], norms: Weights) -> list[Screened]:
+        """Return what is screened by the `norms` (n,), and after it the direction by itself.
+
+        The norms are those of the direction already with `screens_direction`, or without buffers,
+        and a cohort without a majority cannot tell what is usual of it.
+        """
+        received = self._received_by(answers)
+        usual = screen.usual_norms(norms, received, self._former)
+        part = self._direction if self.screens_direction else slice(0, self.size)
+        found = [Screened(part, norms, received, usual)]
+        if part.stop > self._direction.stop and len(answers) >= screen.FEWEST:
+            part = self._direction
+            starts = [self.sent[each.row][part] for each in answers]
+            pairs = zip(answers, starts, strict=True)
+            norms = np.array([screen.update_norm(each.model[part], start) for each, start in pairs])
+            received = np.array([float(np.linalg.norm(start)) for start in starts])
+            found.append(Screened(part, norms, received, screen.usual_norms(norms, received)))
+        return found
 
     def _bound(self, answers: Sequence[FitAnswer], models: Vectors, norms: Weights) -> None:
         """Shorten long updates of models (n, d) in place, if at all; record the odd updates."""
-        received = self._received_by(answers)
-        usual = screen.usual_norms(norms, received, self._former)
-        for row in np.flatnonzero(screen.odd(norms, usual)).tolist():
-            self.odd_updates[answers[row].client_id] = float(norms[row] / usual[row])
-        self._long, self.norms = {}, norms.tolist()
+        whole, *parts = self._screened(answers, norms)
+        for row in np.flatnonzero(screen.odd(norms, whole.usual)).tolist():
+            self.odd_updates[answers[row].client_id] = float(norms[row] / whole.usual[row])
+        self._long, self.norms = [], norms.tolist()
         if self.clip_update is None:
             return
         of = len(screen.compared(norms, self._former))
         multiple = self.clip_update * (screen.OF_FORMER if of > len(norms) else 1.0)
-        limits = screen.limits(usual, received, multiple=multiple, of=of)
+        for each in (*parts, whole):
+            limits = screen.limits(each.usual, each.received, multiple=multiple, of=of)
+            for row in np.flatnonzero(each.norms > limits).tolist():
+                start = self.sent[answers[row].row][each.part]
+                self._long.append((row, each.part, start, float(limits[row])))
         self.norms = np.minimum(norms, limits).tolist()
-        for row in np.flatnonzero(norms > limits).tolist():
-            self._long[row] = self.sent[answers[row].row], float(limits[row])
         if self.clips:
             self._shorten(models)
 
@@ -179,8 +213,8 @@ class Cohort:
         return found
 
     def _shorten(self, models: Vectors) -> None:
-        for row, (start, limit) in self._long.items():
-            models[row] = screen.shortened(models[row], start, norm=limit)
+        for row, part, start, limit in self._long:
+            models[row, part] = screen.shortened(models[row, part], start, norm=limit)
 
     def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
         """Return the norm of the screened part of the model that each client received (n,)."""

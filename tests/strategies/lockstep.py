@@ -224,14 +224,19 @@ class Lockstep:
     def _too_long(self, kept: Sequence[Reply]) -> list[Reply]:
         if self.lied.screens_direction and len(kept) < 3:
             return []
-        part = self.lied.context.layout.direction if self.lied.screens_direction else slice(None)
-        models = [from_bytes(reply.parameters.tensors[0])[part] for _, reply in kept]
+        models = [from_bytes(reply.parameters.tensors[0]) for _, reply in kept]
         offers = [self.asked[proxy.cid].parameters.tensors for proxy, _ in kept]
         starts = [
-            from_bytes(tensors[reply.metrics.get("choice", 0)])[part]
+            from_bytes(tensors[reply.metrics.get("choice", 0)])
             for tensors, (_, reply) in zip(offers, kept, strict=True)
         ]
-        return [kept[place] for place in rules.too_long(models, starts, multiple=MULTIPLE)]
+        part = self.lied.context.layout.direction
+        parts = ([] if self.lied.screens_direction else [slice(None)]) + [part] * (len(kept) > 2)
+        found = set[int]()
+        for each in parts:
+            some = [[vector[each] for vector in vectors] for vectors in (models, starts)]
+            found |= {*rules.too_long(*some, multiple=MULTIPLE)}
+        return [kept[place] for place in sorted(found)]
 
     def _count(self, what: str, said: Said, kept: Sequence[Reply]) -> None:
         ids = {id(pair) for pair in kept}
