@@ -68,7 +68,7 @@ class Seen:
         """Look at the updates of one round, before they are screened."""
         received = cohort._received_by(answers)
         usual = usual_norms(norms, received)
-        longer = norms > limits(usual, received, multiple=CLIP)
+        longer = norms > limits(usual, received, multiple=CLIP, of=len(norms))
         longer &= not cohort.screens_direction
         self.rounds += 1
         self.alone += len(answers) < FEWEST

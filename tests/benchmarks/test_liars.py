@@ -10,11 +10,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "strategies"))
 import fuzz
+import honest_updates
 import long_replies
-from methods import STRATEGIES
+from methods import STRATEGIES, builder
 
 from fl_app.compatibility import problems
 from fl_app.config import choices, load
+from fl_app.testing.toy import context, play, roster
 
 
 def _benchmark(name: str) -> ModuleType:
@@ -75,3 +77,11 @@ def test_a_cell_holds_if_little_is_lost_and_nobody_else_is_rejected() -> None:
     assert first.startswith(f"| {method} | 0.900 | 0.900 | +0.000 |")
     assert second.endswith("| **+0.200 (1)** |")
     assert held == "9 of 10 cells held."
+
+
+def test_the_updates_of_honest_clients_are_looked_at_in_every_round() -> None:
+    seen = honest_updates.Seen()
+    with honest_updates._spying(seen):
+        play(builder("fedavg", participation=1.0)(context()), roster(4), range(1, 3))
+    assert (seen.rounds, seen.updates, seen.longer) == (2, 8, 0)
+    assert 1 < seen.honest < 3
