@@ -8,7 +8,7 @@ import numpy as np
 from fl_app.graph.pairwise import inner_products, squared_distances, squared_lengths
 from fl_app.graph.table import Table, narrow
 from fl_app.params import Layout
-from fl_app.types import Between, Matrix, SomeVectors, Vectors
+from fl_app.types import Between, Labels, Matrix, SomeVectors, Vectors
 
 FARTHEST = 1e30
 """Upper limit of the trusted distance; float32 can represent it and sums of it."""
@@ -133,6 +133,14 @@ def weight_parts(layout: Layout) -> list[slice]:
     pieces = zip(layout.shapes, layout.sizes, ends, strict=True)
     found = [(shape, slice(end - size, end)) for shape, size, end in pieces]
     return [part for shape, part in found[: layout.trainable] if len(shape) > 1]
+
+
+def ignored(layout: Layout) -> Labels:
+    """Return the entries of a model that the trusted distance ignores: biases, scales, buffers."""
+    every = np.ones(layout.size, bool)
+    for part in weight_parts(layout):
+        every[part] = False
+    return np.flatnonzero(every)
 
 
 def _log_ratio(apart: np.ndarray, scale: np.ndarray, instead: np.ndarray) -> np.ndarray:

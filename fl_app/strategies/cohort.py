@@ -42,7 +42,8 @@ class Cohort:
     Updates of models of this `layout` longer than `largest_update` times the usual one are
     rejected, those longer than `clip_update` times are shortened to it; None: none. So is the
     layout's direction by itself, since buffers can be many times as long. Without
-    `clips` they stay as they are, and `bounded` shortens copies of them. With
+    `clips` only their `unseen` entries are shortened, those that no distance of clients shows, by
+    default the buffers; `bounded` shortens copies of them. With
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
@@ -80,6 +81,7 @@ class Cohort:
         # one buffer for all rounds, since new memory pages cost more than the copy
         self._room = np.empty((0, self.size), np.float32)
         self._norms = np.empty(0)
+        self.unseen = np.arange(layout.direction.stop, layout.size)
         self.former: Sequence[float] = ()
         self.norms: list[float] = []
         # rows, parts, starts and limits of long updates
@@ -198,6 +200,8 @@ class Cohort:
         self.norms = np.minimum(norms, limits).tolist()
         if self.clips:
             self._shorten(models)
+        else:
+            self._shorten_unseen(models)
 
     @property
     def _former(self) -> Weights:
@@ -215,6 +219,13 @@ class Cohort:
     def _shorten(self, models: Vectors) -> None:
         for row, part, start, limit in self._long:
             models[row, part] = screen.shortened(models[row, part], start, norm=limit)
+
+    def _shorten_unseen(self, models: Vectors) -> None:
+        """Shorten the `unseen` entries of long updates, which put no client into another group."""
+        for row, part, start, limit in self._long:
+            if part.stop == self.size:
+                model = models[row, self.unseen]
+                models[row, self.unseen] = screen.shortened(model, start[self.unseen], norm=limit)
 
     def _received_by(self, answers: Sequence[FitAnswer]) -> Weights:
         """Return the norm of the screened part of the model that each client received (n,)."""

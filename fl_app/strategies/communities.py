@@ -18,6 +18,7 @@ from fl_app.attribution import mixed, nearest_models, weighted_nearest
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import BySignificance
 from fl_app.graph.partitions import by_modularity
+from fl_app.graph.similarity import ignored
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -121,6 +122,10 @@ class CommunityDiscovery(ChangingCommunities):
         self.neighbours, self.beta = neighbours, beta
         self.between, self.max_age = distance_named(similarity), max_age
         self.cohort.check = self.check
+        if context.contrast or similarity == "cosine":
+            self.cohort.unseen = np.arange(context.layout.size)  # a direction shows no length
+        elif similarity == "trusted":
+            self.cohort.unseen = ignored(context.layout)
         how = by_similarity(context, exponent=exponent, scale=scale)
         partition = partial(by_modularity, how=context.detection)
         self.state = DiscoveryState(

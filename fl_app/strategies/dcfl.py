@@ -92,6 +92,8 @@ class Dcfl(ChangingCommunities):
     ) -> None:
         super().__init__(context, participation=participation, rule=RULES[rule], fallback=fallback)
         self.max_age = max_age
+        if context.contrast:
+            self.cohort.unseen = np.arange(context.layout.size)  # a direction shows no length
         self.measure = DcflDistance(distance, context.layout)
         options: dict[str, Any] = {
             "damping": damping, "preference": preference, "seed": context.seed,

@@ -12,6 +12,7 @@ from fl_app.graph.similarity import (
     DISTANCES,
     FARTHEST,
     ModelDistance,
+    ignored,
     trusted_between,
     trusted_distance,
 )
@@ -62,6 +63,10 @@ def test_trusted_distance_by_hand() -> None:
     np.testing.assert_allclose(
         trusted_distance(models, LAYOUT), [[0, expected], [expected, 0]], rtol=1e-6
     )
+    models[1, ignored(LAYOUT)] = 1e9
+    found = trusted_distance(models, LAYOUT)
+    np.testing.assert_allclose(found, [[0, expected], [expected, 0]], rtol=1e-6)
+    assert ignored(LAYOUT).tolist() == [2, 3]
 
 
 @given(st.integers(0, 2**31), st.integers(1, 7), st.floats(0.01, 100))
