@@ -15,10 +15,11 @@ from hydra.utils import get_object
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.parameter import is_lazy
 
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import TrainingJob, TrainingResult
-from fl_app.client.networks import bounded
+from fl_app.client.networks import MOST_PARAMETERS
 from fl_app.client.sgd import SgdLearner
 from fl_app.client.stragglers import most
 from fl_app.client.training import autocast, scores, train, trainable
@@ -72,7 +73,6 @@ class _Each(nn.Module):
         return self.mixture.each(inputs)
 
 
-@bounded
 def mixture(
     shape: tuple[int, ...],
     classes: int,
@@ -83,17 +83,26 @@ def mixture(
 ) -> nn.Module:
     """Return a mixture of networks that the function `of` builds, each with its own first weights.
 
-    Raises ValueError if `of` is no path of a function that builds a network of these `settings`.
+    Raises ValueError if `of` is no path of a function that builds a network of these `settings`,
+    and for too many parameters. A user's function may build lazy layers, or what has no size
+    without memory, so that the sizes are those of the first component.
     """
     try:
         build = get_object(of)
-        built = [build(shape, classes, **settings) for _ in range(components)]
+        first = build(shape, classes, **settings)
     except (ImportError, TypeError) as error:
         raise ValueError(
             "network.of must be the dotted path of a function that builds a network with "
             f"network.settings, got {of} with {settings}: {error}; see conf/network"
         ) from error
-    return Mixture(built)
+    size = components * sum(each.numel() for each in first.parameters() if not is_lazy(each))
+    if size > MOST_PARAMETERS:
+        raise ValueError(
+            f"a mixture must have at most {MOST_PARAMETERS:,} parameters, got {size:,} in "
+            f"{components} components; lower network.components or the size of one"
+        )
+    rest = (build(shape, classes, **settings) for _ in range(components - 1))
+    return Mixture([first, *rest])
 
 
 class MixtureLearner(SgdLearner):

@@ -1,10 +1,13 @@
 """A mixture of networks: answers, responsibilities and loss by hand, and what a client tells."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fl_app.client.initial_network import drawn
 from fl_app.client.learner import TrainingJob
 from fl_app.client.mixture import (
     Mixture,
@@ -106,3 +109,22 @@ def test_each_component_has_its_own_first_weights() -> None:
     assert (first != second).all()
     with pytest.raises(ValueError, match=r"network\.of must be the dotted path"):
         made("network=mixture", (8,), 3, components=2, of="fl_app.nowhere")
+
+
+@pytest.mark.parametrize("name", ["lazy", "Everything"])
+def test_a_component_may_take_its_sizes_from_a_sample_and_read_tensors(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)  # where user_networks is
+    options = {"of": f"user_networks.{name}", "settings": {}, "components": 2}
+    built = drawn(mixture, (1, 8, 8), 3, options, tokens=False, seed=0)
+    assert built.eval()(torch.ones(2, 1, 8, 8)).shape == (2, 3)
+    first, second = (FlatModule(each).vector() for each in built.components)
+    assert (first != second).any()
+
+
+def test_the_components_together_are_not_too_large() -> None:
+    said = "at most 536,870,912 parameters, got 1,005,002,000 in 1000 components; lower network.com"
+    options = {"of": "fl_app.client.networks.mlp", "settings": {"hidden": [1000, 1000]}}
+    with pytest.raises(ValueError, match=said):
+        mixture((1,), 2, **options, components=1000)
