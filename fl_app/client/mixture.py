@@ -5,6 +5,7 @@ with priors of the classes: Guo et al., ICML 2024, "FedRC: tackling diverse dist
 challenge in federated learning by robust clustering".
 """
 
+import inspect
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Annotated, Any
@@ -87,13 +88,14 @@ def mixture(
     and for too many parameters. A user's function may build lazy layers, or what has no size
     without memory, so that the sizes are those of the first component.
     """
+    build = None
     try:
         build = get_object(of)
         first = build(shape, classes, **settings)
     except (ImportError, TypeError) as error:
         raise ValueError(
             "network.of must be the dotted path of a function that builds a network with "
-            f"network.settings, got {of} with {settings}: {error}; see conf/network"
+            f"network.settings, got {of} with {settings}: {error}; {_remedy(build, settings)}"
         ) from error
     size = components * sum(each.numel() for each in first.parameters() if not is_lazy(each))
     if size > MOST_PARAMETERS:
@@ -103,6 +105,19 @@ def mixture(
         )
     rest = (build(shape, classes, **settings) for _ in range(components - 1))
     return Mixture([first, *rest])
+
+
+def _remedy(build: Any, settings: Mapping[str, Any]) -> str:
+    """Return the overrides by which the settings become those of the function `build`."""
+    if not callable(build):
+        return "see conf/network"
+    takes = list(inspect.signature(build).parameters.values())[2:]
+    any_name = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes)
+    names = {each.name for each in takes if each.kind is not inspect.Parameter.VAR_KEYWORD}
+    needed = [each.name for each in takes if each.name in names and each.default is each.empty]
+    words = [f"~network.settings.{name}" for name in settings if not any_name and name not in names]
+    words += [f"+network.settings.{name}=<value>" for name in needed if name not in settings]
+    return f"give {' '.join(words)}" if words else "see conf/network"
 
 
 class MixtureLearner(SgdLearner):

@@ -1,5 +1,6 @@
 """A mixture of networks: answers, responsibilities and loss by hand, and what a client tells."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -128,3 +129,10 @@ def test_the_components_together_are_not_too_large() -> None:
     options = {"of": "fl_app.client.networks.mlp", "settings": {"hidden": [1000, 1000]}}
     with pytest.raises(ValueError, match=said):
         mixture((1,), 2, **options, components=1000)
+
+
+def test_settings_of_another_component_are_told_with_the_overrides_that_change_them() -> None:
+    said = "give ~network.settings.hidden +network.settings.width=<value>"
+    options = {"of": "fl_app.client.networks.small_cnn", "settings": {"hidden": [4]}}
+    with pytest.raises(ValueError, match=re.escape(said)):
+        mixture((1, 8, 8), 10, **options, components=2)
