@@ -20,6 +20,8 @@ from fl_app.types import Text
 log = getLogger(__name__)
 WRAPPERS = ("state_dict", "model")
 """Keys under which files from other programs have the state dict."""
+READ = "a file .pt, .pth or .safetensors with tensors by name"
+"""What is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +111,15 @@ def read_weights(place: str) -> Mapping[str, Tensor]:
             tensors = load_file(file)
         else:
             tensors = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # each format fails in its own ways
-        reason = (str(error) or type(error).__name__).splitlines()[0]
+    except OSError as error:
         raise ValueError(
-            "network.weights must be a file .pt, .pth or .safetensors with tensors by name, got "
-            f"{path}: {reason}; it must be at this path on every machine that trains"
+            f"network.weights must be {READ}, got {path}: {error}; it must be at this path on "
+            "every machine that trains"
+        ) from error
+    except Exception as error:  # each format fails in its own ways, torch over many lines
+        raise ValueError(
+            f"network.weights must be {READ}, got {path}, which holds a whole module or other "
+            "objects, or is damaged; save module.state_dict() alone"
         ) from error
     for key in WRAPPERS:
         inside: Any = tensors.get(key) if isinstance(tensors, dict) else None

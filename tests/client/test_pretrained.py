@@ -1,6 +1,7 @@
 """Networks that start from saved weights, with frozen parts."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -123,3 +124,17 @@ def test_what_cannot_be_loaded_or_frozen_is_refused(
     given = [one.format(**names) if "{" in one else one for one in overrides]
     with pytest.raises(ConfigError, match=said):
         load([*SMALL, *given], also=problems)
+
+
+def test_a_whole_module_other_objects_and_a_damaged_file_are_told_without_torchs_page(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "saved.pt"
+    said = f"got {file}, which holds a whole module or other objects, or is damaged; save module"
+    for content in (torch.nn.Linear(2, 2), {"weights": {}, "folder": tmp_path}):
+        torch.save(content, file)
+        with pytest.raises(ValueError, match=re.escape(said)):
+            read_weights(str(file))
+    file.write_text("no weights")
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_weights(str(file))
