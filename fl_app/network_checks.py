@@ -50,6 +50,7 @@ def check_network(values: Mapping[str, Any], data: Dataset) -> None:
         _check_latents(method, asks, module)
     if values["records"] is not None and values["records"].central_test:
         _check_central_test(net, learner, data)
+    _check_one_tensor(module, learner, values, data)
     if not learner.answers_labels():
         _check_without_accuracy(values, learner)
     if client is not None and client.cohort == "fused":
@@ -67,6 +68,26 @@ def _check_central_test(net: Target, learner: type[Learner], data: Dataset) -> N
         raise ValueError(
             f"records.central_test must be false with {net.path}, which answers with no classes; "
             "remove it"
+        )
+
+
+def _check_one_tensor(
+    module: nn.Module, learner: type[Learner], values: Mapping[str, Any], data: Dataset
+) -> None:
+    """Raise ValueError for answers that the server cannot score without the learner."""
+    graph, records, wrong = values["graph"], values["records"], []
+    if records is not None and records.central_test:
+        wrong.append("records.central_test must be false, got true")
+    if graph is not None and graph.benign == "root":
+        wrong.append("graph.benign must be largest, got root")
+    if not wrong or learner.model_kind != "network" or not len(data.train_labels):
+        return
+    with torch.no_grad(), global_torch_seed(0):
+        answers = module.eval()(next(_tried(data))[0])
+    if not isinstance(answers, Tensor):
+        raise ValueError(
+            f"{'; '.join(wrong)}: the network answers with {type(answers).__name__}, which only "
+            "its learner can read; remove it, or return the scores alone in evaluation mode"
         )
 
 

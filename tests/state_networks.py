@@ -251,3 +251,20 @@ def seen_by(network: Callable[..., nn.Module]) -> nn.Module:
     """Return a network of torchvision on inputs as images."""
     images = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Upsample(32), nn.Conv2d(1, 3, 1))
     return nn.Sequential(images, network(num_classes=CLASSES))
+
+
+class Several(nn.Module):
+    """Answers with several tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        rows = images.flatten(1)
+        return {"scores": self.dense(rows), "rows": rows}
+
+
+def several(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Return a network that only its learner can read."""
+    return Several()

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,29 @@ def test_a_learner_without_classes_has_its_test_loss_in_the_records(tmp_path: Pa
 def test_what_needs_an_accuracy_is_refused_without_classes(given: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load([*SMALL, *given, "client.learner=user_parts.Embedding"], also=problems)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], None),
+        (
+            ["records.central_test=true"],
+            "central_test must be false, got true: the network answers",
+        ),
+        (
+            ["graph.benign=root", "strategy=communities"],
+            "benign must be largest, got root: the net",
+        ),
+    ],
+)
+def test_the_server_scores_no_answers_that_only_a_learner_can_read(
+    given: list[str], said: str | None
+) -> None:
+    several = ["network._target_=state_networks.several", "~network.hidden",
+               "client.learner=user_parts.Reading", "graph.benign=largest"]  # fmt: skip
+    with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
+        load([*SMALL, *several, *given], also=problems)
 
 
 @pytest.mark.parametrize("learner", [None, "user_parts.Scalars"])

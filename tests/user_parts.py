@@ -186,6 +186,18 @@ class Pair(SgdLearner):
         return 1.0, 0.5
 
 
+class Reading(SgdLearner):
+    """Reads a network that answers with several tensors."""
+
+    def train(self, job: TrainingJob) -> TrainingResult:
+        return TrainingResult(np.array(job.start), 0.5, 0.0)
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        self.flat.load(model)
+        right = self.flat.module(images)["scores"].argmax(1) == labels
+        return Score(1.0, float(right.float().mean()), len(labels))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Odd(Attack):
     """An attack with a mistake by name."""

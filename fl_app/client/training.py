@@ -230,10 +230,26 @@ def pull(parameters: list[nn.Parameter], starts: list[Tensor], proximal: float) 
             parameter.grad.add_(parameter.detach() - start, alpha=proximal)
 
 
+class AnswersError(ValueError):
+    """Answers that are no tensor, such as a tuple, which only a learner of the user's can read."""
+
+    def __init__(self, answers: object) -> None:
+        super().__init__(
+            f"the network must answer with one tensor, got {type(answers).__name__}; return the "
+            "scores alone in evaluation mode, or call run.model(...) of fl_app.load_run in Python"
+        )
+        self.answers = answers
+
+
 def scores(module: nn.Module, inputs: Tensor) -> Tensor:
-    """Return what `module` answers for each sample of `inputs` (s, ...), also for a single one."""
+    """Return what `module` answers for each sample of `inputs` (s, ...), also for a single one.
+
+    Raises AnswersError for answers that are no tensor.
+    """
     with paired(module, inputs) as given:
-        answers: Tensor = module(given)
+        answers: Any = module(given)
+    if not isinstance(answers, Tensor):
+        raise AnswersError(answers)
     if len(given) == 1 and (answers.dim() == 0 or len(answers) != 1):
         return answers[None]  # the network has squeezed the only sample
     return answers[: len(inputs)]

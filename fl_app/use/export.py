@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fl_app.client.normalisation import batch_norms
+from fl_app.client.training import AnswersError
 from fl_app.params import COMMUNITY
 from fl_app.reasons import reason_of
 from fl_app.records.output_folder import require
@@ -72,9 +73,9 @@ def export(
         for name in names:
             called = name if owner is None else f"{name}_client_{owner}"
             file = f"{called}.{FORMATS[form][1]}"
-            model = run.load(name, run.network(), client=client)
+            model, fresh = (run.load(name, run.network(), client=client) for _ in range(2))
+            _check_answers(run, called, fresh)
             answer = _written(run, model, form, place / file)
-            fresh = run.load(name, run.network(), client=client)
             done.append(Exported(called, to / file, _difference(run, called, fresh, answer)))
         shutil.copy(run.folder / FILE, place)
         files = [(each.name, each.file.name, each.difference) for each in done]
@@ -208,6 +209,8 @@ def _answered(
         except Exception as error:  # a network can refuse some, as attention does for padding alone
             got = reason_of(error)
             continue
+        if not isinstance(answers, Tensor):
+            raise AnswersError(answers)
         if np.isfinite(numbers(answers)).all():
             some = True
             yield inputs, answers
@@ -219,12 +222,22 @@ def _answered(
 
 
 @torch.no_grad()
+def _check_answers(run: FinishedRun, name: str, model: nn.Module) -> None:
+    """Raise ValueError for answers that no format holds, before one fails in its own way."""
+    next(_answered(name, model, _tried(run, model, _counts(model))))
+
+
+def _counts(model: nn.Module) -> Sequence[int]:
+    """Return the numbers of samples to try: a network that mixes samples takes none alone."""
+    mixes = any(layer.running_mean is None for layer in batch_norms(model))
+    return CHECKED[mixes:]
+
+
+@torch.no_grad()
 def _difference(run: FinishedRun, name: str, model: nn.Module, answer: Answer) -> float:
     """Return the largest difference from PyTorch's answers; raises ValueError if it is large."""
     gaps = []
-    mixes = any(layer.running_mean is None for layer in batch_norms(model))
-    counts = CHECKED[mixes:]  # a network that mixes samples takes none alone
-    for inputs, answered in _answered(name, model, _tried(run, model, counts)):
+    for inputs, answered in _answered(name, model, _tried(run, model, _counts(model))):
         wanted, found = numbers(answered), _found(answer, inputs, name)
         rounding = _rounding(model, answered)
         limit = max(LARGEST, rounding)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fl_app.client.training import scores
+from fl_app.client.training import AnswersError, scores
 from fl_app.data.arrays import read_array
 from fl_app.data.checks import DataError
 from fl_app.data.frame import AfterRun
@@ -123,6 +123,8 @@ def _scores(model: nn.Module, inputs: Tensor, names: Sequence[str]) -> Tensor:
     """Return the scores of samples; raises DataError that names the first one refused."""
     try:
         return scores(model, inputs)
+    except AnswersError:
+        raise
     except Exception as error:  # a user's layer can raise anything
         called = names or [str(number) for number in range(len(inputs))]
         cause, which = error, f"samples {called[0]} to {called[-1]}"

@@ -16,7 +16,7 @@ from fl_app.data.rows import TableRows, TextRows
 from fl_app.one_run import run
 from fl_app.use.card import _communities, _from_raw, _input, write_card
 from fl_app.use.commands import export as command
-from fl_app.use.export import _difference, _written
+from fl_app.use.export import _difference, _written, export
 from fl_app.use.formats import FORMATS
 from fl_app.use.run import load_run
 
@@ -262,6 +262,25 @@ def test_inputs_that_the_network_itself_refuses_are_not_compared() -> None:
     assert _difference(run, "one", _Refuses(every=False), lambda x: x.float().numpy()) == 0.0
     with pytest.raises(ValueError, match=r"finite, got RuntimeError: a row .* any values"):
         _difference(run, "one", _Refuses(every=True), lambda x: x.float().numpy())
+
+
+class _Several(torch.nn.Module):
+    """Answers with several tensors, which only its learner can read."""
+
+    def forward(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"scores": rows}
+
+
+def test_answers_of_several_tensors_are_told_before_a_format_fails_on_them(tmp_path: Path) -> None:
+    run: Any = SimpleNamespace(
+        folder=tmp_path / "run", input_shape=(2,), serving={"input_type": "float32"},
+        own=lambda client: False, network=_Several, load=lambda name, module, client: module,
+    )  # fmt: skip
+    with pytest.raises(
+        ValueError, match="must answer with one tensor, got dict; return the scores"
+    ):
+        export(run, "torchscript", tmp_path / "out", ["community_0"])
+    assert not list((tmp_path / "out").iterdir())
 
 
 class _Counts(torch.nn.Module):

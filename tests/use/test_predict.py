@@ -49,6 +49,26 @@ def test_an_answer_that_is_no_number_is_no_class(wrong: float) -> None:
     assert answers(run, torch.nn.Identity(), scores[:1])["prediction"] == ["no"]
 
 
+class _Several(torch.nn.Module):
+    """Answers with several tensors, which only its learner can read."""
+
+    def __init__(self, kind: type) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, rows: torch.Tensor) -> Any:
+        return (rows, rows) if self.kind is tuple else {"scores": rows}
+
+
+@pytest.mark.parametrize("kind", [tuple, dict])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_answers_of_several_tensors_are_no_fault_of_a_sample(kind: type, samples: int) -> None:
+    run: Any = SimpleNamespace(answers="classification", classes=["no", "yes"])
+    told = f"must answer with one tensor, got {kind.__name__}; return the scores alone in eval"
+    with pytest.raises(ValueError, match=told):
+        answers(run, _Several(kind), torch.zeros(samples, 2))
+
+
 class _Refuses(torch.nn.Module):
     """Takes no sample without a token, or no two at once."""
 
