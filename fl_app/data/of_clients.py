@@ -19,17 +19,17 @@ SOURCE = "of_clients"
 def of_clients(
     name: str,
     classes: int,
-    samples: Mapping[str, tuple[Samples, Samples]],
+    samples: Mapping[str, tuple[Samples, Samples]] | Mapping[int, tuple[Samples, Samples]],
     *,
     target: LabelKind = "classification",
 ) -> Dataset:
     """Return the data set of clients by name, each with samples for training and for test.
 
     `population=by_column` gives each client its own, in this order. `classes` and `target` are
-    those of `Dataset`.
+    those of `Dataset`. Numbers that name clients become words, as a run stores and finds them.
     Raises DataError for samples that are no pairs or differ in their form, and for batches.
     """
-    names = tuple(samples)
+    names = tuple(map(str, samples))
     train, test = ([_pairs(who, parts[k]) for who, parts in samples.items()] for k in range(2))
     inputs = [_stacked(name, chain.from_iterable(x for x, _ in part)) for part in (train, test)]
     if not len(inputs[1]):
@@ -43,7 +43,7 @@ def of_clients(
     )  # fmt: skip
 
 
-def _pairs(client: str, samples: Samples) -> tuple[list[Any], list[Any]]:
+def _pairs(client: str | int, samples: Samples) -> tuple[list[Any], list[Any]]:
     """Return inputs and labels of one client's samples."""
     inputs, labels = [], []
     for sample in _each(samples):

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
 
 from fl_app.data.checks import DataError
-from fl_app.data.natural import by_column
+from fl_app.data.natural import by_column, encoded
 from fl_app.data.of_clients import of_clients
 
 
@@ -43,6 +43,15 @@ def test_each_client_has_its_own_samples_in_their_order() -> None:
     second = population.client(1)
     assert second.train_images.tolist() == [[1, 1]]
     assert second.test_labels.tolist() == [0, 1]
+
+
+def test_clients_that_numbers_name_are_found_again_by_a_resumed_run() -> None:
+    found = of_clients("mine", 3, {7: (Squares(4), Squares(2)), 12: (Squares(3), Squares(2))})
+    options = {"clients": 2, "min_samples": 1, "train_samples": None, "test_samples": None}
+    first = by_column(found, seed=0, names=None, **options)
+    assert first.names == ("7", "12")
+    again = by_column(found, seed=0, names=encoded(first.names), **options)
+    assert again.names == first.names
 
 
 def test_clients_without_samples_for_test_have_none() -> None:
