@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # where user_parts and state_networks are
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.one_run import run
+from fl_app.one_run import resume, run
 from fl_app.use.run import load_run
 
 SMALL = ["population=iid", "population.clients=4", "population.train_samples=20",
@@ -158,6 +158,14 @@ def test_numbers_of_numpy_and_torch_are_sent_as_numbers(tmp_path: Path) -> None:
     assert found["own"] == pytest.approx(found["usual"], rel=1e-5)
 
 
+def test_clients_that_numbers_name_are_resumed(tmp_path: Path) -> None:
+    given = [*PEOPLE, *QUIET, "+population.fault=none", "client.epochs=1"]
+    run([*given, "rounds=1"], tmp_path)
+    assert load_run(tmp_path).client_names == {k: str(k) for k in range(4)}
+    resume(tmp_path, ["rounds=2"])
+    assert json.loads((tmp_path / "summary.json").read_text())["rounds"] == 2
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -167,6 +175,8 @@ def test_numbers_of_numpy_and_torch_are_sent_as_numbers(tmp_path: Path) -> None:
         ("mask", r"`train` must .*got an array \(1438,\) of bool for client 0"),
         ("fewer", "`train` must have one entry per client, 4, got 3"),
         ("named", r"`groups` must be whole numbers, got \['a', 'b', 'a'\]"),
+        ("fewer names", r"`names` must be 4 different ones, or empty, got \['1', '2'\]"),
+        ("equal names", r"`names` must be 4 different ones, or empty, got \['1', '1', '1', '1'\]"),
         ("cut", "`transform` must return a label for each input, got 40 labels for 39 inputs"),
         ("raises", "KeyError: 'ward'"),
         ("pair", "tuple in its place"),

@@ -249,7 +249,8 @@ def people(dataset: Dataset, *, seed: int, clients: int, fault: str) -> Any:
         train = [np.random.default_rng().permutation(1000)[:40] for _ in range(clients)]
     elif fault == "unseeded inputs":
         transform = lambda inputs, labels, group: (inputs + torch.rand(1), labels)  # noqa: E731
-    made = Population(dataset, train, test, groups, transform)
+    names = {"fewer names": [1, 2], "equal names": [1] * clients}.get(fault, range(clients))
+    made = Population(dataset, train, test, groups, transform, names)
     return made if fault != "pair" else (train, test)
 
 

@@ -53,6 +53,10 @@ class Population:
     names: Sequence[str] = ()
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        # a run stores names as words, by which a resume finds its clients again
+        object.__setattr__(self, "names", tuple(map(str, self.names)))
+
     @property
     def clients(self) -> int:
         """Number n of clients."""
@@ -103,6 +107,10 @@ class Population:
                 raise ValueError(
                     f"`{name}` must have one entry per client, {clients}, got {len(parts)}"
                 )
+        if self.names and not len(self.names) == len(set(self.names)) == clients:
+            raise ValueError(
+                f"`names` must be {clients} different ones, or empty, got {list(self.names)[:5]}"
+            )
         if np.asarray(self.groups).dtype.kind not in "iu":
             raise ValueError(
                 f"`groups` must be whole numbers, got {np.asarray(self.groups)[:3].tolist()}"
