@@ -1,5 +1,6 @@
 """Checks of data and their split before a run, among them that each process gets the same."""
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -24,8 +25,10 @@ def loaded(data: Target, seed: int) -> Dataset:
     whether they are the same.
     """
     whole = _told(data, lambda: dataset(data, seed))
-    size = sum(getattr(whole, part).nbytes for part in PARTS)
-    if is_ours(data) or size > LARGEST:
+    if is_ours(data):
+        return whole
+    _check_form(whole, data.path)
+    if sum(getattr(whole, part).nbytes for part in PARTS) > LARGEST:
         return whole
     again = _told(data, lambda: fresh_dataset(data, seed))
     if not all(np.array_equal(getattr(whole, part), getattr(again, part)) for part in PARTS):
@@ -34,6 +37,30 @@ def loaded(data: Target, seed: int) -> Dataset:
             f"call of {data.path}; {REMEDY}"
         )
     return whole
+
+
+def _check_form(data: Dataset, path: str) -> None:
+    """Raise ValueError for names or a preparation that a run cannot store for its later use."""
+    names = list(data.class_names)
+    words = {each for each in names if isinstance(each, str)}
+    if names and not len(words) == len(names) == data.classes:
+        raise ValueError(
+            f"`class_names` of the data must be {data.classes} different words, or empty, got "
+            f"{names[:5]} of {path}"
+        )
+    kind = type(data.prepares).__name__
+    if not hasattr(data.prepares, "reads"):
+        raise ValueError(
+            f"`preparation` of the data must say what it reads, got {kind} of {path} without; give "
+            'it the class attribute `reads`: "images", "arrays" or "tables"'
+        )
+    try:
+        json.dumps(data.prepares.describe())
+    except TypeError as error:
+        raise ValueError(
+            f"`preparation` of the data must be a frozen dataclass of JSON values, got {kind} of "
+            f"{path}: {reason_of(error)}; give lists and numbers, as array.tolist() returns them"
+        ) from error
 
 
 def _told(data: Target, load: Callable[[], Dataset]) -> Dataset:

@@ -1,6 +1,7 @@
 """What no network can be trained on is one sentence before the run, for every data set."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,28 @@ def test_data_and_what_uses_them_are_checked_together(
     with pytest.raises(ConfigError, match=message) as caught:
         load([*given, *overrides], also=problems)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "option", "message"),
+    [
+        ("named", "names=[no,yes]", None),
+        ("named", "names=[0,1]", r"`class_names` .* 2 different words, .* got \[0, 1\] of user"),
+        ("named", "names=[no,no]", r"`class_names` .* got \['no', 'no'\] of user_data.named"),
+        ("named", "names=[no]", r"`class_names` .* got \['no'\] of user_data.named"),
+        ("centred", "kind=list", None),
+        ("centred", "kind=array", r"`preparation` .* got Centred .*: TypeError: .* ndarray is"),
+        ("centred", "kind=silent", r"`preparation` .* what it reads, got Silent of user_data.cen"),
+    ],
+)
+def test_what_a_run_stores_of_a_users_data_can_be_stored(
+    function: str, option: str, message: str | None
+) -> None:
+    given = ["population=iid", "population.clients=2", "data=digits", "~data.test_share",
+             "~data.standardise", f"data._target_=user_data.{function}", f"+data.{option}",
+             "network._target_=user_data.linear", "~network.width", "strategy=fedavg"]  # fmt: skip
+    with nullcontext() if message is None else pytest.raises(ConfigError, match=message):
+        load(given, also=problems)
 
 
 def test_an_option_of_a_users_data_can_be_a_list() -> None:

@@ -1,9 +1,13 @@
 """Data sets and networks as users write them, some with a mistake."""
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 from torch import nn
 
 from fl_app.data.datasets import Dataset
+from fl_app.data.preparation import Preparation
 
 ROWS = np.zeros((40, 3), np.float32)
 HALVES = np.arange(40) % 2
@@ -34,6 +38,36 @@ def listed(*, values: list[float], seed: int) -> Dataset:
     """Return rows with an option that is a list."""
     assert values
     return rows(seed=seed)
+
+
+def named(*, names: list[int | str], seed: int) -> Dataset:
+    """Return rows of classes with names."""
+    return replace(rows(seed=seed), class_names=tuple(names))
+
+
+@dataclass(frozen=True)
+class Silent(Preparation):
+    """Does not say what it reads."""
+
+    mean: Any
+
+    def arrays(self, given: Any) -> np.ndarray:
+        """Return samples without the mean."""
+        found: np.ndarray = np.asarray(given, np.float32) - np.asarray(self.mean)
+        return found
+
+
+class Centred(Silent):
+    """Says it."""
+
+    reads = "arrays"
+
+
+def centred(*, kind: str, seed: int) -> Dataset:
+    """Return rows with a preparation."""
+    mean = ROWS.mean(axis=0)
+    made = {"array": Centred(mean), "list": Centred(mean.tolist()), "silent": Silent(0.0)}[kind]
+    return replace(rows(seed=seed), preparation=made)
 
 
 def nothing(*, seed: int) -> tuple[np.ndarray, np.ndarray]:
