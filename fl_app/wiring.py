@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from hydra.utils import get_object, instantiate
+from pydantic import TypeAdapter
 
 from fl_app.building import built
 from fl_app.client.augmentation import Transform
@@ -234,6 +235,10 @@ def _is_constant(scheduler: Target) -> bool:
     return constant and scheduler.options.get("factor") == 1.0
 
 
+_AS_JSON = TypeAdapter(dict[str, Any])
+"""Makes text of a path in the settings of a user's network, and a value of an enum."""
+
+
 def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     """Return what is needed to use the models without the configuration and the data."""
     people = shared_population(config, data_root)
@@ -243,7 +248,10 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     flat = flat_network(config, module)
     return {
         "seed": config.seed,
-        "network": {"_target_": config.network.path, **config.network.options},
+        "network": {
+            "_target_": config.network.path,
+            **_AS_JSON.dump_python(dict(config.network.options), mode="json"),
+        },
         "input_shape": list(data.shape),
         "input_type": "int64" if data.tokens else "float32",
         "answers": _answers(learner, data),

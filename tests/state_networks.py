@@ -1,7 +1,9 @@
 """Networks for inputs (s, 16), of 4 classes: some change what is neither sent nor saved."""
 
 from collections.abc import Callable
+from enum import Enum
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -268,3 +270,19 @@ class Several(nn.Module):
 def several(shape: tuple[int, ...], classes: int) -> nn.Module:
     """Return a network that only its learner can read."""
     return Several()
+
+
+class Pool(Enum):
+    """How places become one."""
+
+    MEAN = "mean"
+    MOST = "most"
+
+
+def typed(
+    shape: tuple[int, ...], classes: int, *, words: Path, pool: Pool, sides: tuple[int, int]
+) -> nn.Module:
+    """Return a network whose settings are no JSON values."""
+    assert isinstance(pool, Pool)
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), sum(sides), words.is_absolute()),
+                         nn.Linear(sum(sides), classes))  # fmt: skip

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_parts and state_networks are
 from fl_app.compatibility import problems
@@ -156,6 +157,14 @@ def test_numbers_of_numpy_and_torch_are_sent_as_numbers(tmp_path: Path) -> None:
         last = json.loads(lines[-1])
         found[name] = last["train_loss"], last["accuracy"]["mean"]
     assert found["own"] == pytest.approx(found["usual"], rel=1e-5)
+
+
+def test_settings_of_a_network_may_be_paths_and_enums(tmp_path: Path) -> None:
+    given = ["network._target_=state_networks.typed", "~network.hidden", "+network.words=words.txt",
+             "+network.pool=most", "+network.sides=[2,3]"]  # fmt: skip
+    run([*SMALL, *QUIET, *given], tmp_path)
+    found = load_run(tmp_path).model(name="community_0")
+    assert found(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
 def test_clients_that_numbers_name_are_resumed(tmp_path: Path) -> None:
