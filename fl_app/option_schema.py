@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError, create_model
 
 from fl_app.schema import STRICT, TOP
 
@@ -32,6 +32,8 @@ RULES = {kind: (rule, each) for rule, (each, kinds) in FORMS.items() for kind in
 OPTIONS = ("client.optimizer", "client.scheduler", "client.transform", "population.dynamics")
 """Settings that are options of conf by themselves, so that a slash is in the place of the dot."""
 
+_AS_JSON = TypeAdapter(dict[str, Any])
+
 
 @lru_cache(maxsize=64)
 def options_model(key: str, target: Callable[..., Any]) -> Any:
@@ -53,6 +55,21 @@ def options_model(key: str, target: Callable[..., Any]) -> Any:
         fields.setdefault(name, (kind, None))
     config: Any = {**STRICT, "extra": "allow"} if _passes_on(forms[-1]) else STRICT
     return create_model("Options", __config__=config, **fields)
+
+
+def as_json(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as JSON values: a path as text, an enum as its value."""
+    found: dict[str, Any] = _AS_JSON.dump_python(dict(options), mode="json")
+    return found
+
+
+def typed(key: str, target: Callable[..., Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return options that `as_json` has returned in the types of the parameters of `target`."""
+    try:
+        model = options_model(key, target)(**options)
+    except ValidationError:
+        return options  # the call tells in fewer words what is wrong
+    return {name: getattr(model, name) for name in options}
 
 
 def taken(target: Callable[..., Any]) -> set[str]:

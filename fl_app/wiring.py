@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from hydra.utils import get_object, instantiate
-from pydantic import TypeAdapter
 
 from fl_app.building import built
 from fl_app.client.augmentation import Transform
@@ -33,6 +32,7 @@ from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.population import Population, rotation
 from fl_app.data.schedule import Schedule
 from fl_app.masking.settings import Masking
+from fl_app.option_schema import as_json, typed
 from fl_app.params import FlatModule, Layout
 from fl_app.reasons import reason_of
 from fl_app.rng import cohort_size
@@ -113,7 +113,7 @@ def _options(data: Target, data_root: str | None) -> str:
     options = dict(data.options)
     if "root" in options:
         options["root"] = str(Path(data_root or options["root"]).expanduser().resolve())
-    return json.dumps(options)
+    return json.dumps(as_json(options))
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +122,8 @@ def _kept(path: str, options: str, seed: int) -> Dataset:
 
 
 def _loaded(path: str, options: str, seed: int) -> Dataset:
-    loaded: object = get_object(path)(seed=seed, **json.loads(options))
+    load = get_object(path)
+    loaded: object = load(seed=seed, **typed("data", load, json.loads(options)))
     if not isinstance(loaded, Dataset):
         raise DataError(
             f"data._target_ must return a fl_app.data.datasets.Dataset, got {path}, which returns "
@@ -235,10 +236,6 @@ def _is_constant(scheduler: Target) -> bool:
     return constant and scheduler.options.get("factor") == 1.0
 
 
-_AS_JSON = TypeAdapter(dict[str, Any])
-"""Makes text of a path in the settings of a user's network, and a value of an enum."""
-
-
 def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     """Return what is needed to use the models without the configuration and the data."""
     people = shared_population(config, data_root)
@@ -248,10 +245,7 @@ def use_of(config: Config, data_root: str | None = None) -> dict[str, Any]:
     flat = flat_network(config, module)
     return {
         "seed": config.seed,
-        "network": {
-            "_target_": config.network.path,
-            **_AS_JSON.dump_python(dict(config.network.options), mode="json"),
-        },
+        "network": {"_target_": config.network.path, **as_json(config.network.options)},
         "input_shape": list(data.shape),
         "input_type": "int64" if data.tokens else "float32",
         "answers": _answers(learner, data),

@@ -1,6 +1,6 @@
 """The models of a finished run, from its folder alone."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from logging import getLogger
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from hydra.utils import get_object
-from pydantic import ValidationError
 from torch import nn
 
 from fl_app import own
@@ -18,7 +17,7 @@ from fl_app.client.initial_network import drawn
 from fl_app.client.local_state import CLIENTS, of_run
 from fl_app.data.frame import shortened
 from fl_app.data.preparation import Preparation, preparation
-from fl_app.option_schema import options_model
+from fl_app.option_schema import typed
 from fl_app.params import COMMUNITY
 from fl_app.records.models import read_mixture, read_model
 from fl_app.records.reading import readable
@@ -205,7 +204,8 @@ class FinishedRun:
         with self._modules.first(), _as_trained(described, "network"):
             target = get_object(described["_target_"])
             made = drawn(
-                target, self.input_shape, self.serving["classes"], _typed(target, options),
+                target, self.input_shape, self.serving["classes"],
+                typed("network", target, options),
                 tokens=self.serving["input_type"] == "int64", seed=self.serving["seed"],
             )  # fmt: skip
         self._modules.bind(made, "forward")
@@ -308,15 +308,6 @@ def _ranges(ids: Sequence[int]) -> str:
     ends = [each for each in ids if each + 1 not in known]
     pairs = zip(starts, ends, strict=True)
     return shortened([str(one) if one == last else f"{one}..{last}" for one, last in pairs])
-
-
-def _typed(target: Callable[..., Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return settings of a network in its types: JSON has no paths and enums."""
-    try:
-        model = options_model("network", target)(**options)
-    except ValidationError:
-        return options  # the call tells in fewer words what is wrong
-    return {name: getattr(model, name) for name in options}
 
 
 @contextmanager

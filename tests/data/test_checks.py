@@ -185,3 +185,11 @@ def test_an_option_of_a_users_data_can_be_a_list() -> None:
     given += ["~data.standardise", "data._target_=user_data.listed", "+data.values=[1.0,2.0]"]
     given += ["network._target_=user_data.linear", "~network.width", "strategy=fedavg"]
     assert load(given, also=problems).data.options["values"] == [1.0, 2.0]
+
+
+def test_options_of_a_users_data_have_the_types_of_its_parameters() -> None:
+    given = ["population=iid", "population.clients=2", "data=digits", "~data.test_share",
+             "~data.standardise", "data._target_=user_data.of_folder", "+data.root=wards",
+             "+data.ward=south", "+data.sides=[2,3]", "strategy=fedavg",
+             "network._target_=user_data.linear", "~network.width"]  # fmt: skip
+    assert load(given, also=problems).data.options["sides"] == (2, 3)

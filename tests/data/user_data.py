@@ -1,6 +1,8 @@
 """Data sets and networks as users write them, some with a mistake."""
 
 from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,20 @@ def centred(*, kind: str, seed: int) -> Dataset:
     mean = ROWS.mean(axis=0)
     made = {"array": Centred(mean), "list": Centred(mean.tolist()), "silent": Silent(0.0)}[kind]
     return replace(rows(seed=seed), preparation=made)
+
+
+class Ward(Enum):
+    """Which rows are read."""
+
+    NORTH = "north"
+    SOUTH = "south"
+
+
+def of_folder(*, root: Path, ward: Ward, sides: tuple[int, int], seed: int) -> Dataset:
+    """Return rows by settings that are no JSON values."""
+    assert root.is_absolute()
+    assert (ward, sides) == (Ward.SOUTH, (2, 3))
+    return rows(seed=seed)
 
 
 def nothing(*, seed: int) -> tuple[np.ndarray, np.ndarray]:
