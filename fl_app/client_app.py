@@ -23,21 +23,24 @@ from flwr.common import (
     Status,
 )
 
-from fl_app import client_wiring
-from fl_app.client import local_state
-from fl_app.client.local import LocalClient
-from fl_app.client.memory import Memory
-from fl_app.client.node_memory import NodeMemory
-from fl_app.client.private_losses import TOLD, answers
-from fl_app.client_mods import CLIENT, as_addressed, as_attached, as_private
-from fl_app.config import Config
-from fl_app.ingress.evaluations import METRIC
-from fl_app.ingress.placements import LOSSES, PLACE
-from fl_app.learner_reports import HELD_OUT, OFFERED, Told, asked, packed
-from fl_app.params import from_bytes, to_bytes
-from fl_app.run_config import of_run
-from fl_app.types import Vector
-from fl_app.wiring import kept_by, masking
+from fl_app.uncollected import uncollected
+
+with uncollected():
+    from fl_app import client_wiring
+    from fl_app.client import local_state
+    from fl_app.client.local import LocalClient
+    from fl_app.client.memory import Memory
+    from fl_app.client.node_memory import NodeMemory
+    from fl_app.client.private_losses import TOLD, answers
+    from fl_app.client_mods import CLIENT, as_addressed, as_attached, as_private
+    from fl_app.config import Config
+    from fl_app.ingress.evaluations import METRIC
+    from fl_app.ingress.placements import LOSSES, PLACE
+    from fl_app.learner_reports import HELD_OUT, OFFERED, Told, asked, packed
+    from fl_app.params import from_bytes, to_bytes
+    from fl_app.run_config import of_run
+    from fl_app.types import Vector
+    from fl_app.wiring import kept_by, masking
 
 Hold = Callable[[LocalClient, Vector, int], None]
 """Stores a client's own model (d,) after a round where the client finds it."""
