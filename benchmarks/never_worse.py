@@ -99,9 +99,11 @@ LARGE = tuple(list(CASES)[:3])
 NOISE = "15 clients of digits, every fourth with noise"
 FORTY = "12 clients of digits, 3 label swaps, 40 rounds"
 MEDIUM = ("30 clients of MNIST, no groups", "30 clients of MNIST, 4 label swaps")
-LATE = {"flic": 10, "late": 10}
+LATE = {"flic": 10, "late": 10, "hierarchical": 10, "flux": 10}
 """The rounds after which methods cluster once."""
-METHODS = ("flic", "late", "cfl_clusters", "communities", "dcfl", "pacfl")
+METHODS = (
+    "flic", "late", "hierarchical", "cfl_clusters", "communities", "dcfl", "pacfl", "flux",
+)  # fmt: skip
 CHOICES = ("ifca", "feddrift", "fedem", "fedrc")
 """Methods whose clients choose or mix models, so that trials have rounds that alternate."""
 MIXTURES = ("fedem", "fedrc")
@@ -136,8 +138,9 @@ HEAD = """# Never worse than one model
 Written by `benchmarks/never_worse.py --data <data>`. Accuracy is the mean over the clients of the
 last evaluation, each with the model that it uses. `one model` is FedAvg with the same settings;
 `without` and `with` are `strategy.fallback=false` and `true`; by default IFCA, FedDrift, FedEM,
-FedRC and runs with an epsilon are `without`, and the others `with`. FLIC and late cluster after
-round 10, CFL, communities and DCFL whenever their conditions hold. Cells are means over the seeds.
+FedRC and runs with an epsilon are `without`, and the others `with`. FLIC, late, hierarchical and
+FLUX cluster after round 10, CFL, communities and DCFL whenever their conditions hold. Cells are
+means over the seeds.
 A difference is the mean of the differences of each seed, ± its standard error: within two of these
 it can be luck. The communities are those at the end, the ARI is without the fallback, the verdicts
 are those of all trials: see [the fallback](../methods/index.md#the-fallback-to-one-model).
