@@ -28,8 +28,8 @@ from fl_app.use.mlflow_served import ServedRun
 set_model(ServedRun())
 """
 NEEDED = (
-    "torch", "torchvision", "numpy", "safetensors", "hydra-core", "pydantic", "pyyaml", "jaxtyping",
-    "pillow", "pandas", "mlflow",
+    "torch", "torchvision", "numpy", "safetensors", "hydra-core", "omegaconf", "pydantic", "pyyaml",
+    "jaxtyping", "pillow", "pandas", "mlflow",
 )  # fmt: skip
 """Packages of the served model. Its networks may need torchvision."""
 TYPES = {str: "string", float: "double", int: "long"}
