@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from composed import NODES, ROUNDS, SUPERNODES, Composed
+from continued import ended, same_models
 from table import row
-
-from fl_app.records import run_state
-from fl_app.records.summary import read_summary
 
 SERVERS = ["superlink", "serverapp", "runs"]
 HELD_S = 45.0
@@ -100,20 +98,8 @@ def lost_node(federation: Composed) -> list[str]:
 def continued(federation: Composed, name: str, what: str, *, like: str = "plain") -> str:
     """Wait until a run has ended by itself; return its row. `like` is an undisturbed run."""
     folder = federation.checkout / "outputs" / name
-
-    def over() -> bool:
-        state = run_state.read(folder)
-        return state is not None and not state.unfinished
-
-    federation.until(f"the end of {name}", over)
-    state, summary = run_state.read(folder), read_summary(folder)
-    assert state is not None
-    assert summary is not None
-    models = (folder / "models.safetensors").read_bytes()
-    undisturbed = (folder.with_name(like) / "models.safetensors").read_bytes()
-    same = f"the same models as undisturbed: {models == undisturbed}"
-    seen = f"{summary['rounds']} rounds, submitted again {state.restarts} times; {same}"
-    return row(what, summary["status"], seen)
+    status, seen = ended(folder, federation.until)
+    return row(what, status, f"{seen}; {same_models(folder, like)}")
 
 
 FAULTS = (

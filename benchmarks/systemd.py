@@ -19,11 +19,10 @@ from pathlib import Path
 import certificates
 from booted import CLIENTS, NODES, SERVICES, Booted
 from compose import copied
+from continued import ended, same_models
 from table import REPO, header, machine, put_rows, row
 
 from fl_app.engines.credentials import Credentials
-from fl_app.records import run_state
-from fl_app.records.summary import read_summary
 
 Scenario = Callable[[Booted], str]
 TABLE = REPO / "docs" / "results" / "systemd.md"
@@ -130,26 +129,11 @@ SCENARIOS: tuple[Scenario, ...] = (plain, killed, stopped, renewed, shut_down, p
 
 
 def _ended(machine: Booted, name: str) -> tuple[str, str]:
-    """Wait for the end of a run; return its status, and what is to be seen of it."""
-    folder = machine.outputs / name
-
-    def over() -> bool:
-        state = run_state.read(folder)
-        return state is not None and not state.unfinished
-
-    machine.until(f"the end of {name}", over)
-    state, summary = run_state.read(folder), read_summary(folder)
-    assert state is not None
-    assert summary is not None
-    told = f"{summary['rounds']} rounds, submitted again {state.restarts} times"
-    return str(summary["status"]), told
+    return ended(machine.outputs / name, machine.until)
 
 
 def _same(machine: Booted, name: str, like: str = "plain") -> str:
-    first, second = (
-        (machine.outputs / each / "models.safetensors").read_bytes() for each in (like, name)
-    )
-    return f"the same models as undisturbed: {first == second}"
+    return same_models(machine.outputs / name, like)
 
 
 def main() -> None:
