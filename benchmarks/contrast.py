@@ -68,9 +68,9 @@ OF_FITTED = """
 ## Late looks once the samples are fitted
 
 The same with 12 clients of 100 digits and an MLP, half of the clients in each round, whose model
-soon fits all training samples. Contrast still splits nobody without groups, but it joins groups
-that it found before: Louvain sees them in all rounds, but their splits sink below twice the
-strongest other direction in the sums, which go on growing by what is each client's own.
+soon fits all training samples. The sums then go on growing by what is each client's own, beside
+which the splits of the groups sink below twice the strongest other direction. With contrast, a look
+that finds one community therefore returns those of the last look that found several.
 """
 
 

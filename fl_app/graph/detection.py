@@ -77,18 +77,18 @@ class BySignificance:
 
     `partition` returns the one for a number of clients. Clients that differ only by degrees are not
     split either: see `gap`.
-    `repeated`: clients are tested after every round, and the threshold grows with the rounds. Else
-    it grows with the number of tests `before` this one.
+    The threshold grows with the `number` of this test of the clients, from 1 on. None: they are
+    tested after every round, and it grows with the rounds.
     """
 
     partition: Callable[[int], Partition]
-    repeated: bool = False
-    before: Callable[[], int] = int
+    number: Callable[[], int] | None = None
 
     def __call__(self, graph: ClientGraph, among: Labels) -> Labels:
         """Return the communities (m,)."""
         # a round without a vector is no test, so the last round is at least the number of tests
-        look = int(graph.vectors.rounds().max(initial=1)) if self.repeated else 1 + self.before()
+        last = int(graph.vectors.rounds().max(initial=1))
+        look = last if self.number is None else self.number()
         size = max(1, graph.vectors.length)
         return significant(
             self._cosines(graph, among),

@@ -129,7 +129,7 @@ class Cfl(CommunityStrategy):
         length = context.layout.direction.stop
         if context.contrast:
             partition = partial(by_modularity, how=context.detection)
-            graph = graph_of_sums(context, BySignificantCut(partition, repeated=True))
+            graph = graph_of_sums(context, BySignificantCut(partition))
         else:
             graph = graph_of(context, ShiftedCosine(), ByCut(), length=length)
         self.state = CflState(communities=Communities.of(context.initial), graph=graph)

@@ -132,7 +132,7 @@ class CommunityDiscovery(ChangingCommunities):
             communities=Communities.of(context.initial),
             global_model=context.initial,
             graph=graph_of_models(context, similarity, how, averaged=True),
-            sums=graph_of_sums(context, BySignificance(partition, repeated=True)),
+            sums=graph_of_sums(context, BySignificance(partition)),
         )
         self._found: tuple[int, Labels, Labels] | None = None
         self._first = 0

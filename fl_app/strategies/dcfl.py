@@ -104,7 +104,7 @@ class Dcfl(ChangingCommunities):
             global_model=context.initial,
             before=context.initial[None, :].copy(),
             graph=graph_of(context, self.measure, how, length=2 * context.layout.size, whole=True),
-            sums=graph_of_sums(context, BySignificance(lambda _: exemplars, repeated=True)),
+            sums=graph_of_sums(context, BySignificance(lambda _: exemplars)),
         )
 
     def configure_fit(

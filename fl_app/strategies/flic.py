@@ -12,14 +12,13 @@ from pydantic import Field
 
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
-from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.graph_use import graph_of_updates, view_of
-from fl_app.strategies.outcome import Outcome, View
+from fl_app.strategies.graph_use import graph_of_updates
+from fl_app.strategies.looking_ahead import LookingAhead, LookingAheadState
+from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import (
     ClusterRound,
     Fallback,
@@ -34,16 +33,14 @@ Tolerance = Annotated[float, Field(gt=0, lt=1)]
 
 
 @dataclass(kw_only=True)
-class FlicState(TwoPhaseState):
+class FlicState(LookingAheadState):
     """The state of FLIC in a checkpoint."""
 
-    graph: ClientGraph
-    """The latest update of each client, and their similarities."""
     losses: list[float] = field(default_factory=list)
     """The lower median of the training losses of each round before the clustering, if told."""
 
 
-class Flic(TwoPhase):
+class Flic(LookingAhead):
     """Louvain on `1 + cos` of the clients' latest updates, after round `cluster_round`.
 
     `auto` means the first round in which the mean training loss over `stability_window` rounds is
@@ -91,7 +88,7 @@ class Flic(TwoPhase):
         self.tolerance = stability_tolerance
         self.state = FlicState(
             communities=Communities.of(context.initial),
-            graph=graph_of_updates(context, lambda: self.state.searches),
+            graph=graph_of_updates(context, lambda: self.test_number),
         )
 
     @classmethod
@@ -130,18 +127,9 @@ class Flic(TwoPhase):
         fall = self._loss_fall()
         return fall is not None and fall < self.tolerance
 
-    def find(self) -> tuple[Labels, Labels]:
-        """Find the communities of the similarity graph."""
-        return self.state.graph.vectors.client_ids, self.state.graph.labels()
-
-    def view(self, server_round: int) -> View | None:
-        """Return the communities, or before the clustering those that Louvain would find now."""
-        every, at = self.context.look_ahead_every, self.state.clustered_at
-        graph = self.state.graph
-        if at is None and (every == 0 or server_round % every or not len(graph)):
-            return None
-        ids, labels = self.find() if at is None else self.known()
-        return view_of(self.context, graph, ids, labels, clustered=server_round == at)
+    def among(self) -> Labels:
+        """Return the rows of all clients."""
+        return self.state.graph.vectors.order
 
     def outcome(self, server_round: int) -> Outcome:
         """Add the fall of the training loss."""

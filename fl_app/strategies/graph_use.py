@@ -80,14 +80,14 @@ def graph_of(
     return ClientGraph(measure, detection, ClientVectors(backend))
 
 
-def graph_of_updates(context: ServerContext, searches: Callable[[], int] = int) -> ClientGraph:
+def graph_of_updates(context: ServerContext, number: Callable[[], int]) -> ClientGraph:
     """Return an empty graph of updates: of the latest ones, or of cumulated ones for contrast.
 
-    `searches` returns how often communities were looked for.
+    `number` returns that of the test of the clients for which communities are looked for.
     """
     if context.contrast:
         partition = partial(by_modularity, how=context.detection)
-        return graph_of_sums(context, BySignificance(partition, before=searches))
+        return graph_of_sums(context, BySignificance(partition, number=number))
     length, how = context.layout.direction.stop, ByModularity(context.detection)
     return graph_of(context, ShiftedCosine(), how, length=length)
 
@@ -116,13 +116,27 @@ def labels_of_sums(graph: ClientGraph, client_ids: Labels, members: Mapping[int,
     before = np.array([members.get(client, -1) for client in client_ids[known].tolist()])
     old = np.unique(before[before >= 0])
     if len(old) > 1 and all(np.ptp(found[before == row]) == 0 for row in old):
+        found = with_nearest(graph, among, before)
+    labels[known] = canonical(found)
+    return canonical(labels)
+
+
+def with_nearest(graph: ClientGraph, among: Labels, before: Labels) -> Labels:
+    """Return the communities (m,) `before` of the rows `among` (m,), with those of new clients.
+
+    They are -1 of a new client, which joins the one with the largest mean similarity. Of no other
+    client, all are one community. Numbered as by `canonical`.
+    """
+    old = np.unique(before[before >= 0])
+    if not len(old):
+        return np.zeros(len(among), int)
+    if (before < 0).any():
         similarity = graph.similarity(among)
         assert similarity is not None
         inside = (before[:, None] == old).astype(float)
         nearest = old[(similarity @ inside / inside.sum(axis=0)).argmax(axis=1)]
-        found = np.where(before >= 0, before, nearest)
-    labels[known] = canonical(found)
-    return canonical(labels)
+        before = np.where(before >= 0, before, nearest)
+    return canonical(before)
 
 
 def graph_of_models(

@@ -85,7 +85,7 @@ class Hierarchical(TwoPhase):
         if context.contrast:
             gamma = context.detection.resolution
             tree = partial(by_merging, linkage=linkage, resolution=gamma)
-            found = BySignificance(lambda _: tree, before=lambda: self.state.searches)
+            found = BySignificance(lambda _: tree, number=lambda: self.state.searches + 1)
             graph = graph_of_sums(context, found)
         else:
             how = ByMerging(threshold=threshold, linkage=linkage)

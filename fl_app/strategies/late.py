@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fl_app.aggregation import Weighting
-from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
@@ -21,29 +20,24 @@ from fl_app.strategies.graph_use import (
     needed,
     put_models,
     strayed,
-    view_of,
 )
-from fl_app.strategies.outcome import View
+from fl_app.strategies.looking_ahead import LookingAhead, LookingAheadState
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector
 from fl_app.used_with import UsedWith
 
 
 @dataclass(kw_only=True)
-class LateState(TwoPhaseState):
+class LateState(LookingAheadState):
     """The state of late clustering in a checkpoint."""
 
-    graph: ClientGraph
-    """The last model of each client up to the clustering, and their distances; with contrast, its
-    cumulated updates, and their cosines."""
     round: int = 0
     """The last round whose models are in `graph`."""
 
 
-class Late(TwoPhase):
+class Late(LookingAhead):
     """Like FLIC, but with the similarity of community discovery, of last models.
 
     With `graph.contrast`, which the paper does not have, the graph is of cumulated updates, as in
@@ -87,12 +81,11 @@ class Late(TwoPhase):
         how = by_similarity(context, exponent=exponent, scale=scale)
         self.state = LateState(
             communities=Communities.of(context.initial),
-            graph=graph_of_updates(context, lambda: self.state.searches)
+            graph=graph_of_updates(context, lambda: self.test_number)
             if context.contrast
             else graph_of_models(context, similarity, how),
         )
         self.cohort.check = self.check
-        self._found: tuple[int, Labels, Labels] | None = None
 
     def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for a model without a finite distance to itself."""
@@ -113,22 +106,6 @@ class Late(TwoPhase):
         """Whether `cluster_round` is reached."""
         return server_round >= self.cluster_round and len(self.state.graph) > 0
 
-    def find(self) -> tuple[Labels, Labels]:
-        """Find the communities among the last models."""
-        now = self.state.round
-        if self._found is None or self._found[0] != now:
-            graph = self.state.graph
-            among = graph.vectors.fresh(now, self.max_age)
-            self._found = now, graph.vectors.ids_of(among), graph.labels(among)
-        return self._found[1:]
-
-    def view(self, server_round: int) -> View | None:
-        """Return the communities, or before the clustering those that would be found now."""
-        every, at = self.context.look_ahead_every, self.state.clustered_at
-        unseen = at is None and (every == 0 or server_round % every)
-        if unseen or not len(self.state.graph.vectors):
-            return None
-        ids, labels = self.find() if at is None else self.known()
-        if not len(ids):
-            return None
-        return view_of(self.context, self.state.graph, ids, labels, clustered=server_round == at)
+    def among(self) -> Labels:
+        """Return the rows of the clients whose last model is not too old."""
+        return self.state.graph.vectors.fresh(self.state.round, self.max_age)

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from contrasted import CLIENTS, MANY, METHODS, ROUNDS, built, grouped, parts, widen
 from flwr.common import FitRes
 from methods import builder
 
@@ -26,54 +26,13 @@ from fl_app.strategies.graph_use import add_updates, graph_of_sums, labels_of_su
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import DETECTION, context, play, reply, roster
 
-MANY, CLIENTS, ROUNDS = 200, 12, 12
-"""Parameters, clients and rounds; in few dimensions, noise alone can look like groups."""
-ONCE: dict[str, Any] = {"cluster_round": 10}
-METHODS: dict[str, dict[str, Any]] = {
-    "flic": ONCE,
-    "late": ONCE,
-    "hierarchical": ONCE,
-    "cfl": {"mode": "clusters", "alpha_threshold": 0.5},
-    "communities": {},
-    "communities_1nn": {"similarity": "euclidean"},
-    "communities_wnn": {"similarity": "euclidean"},
-    "dcfl": {},
-}
 EVERY_ROUND = ("communities", "communities_1nn", "communities_wnn", "dcfl")
-Client = Callable[[int, np.ndarray, int], FitRes]
 
 
 @pytest.fixture(autouse=True)
 def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let toy clients compare models of MANY parameters."""
-    targets = 4 * np.eye(3, MANY, dtype=np.float32)
-    monkeypatch.setattr("fl_app.testing.toy.TARGETS", targets)
-
-
-def _client(groups: int, seed: int) -> Client:
-    """Return clients that go a fifth of the way to their group's target, with much noise."""
-
-    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
-        noise = np.random.default_rng((seed, number, server_round)).normal(0, 0.05, MANY)
-        step = 0.2 * (4 * np.eye(3, MANY)[number % groups] - start)
-        return reply((start + step + noise).astype(np.float32))
-
-    return client
-
-
-def _built(
-    name: str, *, seed: int = 0, participation: float = 1.0, **options: object
-) -> CommunityStrategy:
-    given = context(
-        contrast=True, seed=seed, rounds=ROUNDS + 1, layout=Layout(("w",), ((2, MANY // 2),), 1),
-        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
-    )  # fmt: skip
-    return builder(name, participation=participation, **(METHODS[name] | options))(given)
-
-
-def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
-    members = strategy.state.communities.members
-    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
+    widen(monkeypatch)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -81,17 +40,17 @@ def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
 def test_groups_are_found_and_no_others(name: str, participation: float) -> None:
     seed = int(participation < 1.0)
     for groups in (3, 1):
-        strategy = _built(name, seed=seed, participation=participation)
+        strategy = built(name, seed=seed, participation=participation)
         rounds = range(1, ROUNDS + 1 if participation == 1.0 else 2 * ROUNDS)
-        play(strategy, roster(CLIENTS), rounds, client=_client(groups, seed))
+        play(strategy, roster(CLIENTS), rounds, client=grouped(groups, seed))
         expected = {frozenset(range(group, CLIENTS, groups)) for group in range(groups)}
-        assert _parts(strategy) == expected
+        assert parts(strategy) == expected
 
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_the_view_has_the_similarity_in_which_communities_were_found(name: str) -> None:
-    strategy = _built(name)
-    play(strategy, roster(CLIENTS), range(1, ROUNDS + 1), client=_client(3, 0))
+    strategy = built(name)
+    play(strategy, roster(CLIENTS), range(1, ROUNDS + 1), client=grouped(3, 0))
     view = strategy.view(ROUNDS)
     assert view is not None
     assert view.distance is None
@@ -105,11 +64,11 @@ def test_the_view_has_the_similarity_in_which_communities_were_found(name: str) 
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_resumed_run_is_the_same(name: str) -> None:
-    straight, first, second = (_built(name, participation=0.5) for _ in range(3))
-    play(straight, roster(CLIENTS), range(1, 11), client=_client(3, 0))
-    play(first, roster(CLIENTS), range(1, 6), client=_client(3, 0))
+    straight, first, second = (built(name, participation=0.5) for _ in range(3))
+    play(straight, roster(CLIENTS), range(1, 11), client=grouped(3, 0))
+    play(first, roster(CLIENTS), range(1, 6), client=grouped(3, 0))
     load(second.state, *save(first.state))
-    play(second, roster(CLIENTS), range(6, 11), client=_client(3, 0))
+    play(second, roster(CLIENTS), range(6, 11), client=grouped(3, 0))
     assert second.state.communities.members == straight.state.communities.members
     np.testing.assert_array_equal(
         second.state.communities.models, straight.state.communities.models
@@ -119,9 +78,9 @@ def test_a_resumed_run_is_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", list(METHODS))
 def test_a_round_of_two_replies_which_have_no_common_drift_is_shown(name: str) -> None:
     def two(number: int, start: np.ndarray, server_round: int) -> FitRes | None:
-        return _client(3, 0)(number, start, server_round) if number < 2 else None
+        return grouped(3, 0)(number, start, server_round) if number < 2 else None
 
-    strategy = _built(name)
+    strategy = built(name)
     play(strategy, roster(CLIENTS), range(1, 2), client=two)
     outcome = strategy.outcome(1)
     assert outcome.view is None or set(outcome.members) <= set(outcome.view.client_ids.tolist())
@@ -157,7 +116,7 @@ def test_groups_that_one_look_does_not_see_are_looked_for_again(name: str) -> No
     assert tuple(found) == SEARCHED[: len(found)]
     assert strategy.state.clustered_at == found[-1]
     assert counts.index(3) == found[-1] - 1  # and never again
-    assert len(_parts(strategy)) == 3
+    assert len(parts(strategy)) == 3
 
 
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
@@ -195,7 +154,7 @@ def test_one_community_stays_one_however_often_it_is_searched(name: str) -> None
             initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
         )
     )  # fmt: skip
-    play(strategy, roster(CLIENTS), range(1, 13), client=_client(1, 0))
+    play(strategy, roster(CLIENTS), range(1, 13), client=grouped(1, 0))
     assert strategy.state.searches == len(SEARCHED)
     assert strategy.state.clustered_at == 2
     assert len(strategy.state.communities.models) == 1
@@ -203,8 +162,8 @@ def test_one_community_stays_one_however_often_it_is_searched(name: str) -> None
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_too_few_clients_for_a_drift_stay_together(name: str) -> None:
-    strategy = _built(name)
-    play(strategy, roster(2), range(1, 9), client=_client(3, 0))
+    strategy = built(name)
+    play(strategy, roster(2), range(1, 9), client=grouped(3, 0))
     assert len(strategy.state.communities.models) == 1
     assert np.isfinite(strategy.state.communities.models).all()
 
@@ -212,10 +171,10 @@ def test_too_few_clients_for_a_drift_stay_together(name: str) -> None:
 @pytest.mark.parametrize("name", ["flic", "late", "hierarchical"])
 def test_nobody_is_clustered_before_a_round_of_enough_replies(name: str) -> None:
     options = {"max_age": 1} if name == "late" else {}
-    strategy = _built(name, cluster_round=6, **options)
+    strategy = built(name, cluster_round=6, **options)
     found = dict[int, list[str]]()
     for now, clients in enumerate((3 if name == "late" else 2, *[2] * 7, CLIENTS), 1):
-        play(strategy, roster(clients), range(now, now + 1), client=_client(3, 0))
+        play(strategy, roster(clients), range(now, now + 1), client=grouped(3, 0))
         found[now] = [event.kind for event in strategy.events]
         view = strategy.view(now)
         assert view is None or len(view.labels)
@@ -225,12 +184,12 @@ def test_nobody_is_clustered_before_a_round_of_enough_replies(name: str) -> None
 
 @pytest.mark.parametrize("name", ["flic", "late"])
 def test_a_look_ahead_before_the_clustering_sees_one_community_in_noise(name: str) -> None:
-    strategy = _built(name)
+    strategy = built(name)
     for groups in (1, 3):
-        strategy = _built(name)
+        strategy = built(name)
         for server_round in range(1, 5):
             now = range(server_round, server_round + 1)
-            play(strategy, roster(CLIENTS), now, client=_client(groups, 0))
+            play(strategy, roster(CLIENTS), now, client=grouped(groups, 0))
             view = strategy.view(server_round)
             assert view is not None
             assert strategy.state.communities.members == {}
@@ -264,10 +223,10 @@ def test_communities_stay_if_new_ones_only_join_them() -> None:
 @pytest.mark.parametrize("name", EVERY_ROUND)
 def test_communities_do_not_vanish_while_their_updates_are_noise(name: str) -> None:
     """Once each community is at its target, its updates say nothing of groups any more."""
-    strategy, counts = _built(name), list[int]()
+    strategy, counts = built(name), list[int]()
     for server_round in range(1, 26):
         now = range(server_round, server_round + 1)
-        play(strategy, roster(CLIENTS), now, client=_client(3, 0))
+        play(strategy, roster(CLIENTS), now, client=grouped(3, 0))
         counts.append(len(strategy.state.communities.models))
     found = counts.index(3)
     assert set(counts[found:]) == {3}
@@ -304,9 +263,9 @@ def test_options_without_effect_are_refused() -> None:
     config.load(["strategy=late", "graph.contrast=true", "graph.store=sketch"])
 
 
-@pytest.mark.parametrize(("repeated", "look"), [(False, 1), (True, 7)])
-def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
-    monkeypatch: pytest.MonkeyPatch, repeated: bool, look: int
+@pytest.mark.parametrize(("number", "look"), [(lambda: 3, 3), (None, 7)])
+def test_a_test_is_as_strict_as_its_number_or_after_every_round_as_that_of_the_round(
+    monkeypatch: pytest.MonkeyPatch, number: Callable[[], int] | None, look: int
 ) -> None:
     looks = []
 
@@ -315,7 +274,7 @@ def test_a_method_that_looks_once_tests_as_strictly_as_the_first_of_many_looks(
         return np.zeros(len(cosine), int)
 
     monkeypatch.setattr("fl_app.graph.detection.significant", watched)
-    found = BySignificance(lambda _: lambda s: np.zeros(len(s), int), repeated=repeated)
+    found = BySignificance(lambda _: lambda s: np.zeros(len(s), int), number)
     graph = graph_of_sums(context(contrast=True), found)
     for client in range(3):
         graph.put(client, np.eye(MANY, dtype=np.float32)[client], 5 + client)
@@ -330,7 +289,7 @@ def test_clients_of_two_sizes_are_one_community(
 ) -> None:
     """Half of 24 clients have few samples, so fewer steps, or more noise as under DP-SGD."""
     draw, partition = np.random.default_rng(0), partial(by_modularity, how=DETECTION)
-    graph = graph_of_sums(context(contrast=True), BySignificance(partition))
+    graph = graph_of_sums(context(contrast=True), BySignificance(partition, lambda: 1))
     few, drift = np.arange(24)[:, None] % 2 == 1, draw.normal(size=2000)
     start = np.zeros((1, 2000), np.float32)
     for server_round in range(1, 17):

@@ -151,7 +151,7 @@ def test_with_contrast_clients_of_one_kind_stay_one_community() -> None:
 
 
 def test_cumulated_updates_are_of_usual_length_without_their_mean() -> None:
-    graph = graph_of_updates(context(contrast=True))
+    graph = graph_of_updates(context(contrast=True), lambda: 1)
     start = np.zeros(SIZE, np.float32)
     models = -np.eye(SIZE, dtype=np.float32)[:3] * np.array([[1], [2], [8]], np.float32)
     ids = np.array([4, 1, 7])
