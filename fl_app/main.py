@@ -173,9 +173,11 @@ def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
     """Do one run, and return the configuration errors for which it was refused in a sweep."""
     runtime = HydraConfig.get()
     folder, overrides = Path(runtime.runtime.output_dir), _as_typed(runtime.overrides.task)
+    taken = folder in _begun
     _begun.append(folder)
     try:
         with errors_printed(folder), _refusals(shlex.join(overrides), folder):
+            _refuse_taken(folder, taken=taken)
             run(overrides, folder)
     except Exception as error:
         _bugs.append(error)
@@ -186,6 +188,15 @@ def _hydra_main(composed: DictConfig) -> tuple[str, ...]:
         if end.code == 1:
             _failed.append(folder)  # a failed run must not stop the other runs of a sweep
     return _refused.get(shlex.join(overrides), ())
+
+
+def _refuse_taken(folder: Path, *, taken: bool) -> None:
+    """Raise ConfigError for a run that would replace an earlier one of its sweep."""
+    if taken:
+        raise ConfigError([
+            f"hydra.sweep.subdir must give each run of a sweep a folder of its own, got {folder} "
+            "for several; name in it all that is swept, or remove it"
+        ])  # fmt: skip
 
 
 def _as_typed(overrides: Iterable[str]) -> list[str]:

@@ -146,6 +146,8 @@ WRONG_FOR_HYDRA = {
     "folder of a sweep": (["-m", "hydra.sweep.dir=${nothing}"], ["got Interpolation key"]),
     "folder of a job": (["-m", "hydra.sweep.subdir=${nothing}"], ["correct hydra.sweep.subdir"]),
     "folder of a run": (["--config-name=config", "hydra.run.dir=${no}"], ["correct hydra.run.dir"]),
+    "a folder for two jobs": (["-m", "seed=0,1", "hydra.sweep.subdir=one"],
+                              ["each run of a sweep a folder of its own, got "]),
     "an option": (["-m", "strategy=flic,nope"], ["with strategy=nope: strategy must be one of"]),
     "a setting of one option": (["-m", "strategy=flic,fedavg", "strategy.cluster_round=5"],
                                 ["in the run with strategy=fedavg: strategy.cluster_round is not"]),
