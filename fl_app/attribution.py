@@ -58,13 +58,14 @@ def mixed(weights: Float[np.ndarray, " k"], models: Vectors) -> Vector:
 def margin(values: Vector) -> float | None:
     """Return how far the second of some losses or distances (k,) is from the least.
 
-    The difference as a share of the second, 0 for a tie and 1 for certainty, and above 1 if the
-    least is negative; 0 if the second is not positive, None for a single value.
+    The difference as a share of the larger of the two in size, which is the second unless a loss is
+    negative: 0 for a tie, 1 for certainty, up to 2 if one is negative; None for a single value.
     """
     if len(values) < 2:
         return None
     first, second = np.partition(values, 1)[:2].tolist()
-    return (second - first) / second if second > 0 else 0.0
+    size = max(abs(second), abs(first))
+    return (second - first) / size if size > 0 else 0.0
 
 
 def _check(distance: Between) -> None:

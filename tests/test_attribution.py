@@ -54,7 +54,17 @@ def test_a_mixture_has_the_same_bits_by_parts() -> None:
 
 @pytest.mark.parametrize(
     ("values", "found"),
-    [([3.0, 1.0], 2 / 3), ([2.0, 2.0, 2.0], 0.0), ([5.0], None), ([0.0, 0.0], 0.0), ([4, 0, 9], 1)],
+    [
+        ([3.0, 1.0], 2 / 3),
+        ([2.0, 2.0, 2.0], 0.0),
+        ([5.0], None),
+        ([0.0, 0.0], 0.0),
+        ([4, 0, 9], 1),
+        ([-1.0, -4.0], 0.75),  # losses such as those of counts can be negative
+        ([-2.0, -2.0], 0.0),
+        ([0.0, -3.0], 1.0),
+        ([1.0, -1.0], 2.0),
+    ],
 )
 def test_the_margin_is_the_distance_to_the_second(values: list[float], found: float | None) -> None:
     assert margin(np.array(values, np.float32)) == (None if found is None else pytest.approx(found))

@@ -28,8 +28,8 @@ class Assignment:
     """The community of a newcomer by name, and the value of each community.
 
     `values` are losses, distances or entropies, lower ones are better. `margin` is the second
-    value minus the first, as a share of the second: 0 is a tie, 1 is certain; None with a single
-    community.
+    value minus the first, as a share of the larger in size: 0 is a tie, 1 is certain, more needs a
+    negative loss; None with a single community.
     """
 
     model: str
