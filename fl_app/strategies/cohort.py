@@ -198,7 +198,7 @@ class Cohort:
                 start = self.sent[answers[row].row][each.part]
                 self._long.append((row, each.part, start, float(limits[row])))
         self.norms = np.minimum(norms, limits).tolist()
-        if self.clips:
+        if self.clips or len(self.unseen) == self.size:
             self._shorten(models)
         else:
             self._shorten_unseen(models)

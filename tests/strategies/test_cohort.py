@@ -83,3 +83,20 @@ def test_a_long_model_in_the_direction_of_its_group_does_not_decide_it(
     models, offers = strategy.attribute([0, 6, 9])  # its group
     for (row,) in offers:
         np.testing.assert_allclose(models[row], TARGETS[0], atol=2)
+
+
+def test_what_is_trained_is_shortened_beside_long_buffers_where_no_distance_shows_a_length() -> (
+    None
+):
+    layout = Layout(("w", "running_var"), ((2, 2), (2,)), 1)
+    first = np.ones(SIZE, np.float32)
+    given = context(layout=layout, initial=first, clip_update=2.0, largest_update=1e3)
+    strategy = builder("communities", participation=1.0, similarity="cosine")(given)
+
+    def client(who: int, start: np.ndarray, now: int) -> FitRes:
+        update = np.repeat([30.0 if who == LIAR else 1.0, 1e6], [4, 2])
+        return reply((start + update).astype(np.float32))
+
+    play(strategy, roster(12), range(1, 2), client=client)
+    models, ((row,),) = strategy.attribute([0])
+    assert models[row, :4].max() <= 1 + 13 / 12 + 1e-3
