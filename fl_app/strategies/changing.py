@@ -1,7 +1,7 @@
 """Methods that find communities anew in every round: their fallback to one model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from flwr.common import Parameters, Scalar
@@ -16,7 +16,7 @@ from fl_app.strategies.fallback import UNDONE, JudgedState, begin, beside, decid
 from fl_app.strategies.graph_use import add_updates, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
-from fl_app.types import Labels, Vector, Vectors
+from fl_app.types import Labels, Vector, Vectors, Weights
 
 
 @dataclass(kw_only=True)
@@ -29,6 +29,8 @@ class ChangingState(JudgedState):
     """Whether communities were or are on trial, which happens once."""
     one: bool = False
     """Whether they were undone; then there is one model, and none are found any more."""
+    shares: dict[int, float] = field(default_factory=dict)
+    """What is left of the weight of each client whose last update was too long."""
 
 
 class ChangingCommunities(CommunityStrategy):
@@ -37,12 +39,24 @@ class ChangingCommunities(CommunityStrategy):
     If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`.
     Updates are not shortened (`engine.clip_update`), since far models form communities of their
     own. In a model of all clients they are, and communities that are far from all others do not
-    count in the global model. The papers have no such defence.
+    count in the global model. A model that is not far enough for that weighs less in the mean of
+    its community, by the factor by which its update would be shortened. The papers have no such
+    defence.
     """
 
     state: ChangingState
     compares = False
     clips_updates = False
+
+    def weigh_long(self, replies: Replies) -> None:
+        """Store the `shares` of the clients that replied."""
+        heard = {*replies.client_ids.tolist()}
+        others = {client: s for client, s in self.state.shares.items() if client not in heard}
+        self.state.shares = others | self.cohort.shares
+
+    def shares_of(self, client_ids: Labels) -> Weights:
+        """Return what is left of the weights of clients (n,), 1 for most."""
+        return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
     def inside(self, models: Vectors, labels: Labels) -> np.ndarray:
         """Return which models (k, d) of communities (n,) count in the global model."""

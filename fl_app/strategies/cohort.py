@@ -43,7 +43,8 @@ class Cohort:
     rejected, those longer than `clip_update` times are shortened to it; None: none. So is the
     layout's direction by itself, since buffers can be many times as long. Without
     `clips` only their `unseen` entries are shortened, those that no distance of clients shows, by
-    default the buffers; `bounded` shortens copies of them. With
+    default the buffers; `bounded` shortens copies of them, and `shares` has the factor by which
+    each of the others is too long, by client id. With
     `screens_direction` only the layout's direction is screened, not what follows it, and a cohort
     without a majority is not screened: the norm of a model does not bound how far it may move.
     `check` may raise ValueError for a finite model (d,), and the samples that its client trained
@@ -84,6 +85,7 @@ class Cohort:
         self.unseen = np.arange(layout.direction.stop, layout.size)
         self.former: Sequence[float] = ()
         self.norms: list[float] = []
+        self.shares: dict[int, float] = {}
         # rows, parts, starts and limits of long updates
         self._long: list[tuple[int, slice, Vector, float]] = []
 
@@ -187,7 +189,7 @@ class Cohort:
         whole, *parts = self._screened(answers, norms)
         for row in np.flatnonzero(screen.odd(norms, whole.usual)).tolist():
             self.odd_updates[answers[row].client_id] = float(norms[row] / whole.usual[row])
-        self._long, self.norms = [], norms.tolist()
+        self._long, self.shares, self.norms = [], {}, norms.tolist()
         if self.clip_update is None:
             return
         of = len(screen.compared(norms, self._former))
@@ -197,8 +199,11 @@ class Cohort:
             for row in np.flatnonzero(each.norms > limits).tolist():
                 start = self.sent[answers[row].row][each.part]
                 self._long.append((row, each.part, start, float(limits[row])))
+                client, share = answers[row].client_id, float(limits[row] / each.norms[row])
+                self.shares[client] = min(share, self.shares.get(client, 1.0))
         self.norms = np.minimum(norms, limits).tolist()
         if self.clips or len(self.unseen) == self.size:
+            self.shares = {}
             self._shorten(models)
         else:
             self._shorten_unseen(models)

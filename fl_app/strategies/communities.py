@@ -200,6 +200,7 @@ class CommunityDiscovery(ChangingCommunities):
         put_models(self.state.graph, server_round, replies, odd, everything)
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
+        self.weigh_long(replies)
         heard = zip(replies.client_ids.tolist(), replies.samples.tolist(), strict=True)
         self.state.samples.update(heard)
         if not self.state.round:
@@ -247,6 +248,7 @@ class CommunityDiscovery(ChangingCommunities):
         shares = groups_of(labels, np.arange(len(among)))
         for inside in shares:
             self.aggregator.watch(ids[inside], weights[inside])
+        weights *= self.shares_of(ids)
         models = vectors.combine(
             self.aggregator.rule,
             groups_of(labels, among),

@@ -148,6 +148,7 @@ class Dcfl(ChangingCommunities):
         )
         for client, row, model in received:
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
+        self.weigh_long(replies)
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
 
@@ -157,17 +158,19 @@ class Dcfl(ChangingCommunities):
         groups = groups_of(labels, among)
         equal = [np.ones(len(group)) for group in groups]
         self.state.before = vectors.combine(_plain_mean, groups, equal, slice(0, size))
+        weights = self.shares_of(ids)
+        inside = [weights[labels == row] for row in range(len(groups))]
         models = vectors.combine(
             self.aggregator.rule,
             [*groups, among],
-            [*equal, np.ones(len(among))],
+            [*inside, weights],
             slice(size, 2 * size),
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
         found, whole = models[:-1], models[-1]
-        inside = self.inside(found, labels)
-        if not inside.all() and self.aggregator.rule is weighted_mean:
-            whole = weighted_mean(found, (inside * np.bincount(labels)).astype(float))
+        near = self.inside(found, labels)
+        if not near.all() and self.aggregator.rule is weighted_mean:
+            whole = weighted_mean(found, (near * np.bincount(labels)).astype(float))
         self.state.communities = Communities(found, members)
         self.state.global_model = whole
 

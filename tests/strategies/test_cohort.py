@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from methods import builder
 
 from fl_app.params import Layout, from_bytes
+from fl_app.strategies.state import load, save
 from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 LIAR = 3
@@ -100,3 +101,26 @@ def test_what_is_trained_is_shortened_beside_long_buffers_where_no_distance_show
     play(strategy, roster(12), range(1, 2), client=client)
     models, ((row,),) = strategy.attribute([0])
     assert models[row, :4].max() <= 1 + 13 / 12 + 1e-3
+
+
+@pytest.mark.parametrize("method", ["communities", "communities_1nn", "dcfl"])
+def test_a_long_update_that_is_in_its_group_does_not_decide_it(method: str) -> None:
+    """It is nearer to its own group than to the others, which are far apart."""
+
+    def client(who: int, start: np.ndarray, now: int) -> FitRes:
+        model = _honest_model(who, start, now).copy()
+        model[1] += 3 if who == LIAR and now in (3, 4) else 0
+        return reply(model)
+
+    strategy = builder(method, participation=1.0)(context(clip_update=2.0))
+    play(strategy, roster(12), range(1, 5), client=client)
+    members = strategy.state.communities.members
+    models, offers = strategy.attribute([0, 6, 9])
+    assert members[LIAR] == members[0]
+    for (row,) in offers:
+        np.testing.assert_allclose(models[row], TARGETS[0], atol=0.8)
+    arrays, values = save(strategy.state)
+    again = builder(method, participation=1.0)(context(clip_update=2.0))
+    load(again.state, arrays, values)
+    assert again.state.shares == strategy.state.shares
+    assert {*strategy.state.shares} == {LIAR}
