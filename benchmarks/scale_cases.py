@@ -134,8 +134,8 @@ def context_of(method: str, clients: int, planted: Planted) -> ServerContext:
         evaluate_every=LATER, evaluate_at_most=None, largest_update=None, clip_update=None,
         sample_cap=inf, detection=detection(config), vector_backend=backend,
         look_ahead_every=graph.look_ahead_every, benign=largest,
-        contrast=method == "flic_contrast", private=False, noise_varies=False, metrics=(),
-        classes=CLASSES, inputs=INPUTS, has_accuracy=True,
+        contrast=method == "flic_contrast", or_own=False, private=False, noise_varies=False,
+        metrics=(), classes=CLASSES, inputs=INPUTS, has_accuracy=True,
         fresh=lambda number: planted.model(number, LATER), union=None,
     )  # fmt: skip
 

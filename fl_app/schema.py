@@ -33,6 +33,7 @@ from fl_app.data.schedule import Dynamics
 from fl_app.types import (
     Backend,
     Benign,
+    Contrast,
     Count,
     EngineName,
     Fallback,
@@ -196,7 +197,7 @@ class GraphConfig:
     sparse_above: NonNegativeInt
     neighbours: PositiveInt
     look_ahead_every: NonNegativeInt
-    contrast: bool
+    contrast: Contrast
     benign: Benign
     root_samples: PositiveInt
 

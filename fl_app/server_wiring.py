@@ -80,7 +80,7 @@ def _server_context(config: Config) -> ServerContext:
     wanted, data = task(config.task), shared_population(config).dataset
     module = network(config, data)
     learner, flat = learner_of(module, config.client.learner), flat_network(config, module)
-    root = config.graph.benign == "root"
+    root, private = config.graph.benign == "root", privacy(config).kind != "none"
     return ServerContext(
         seed=config.seed,
         rounds=config.rounds,
@@ -95,8 +95,9 @@ def _server_context(config: Config) -> ServerContext:
         detection=detection(config),
         vector_backend=_vector_backend(config),
         look_ahead_every=config.graph.look_ahead_every,
-        contrast=config.graph.contrast,
-        private=privacy(config).kind != "none",
+        contrast=bool(config.graph.contrast),
+        or_own=config.graph.contrast == "auto" and not private,
+        private=private,
         noise_varies=privacy(config).adaptive,
         metrics=tuple(wanted.metrics),
         classes=data.classes,

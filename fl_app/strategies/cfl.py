@@ -20,7 +20,6 @@ from fl_app.aggregation import Weighting, weighted_mean
 from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByCut, BySignificantCut
-from fl_app.graph.measures import ShiftedCosine
 from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
@@ -35,7 +34,13 @@ from fl_app.strategies.fallback import (
     offered,
 )
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.graph_use import add_updates, graph_of, graph_of_sums, view_of
+from fl_app.strategies.graph_use import (
+    add_updates,
+    graph_of_latest,
+    graph_of_sums,
+    own_graph,
+    view_of,
+)
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -52,11 +57,18 @@ class CflState(JudgedState):
     """The state of CFL in a checkpoint."""
 
     graph: ClientGraph
-    """The latest update of each client, and their similarities."""
+    """The latest update of each client, and their similarities; with contrast, the cumulated
+    updates."""
+    own: ClientGraph
+    """With contrast=auto, the latest update of each client; else empty."""
     due: set[int] = field(default_factory=set)
     """The clusters whose clients must all train in the next round, since a split is due."""
     settled: bool = False
     """Whether a split was undone, in whole or in part; then there are no further splits."""
+    by_own: bool = False
+    """With contrast=auto, whether a split on trial is one of the latest updates."""
+    own_settled: bool = False
+    """Whether one of these was undone; then further splits are by contrast only."""
 
 
 class Cfl(CommunityStrategy):
@@ -120,19 +132,23 @@ class Cfl(CommunityStrategy):
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
         self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
-        if context.contrast and not (mean_below is None and norm_above is None):
+        only_sums = context.contrast and not context.or_own
+        if only_sums and not (mean_below is None and norm_above is None):
             raise ValueError(
                 "strategy.mean_below and strategy.norm_above must be null with "
                 f"graph.contrast=true, got {mean_below} and {norm_above}: they are norms of one "
                 "round's updates, and contrast cumulates them; use strategy.gap_above"
             )
-        length = context.layout.direction.stop
         if context.contrast:
             partition = partial(by_modularity, how=context.detection)
             graph = graph_of_sums(context, BySignificantCut(partition))
         else:
-            graph = graph_of(context, ShiftedCosine(), ByCut(), length=length)
-        self.state = CflState(communities=Communities.of(context.initial), graph=graph)
+            graph = graph_of_latest(context, ByCut())
+        self.state = CflState(
+            communities=Communities.of(context.initial),
+            graph=graph,
+            own=own_graph(context, lambda: graph_of_latest(context, ByCut())),
+        )
         self.alpha_cross: dict[int, float] = {}
         self._whole: set[int] = set()
 
@@ -191,7 +207,11 @@ class Cfl(CommunityStrategy):
         """Judge the splits at the end of their trial; if one is undone, there are no others."""
         found = decide(self.state, server_round, self.context.rounds)
         if any(event.kind in GIVEN_UP for event in found):
-            self.state.settled, self.state.due = True, set()  # whose rows are those before
+            self.state.due = set()  # whose rows are those before
+            self.state.own_settled = True
+            self.state.settled = not self.state.by_own
+        if self.state.common is None:
+            self.state.by_own = False
         self.events += found
 
     def _remember(self, server_round: int, replies: Replies) -> None:
@@ -205,25 +225,26 @@ class Cfl(CommunityStrategy):
                     graph, server_round, ids, starts, mine.starts, models,
                     equally=self.context.noise_varies,
                 )  # fmt: skip
-            return
+            if not self.context.or_own:
+                return
+            graph = self.state.own
         received = zip(replies.client_ids.tolist(), replies.starts, replies.models, strict=True)
         for client, row, model in received:
             graph.put(client, model[part] - starts[row], server_round)
 
     def _split(self, server_round: int, row: int) -> None:
         """Split a cluster if its recent updates meet the conditions."""
-        among, ids = self._fresh(server_round, row)
-        if len(ids) < 2 or self.state.settled:
-            return
-        labels, self.alpha_cross[row] = self._parts(among)
-        threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
-        apart = self.alpha_cross[row] < threshold and self._parted(among, labels)
-        if not apart or not self._unsettled(among):
+        graph = self.state.graph
+        parted = self._parted_from(server_round, row, graph, by_sums=self.context.contrast)
+        own = not parted and self.context.or_own and not self.state.own_settled
+        if own:
+            parted = self._parted_from(server_round, row, self.state.own, by_sums=False)
+        if not parted:
             return
         if row not in self._whole:
             self.state.due.add(row)
             return
-        parted = ids[labels == 1].tolist()
+        self.state.by_own |= own
         what = f"alpha_cross {self.alpha_cross[row]:.3f} of cluster {row}: {parted}"
         now = self.state.communities
         if not self.keeps_all:
@@ -237,38 +258,47 @@ class Cfl(CommunityStrategy):
         self.state.communities = Communities(models, members)
         self.events.append(Event("clustered", what, parted))
 
-    def _parts(self, among: Labels) -> tuple[Labels, float]:
+    def _parted_from(
+        self, server_round: int, row: int, graph: ClientGraph, *, by_sums: bool
+    ) -> list[int]:
+        """Return which clients a split parts from a cluster; none: it is not to be split."""
+        vectors, members = graph.vectors, self.state.communities.members
+        young = vectors.fresh(server_round, None if by_sums else self.max_age)
+        inside = [members.get(client) == row for client in vectors.ids_of(young).tolist()]
+        among = young[np.array(inside, bool)]
+        if len(among) < 2 or self.state.settled:
+            return []
+        labels, self.alpha_cross[row] = self._parts(graph, among, by_sums=by_sums)
+        threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
+        apart = self.alpha_cross[row] < threshold and self._apart(graph, among, labels)
+        if not apart or not (by_sums or self._unsettled(graph, among)):
+            return []
+        parted: list[int] = vectors.ids_of(among)[labels == 1].tolist()
+        return parted
+
+    def _parts(self, graph: ClientGraph, among: Labels, *, by_sums: bool) -> tuple[Labels, float]:
         """Return the two parts (m,) of a cluster, and alpha_cross; it is 1 if there is one part."""
-        graph = self.state.graph
-        if not self.context.contrast:
+        if not by_sums:
             labels, shifted = bipartition(graph.matrix(), among)
             return labels, shifted - 1.0
         labels = graph.labels(among)
         across = graph.values(among)[np.ix_(labels == 0, labels == 1)]
         return labels, float(across.max(initial=-1.0)) if labels.any() else 1.0
 
-    def _fresh(self, server_round: int, row: int) -> tuple[Labels, Labels]:
-        """Return the graph rows (m,) of a cluster's recent updates, and their clients (m,)."""
-        vectors, members = self.state.graph.vectors, self.state.communities.members
-        young = vectors.fresh(server_round, None if self.context.contrast else self.max_age)
-        ids = vectors.ids_of(young)
-        mine = np.array([members.get(client) == row for client in ids.tolist()], bool)
-        return young[mine], ids[mine]
-
-    def _unsettled(self, among: Labels) -> bool:
+    def _unsettled(self, graph: ClientGraph, among: Labels) -> bool:
         """Whether the mean update of a cluster is short while some of its updates are long."""
-        norms = self.state.graph.vectors.norms(among)
+        norms = graph.vectors.norms(among)
         if self.norm_above is not None and norms.max() <= self.norm_above:
             return False
         if self.mean_below is None:
             return True
-        return norm_of_mean(self.state.graph.matrix(), norms, among) < self.mean_below
+        return norm_of_mean(graph.matrix(), norms, among) < self.mean_below
 
-    def _parted(self, among: Labels, labels: Labels) -> bool:
+    def _apart(self, graph: ClientGraph, among: Labels, labels: Labels) -> bool:
         """Whether the mean similarity within the parts exceeds that across by `gap_above`."""
         if self.gap_above is None:
             return True
-        inside, across = mean_similarities(self.state.graph.matrix(), labels, among)
+        inside, across = mean_similarities(graph.matrix(), labels, among)
         return inside - across > self.gap_above
 
     def _of_members(self, replies: Replies) -> Replies:

@@ -13,7 +13,7 @@ from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import UNDONE, JudgedState, begin, beside, decide
-from fl_app.strategies.graph_use import add_updates, view_of
+from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.types import Labels, Vector, Vectors, Weights
@@ -28,7 +28,10 @@ class ChangingState(JudgedState):
     judged: bool = False
     """Whether communities were or are on trial, which happens once."""
     one: bool = False
-    """Whether they were undone; then there is one model, and none are found any more."""
+    """Whether they were undone; then there is one model, and none are found any more, except by
+    contrast where these were of the method's own graph."""
+    by_sums: bool = False
+    """Whether the communities are those that contrast found."""
     shares: dict[int, float] = field(default_factory=dict)
     """What is left of the weight of each client whose last update was too long."""
 
@@ -42,6 +45,8 @@ class ChangingCommunities(CommunityStrategy):
     count in the global model. A model that is not far enough for that weighs less in the mean of
     its community, by the factor by which its update would be shortened. The papers have no such
     defence.
+    With `contrast=auto`, the communities are those of the method's own graph until contrast finds
+    several, also after the first ones were undone. These are then judged anew.
     """
 
     state: ChangingState
@@ -77,13 +82,44 @@ class ChangingCommunities(CommunityStrategy):
 
         The common drift is that of all clients, whichever model they received. The direction in
         which a community moves as a whole stays; without groups, it leads back to the others.
+        Models of communities that contrast did not find can move apart without groups, and it would
+        find these by that. So each of them has its own common drift.
         """
         part = self.context.layout.direction
-        sent, models = self.cohort.sent[:, part], replies.models[:, part]
-        add_updates(
-            sums, server_round, replies.client_ids, sent, replies.starts, models,
-            equally=self.context.noise_varies,
-        )  # fmt: skip
+        for mine in self._drifting(replies):
+            add_updates(
+                sums, server_round, mine.client_ids, self.cohort.sent[:, part], mine.starts,
+                mine.models[:, part], equally=self.context.noise_varies,
+            )  # fmt: skip
+
+    def _drifting(self, replies: Replies) -> list[Replies]:
+        """Return the replies in parts, each with a common drift."""
+        if self.state.one or not self.awaits_contrast:
+            return [replies]
+        members = self.state.communities.members
+        labels = np.array([members.get(client, -1) for client in replies.client_ids.tolist()], int)
+        return [replies.where(labels == row) for row in np.unique(labels).tolist()]
+
+    @property
+    def awaits_contrast(self) -> bool:
+        """Whether the communities are of the method's own graph until contrast finds several."""
+        return self.context.or_own and not self.state.by_sums
+
+    def labels_by_sums(self, sums: ClientGraph, client_ids: Labels) -> Labels | None:
+        """Return the communities (m,) of clients that contrast finds, or keeps: `labels_of_sums`.
+
+        None: the method's own graph is to be asked.
+        """
+        if not self.context.contrast:
+            return None
+        members = {} if self.awaits_contrast else self.state.communities.members
+        labels = labels_of_sums(sums, client_ids, members)
+        if not self.awaits_contrast:
+            return labels
+        if not labels.any():
+            return None
+        self.state.by_sums, self.state.one, self.state.judged = True, False, False
+        return labels
 
     def shown(
         self,
@@ -95,7 +131,7 @@ class ChangingCommunities(CommunityStrategy):
         clustered: bool,
     ) -> View:
         """Return the view of communities (n,) in the graph in which they were found."""
-        found_in = sums if self.context.contrast else graph
+        found_in = sums if self.context.contrast and not self.awaits_contrast else graph
         return view_of(self.context, found_in, client_ids, labels, clustered=clustered)
 
     def judge(self, server_round: int) -> None:
@@ -105,7 +141,8 @@ class ChangingCommunities(CommunityStrategy):
             now = state.communities
             labels = np.array(list(now.members.values()), int)
             weights = self.inside(now.models, labels) * np.bincount(labels)
-            begin(state, server_round, common=weighted_mean(now.models, weights.astype(float)))
+            common = weighted_mean(now.models, weights.astype(float))
+            begin(state, server_round, common=common if state.common is None else None)
             state.judged = True
         found = decide(state, server_round, self.context.rounds, whole=True)
         if any(event.kind == UNDONE for event in found):

@@ -34,7 +34,6 @@ from fl_app.strategies.graph_use import (
     graph_of_models,
     graph_of_sums,
     groups_of,
-    labels_of_sums,
     put_models,
     strayed,
 )
@@ -194,7 +193,7 @@ class CommunityDiscovery(ChangingCommunities):
         """Store the models, find the communities, and average within and over them."""
         replies = self.receive(server_round, results, failures)
         learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
-        if self.state.one:
+        if self.state.one and not self.awaits_contrast:
             return self.train_one(replies)
         everything, odd = slice(0, self.context.layout.size), self._odd(replies)
         put_models(self.state.graph, server_round, replies, odd, everything)
@@ -205,8 +204,12 @@ class CommunityDiscovery(ChangingCommunities):
         self.state.samples.update(heard)
         if not self.state.round:
             self._first = server_round
+        among = self.state.graph.vectors.fresh(server_round, self.max_age)
+        labels = self._labels(among)
+        if labels is None:
+            return self.train_one(replies)
         self.state.round = server_round
-        self._discover()
+        self._discover(among, labels)
         self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
@@ -231,18 +234,19 @@ class CommunityDiscovery(ChangingCommunities):
             self._found = now, among, np.array([members[client] for client in ids.tolist()], int)
         return self._found[1:] if self._found is not None else None
 
-    def _labels(self, among: Labels, ids: Labels) -> Labels:
-        """Return the communities (m,) of these clients."""
-        if not self.context.contrast:
-            return self.state.graph.labels(among)
-        return labels_of_sums(self.state.sums, ids, self.state.communities.members)
+    def _labels(self, among: Labels) -> Labels | None:
+        """Return the communities (m,) of these clients; None: there is one model, and it stays."""
+        graph = self.state.graph
+        labels = self.labels_by_sums(self.state.sums, graph.vectors.ids_of(among))
+        if labels is None and not self.state.one:
+            return graph.labels(among)
+        return labels
 
-    def _discover(self) -> None:
-        now, vectors = self.state.round, self.state.graph.vectors
-        among = vectors.fresh(now, self.max_age)
+    def _discover(self, among: Labels, labels: Labels) -> None:
+        """Set the models and members of communities (m,) of these clients."""
+        vectors = self.state.graph.vectors
         ids = vectors.ids_of(among)
-        labels = self._labels(among, ids)
-        self._found = now, among, labels
+        self._found = self.state.round, among, labels
         samples = np.array([self.state.samples[client] for client in ids.tolist()])
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         shares = groups_of(labels, np.arange(len(among)))

@@ -132,12 +132,14 @@ class Dcfl(ChangingCommunities):
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
         replies = self.receive(server_round, results, failures)
         learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
-        if self.state.one:
+        if self.state.one and not self.awaits_contrast:
             return self.train_one(replies)
         self._remember(server_round, replies, sent)
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
         ids = self.state.graph.vectors.ids_of(among)
         labels = self._labels(among, ids)
+        if labels is None:
+            return self.train_one(replies)
         self._average(among, ids, labels)
         self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
@@ -174,8 +176,17 @@ class Dcfl(ChangingCommunities):
         self.state.communities = Communities(found, members)
         self.state.global_model = whole
 
-    def _labels(self, among: Labels, ids: Labels) -> Labels:
-        """Return the communities (m,) of this round: the old ones if they still fit."""
+    def _labels(self, among: Labels, ids: Labels) -> Labels | None:
+        """Return the communities (m,) of this round: the old ones if they still fit.
+
+        None: there is one model, and it stays.
+        """
+        if self.awaits_contrast:
+            found = self.labels_by_sums(self.state.sums, ids)
+            if found is not None:
+                return self._told(found)
+            if self.state.one:
+                return None
         members = self.state.communities.members
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
@@ -196,7 +207,7 @@ class Dcfl(ChangingCommunities):
 
     def _dunn(self, labels: Labels, among: Labels, ids: Labels) -> float:
         """Return the Dunn index of communities (m,) in the distances in which they are found."""
-        if not self.context.contrast:
+        if not self.context.contrast or self.awaits_contrast:
             return dunn_index(self.state.graph.matrix(), labels, among)
         sums = self.state.sums
         known = np.isin(ids, sums.vectors.client_ids)
@@ -227,12 +238,16 @@ class Dcfl(ChangingCommunities):
     def _cluster(self, among: Labels) -> Labels:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", NotConvergedWarning)
-            if self.context.contrast:
+            if self.context.contrast and not self.awaits_contrast:
                 ids = self.state.graph.vectors.ids_of(among)
                 labels = labels_of_sums(self.state.sums, ids, self.state.communities.members)
             else:
                 labels = self.state.graph.labels(among)
         self.events += [Event("not converged", str(each.message)) for each in caught]
+        return self._told(labels)
+
+    def _told(self, labels: Labels) -> Labels:
+        """Return the labels (m,) of new communities, after an event that tells of them."""
         sizes = np.bincount(labels).tolist()
         kind = "reclustered" if self.state.communities.members else "clustered"
         self.events.append(Event(kind, f"{len(sizes)} communities of sizes {sizes}"))

@@ -12,8 +12,9 @@ from pydantic import Field
 
 from fl_app.aggregation import Weighting
 from fl_app.evaluation.stability import loss_fall
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.graph_use import graph_of_updates
+from fl_app.strategies.graph_use import graph_of_latest, graph_of_updates, own_graph
 from fl_app.strategies.looking_ahead import LookingAhead, LookingAheadState
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.replies import Replies
@@ -89,6 +90,7 @@ class Flic(LookingAhead):
         self.state = FlicState(
             communities=Communities.of(context.initial),
             graph=graph_of_updates(context, lambda: self.test_number),
+            own=own_graph(context, lambda: graph_of_latest(context)),
         )
 
     @classmethod
@@ -111,6 +113,8 @@ class Flic(LookingAhead):
         graph, before = self.state.graph, self.state.communities.models[0][part]
         if self.context.contrast:
             self.cumulate(graph, server_round, replies)
+            graph = self.state.own
+        if self.context.contrast and not (self.context.or_own and self.afresh):
             return
         for client_id, model in zip(replies.client_ids, replies.models, strict=True):
             graph.put(int(client_id), before - model[part], server_round)
@@ -127,9 +131,9 @@ class Flic(LookingAhead):
         fall = self._loss_fall()
         return fall is not None and fall < self.tolerance
 
-    def among(self) -> Labels:
+    def among(self, graph: ClientGraph) -> Labels:
         """Return the rows of all clients."""
-        return self.state.graph.vectors.order
+        return graph.vectors.order
 
     def outcome(self, server_round: int) -> Outcome:
         """Add the fall of the training loss."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fl_app.graph.similarity import UpdateDistance
+from fl_app.types import Contrast
 
 MODULARITY = ("backend", "resolution", "neighbours")
 VECTORS = ("sketch_dim",)
@@ -20,7 +21,8 @@ class GraphUse:
 
     `modularity`: communities are found by modularity; `dense`: always from all pairs, and not from
     the nearest neighbours. `contrast`: they can be found in cumulated updates; then the settings
-    `contrasted` have an effect too, and the options `replaced` of the method have none. `ahead`: in
+    `contrasted` have an effect too, and with contrast alone the options `replaced` of the method
+    have none. `ahead`: in
     rounds before the clustering, the records can contain the communities that would be found.
     `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
     this holds only without contrast and if the value of that option is not one of SKETCHABLE.
@@ -41,7 +43,7 @@ class GraphUse:
     suspects: bool = True
 
     def why_not(
-        self, setting: str, options: Mapping[str, Any], *, contrast: bool = False
+        self, setting: str, options: Mapping[str, Any], *, contrast: Contrast = False
     ) -> str | None:
         """Return why a setting has no effect with these options; None: it has an effect."""
         if setting in LOYALTY and not self.suspects:
@@ -50,10 +52,10 @@ class GraphUse:
             known = setting in (*self.only, *LOYALTY)
             return None if known else "which keeps no vectors of clients in a graph"
         if setting in self.contrasted:
-            return None if contrast else "which uses it only with graph.contrast=true"
+            return None if contrast else "which uses it only with graph.contrast=true or auto"
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
-        if setting == "neighbours" and contrast:
+        if setting == "neighbours" and contrast is True:
             return "whose graph has all edges with graph.contrast=true"
         if setting == "neighbours" and self.dense:
             return "which finds communities from all pairs of clients"
@@ -65,10 +67,12 @@ class GraphUse:
             return self.why_no_sketch(options, contrast=contrast)
         return None
 
-    def why_no_sketch(self, options: Mapping[str, Any], *, contrast: bool = False) -> str | None:
+    def why_no_sketch(
+        self, options: Mapping[str, Any], *, contrast: Contrast = False
+    ) -> str | None:
         """Return why sketches do not work with these options of the method; None: they do."""
         chosen = self.option is not None and options.get(self.option) in SKETCHABLE
-        free = chosen or (contrast and self.option is not None)
+        free = chosen or (contrast is True and self.option is not None)
         return None if free else self.vectors
 
     def problems(
@@ -83,12 +87,12 @@ class GraphUse:
 
         `given` and `defaults` are the settings of the graph, `options` and `usual` the method's.
         """
-        contrast = bool(given["contrast"])
+        contrast: Contrast = given["contrast"]
         found = [
             f"strategy.{name} must stay {usual[name]} with graph.contrast=true, which compares "
             f"cumulated updates instead, got {options[name]}; remove it"
             for name in self.replaced
-            if contrast and options.get(name) != usual.get(name, options.get(name))
+            if contrast is True and options.get(name) != usual.get(name, options.get(name))
         ]
         for name, value in given.items():
             why = self.why_not(name, options, contrast=contrast)

@@ -13,7 +13,7 @@ from fl_app.aggregation import lower_median
 from fl_app.graph.client_graph import ClientGraph, Detection
 from fl_app.graph.common_drift import Updates, without_drift
 from fl_app.graph.communities import canonical
-from fl_app.graph.detection import ByModularity, BySignificance
+from fl_app.graph.detection import ByCut, ByModularity, BySignificance
 from fl_app.graph.measures import Cosine, Measure, ShiftedCosine, model_measure
 from fl_app.graph.partitions import by_modularity
 from fl_app.graph.similarity import DISTANCES, Distance, ModelDistance
@@ -88,8 +88,18 @@ def graph_of_updates(context: ServerContext, number: Callable[[], int]) -> Clien
     if context.contrast:
         partition = partial(by_modularity, how=context.detection)
         return graph_of_sums(context, BySignificance(partition, number=number))
-    length, how = context.layout.direction.stop, ByModularity(context.detection)
-    return graph_of(context, ShiftedCosine(), how, length=length)
+    return graph_of_latest(context)
+
+
+def own_graph(context: ServerContext, graph: Callable[[], ClientGraph]) -> ClientGraph:
+    """Return the method's `graph` beside that of contrast; where there is none, an empty one."""
+    return graph() if context.or_own else ClientGraph(Cosine(), ByCut())
+
+
+def graph_of_latest(context: ServerContext, detection: Detection | None = None) -> ClientGraph:
+    """Return an empty graph of latest updates, whose communities are by default by modularity."""
+    how = ByModularity(context.detection) if detection is None else detection
+    return graph_of(context, ShiftedCosine(), how, length=context.layout.direction.stop)
 
 
 def graph_of_sums(context: ServerContext, detection: Detection) -> ClientGraph:

@@ -20,7 +20,14 @@ from fl_app.graph.detection import ByMerging, BySignificance
 from fl_app.graph.partitions import by_merging
 from fl_app.graph.similarity import UpdateDistance
 from fl_app.strategies.graph_settings import GraphUse
-from fl_app.strategies.graph_use import DottedPath, graph_of_models, graph_of_sums, needed, view_of
+from fl_app.strategies.graph_use import (
+    DottedPath,
+    graph_of_models,
+    graph_of_sums,
+    needed,
+    own_graph,
+    view_of,
+)
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
@@ -38,6 +45,8 @@ class HierarchicalState(TwoPhaseState):
     graph: ClientGraph
     """The update of each client in its last clustering round, and their distances; with contrast,
     the cumulated updates of each client up to it, and their cosines."""
+    own: ClientGraph
+    """With contrast=auto, the update of each client in its last clustering round; else empty."""
 
 
 class Hierarchical(TwoPhase):
@@ -82,35 +91,43 @@ class Hierarchical(TwoPhase):
         )
         self.cluster_round, self.joining = cluster_round, joining
         self.part = needed(context.layout, distance)
+        how = ByMerging(threshold=threshold, linkage=linkage)
+        of_updates = partial(graph_of_models, context, distance, how)
         if context.contrast:
             gamma = context.detection.resolution
             tree = partial(by_merging, linkage=linkage, resolution=gamma)
             found = BySignificance(lambda _: tree, number=lambda: self.state.searches + 1)
             graph = graph_of_sums(context, found)
         else:
-            how = ByMerging(threshold=threshold, linkage=linkage)
-            graph = graph_of_models(context, distance, how)
-        self.state = HierarchicalState(communities=Communities.of(context.initial), graph=graph)
+            graph = of_updates()
+        self.state = HierarchicalState(
+            communities=Communities.of(context.initial),
+            graph=graph,
+            own=own_graph(context, of_updates),
+        )
 
     def configure_fit(
         self, server_round: int, parameters: Parameters, client_manager: ClientManager
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Sample as usual; select all clients in the clustering round."""
-        if self.afresh and self.clusters_after(server_round):
+        if self.clusters_anew(server_round):
             present = list(roster(client_manager).proxies())
             return self.instruct(server_round, present, client_manager)
         return super().configure_fit(server_round, parameters, client_manager)
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store the updates of the clustering round; with contrast, add those of all before."""
+        graph = self.state.graph
         if self.context.contrast:
-            self.cumulate(self.state.graph, server_round, replies)
+            self.cumulate(graph, server_round, replies)
+            graph = self.state.own
+        if self.context.contrast and not self.context.or_own:
             return
-        if not self.clusters_after(server_round):
+        if not self.clusters_anew(server_round):
             return
         before = self.state.communities.models[0][self.part]
         for client, model in zip(replies.client_ids.tolist(), replies.models, strict=True):
-            self.state.graph.put(client, before - model[self.part], server_round)
+            graph.put(client, before - model[self.part], server_round)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""
@@ -118,10 +135,18 @@ class Hierarchical(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Merge clients into communities: those of this round, or with contrast all."""
-        graph, vectors = self.state.graph, self.state.graph.vectors
+        graph = self.state.graph
         if self.context.contrast:
-            return vectors.client_ids, graph.labels()
+            return graph.vectors.client_ids, graph.labels()
+        return self._last(graph)
+
+    def find_own(self) -> tuple[Labels, Labels]:
+        """Merge the clients of this round into communities."""
+        return self._last(self.state.own)
+
+    def _last(self, graph: ClientGraph) -> tuple[Labels, Labels]:
         # after an undone clustering the graph also has updates of that round
+        vectors = graph.vectors
         among = vectors.fresh(int(vectors.rounds().max()), max_age=1)
         return vectors.ids_of(among), graph.labels(among)
 
@@ -130,5 +155,5 @@ class Hierarchical(TwoPhase):
         at = self.state.clustered_at
         if at is None:
             return None
-        shown = server_round == at
-        return view_of(self.context, self.state.graph, *self.known(), clustered=shown)
+        graph, shown = self.state.own if self.state.by_own else self.state.graph, server_round == at
+        return view_of(self.context, graph, *self.known(), clustered=shown)

@@ -4,9 +4,11 @@ The reference method in Bettinelli et al., IEEE Big Data 2024, for discovery dur
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from fl_app.aggregation import Weighting
+from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
@@ -18,6 +20,7 @@ from fl_app.strategies.graph_use import (
     graph_of_models,
     graph_of_updates,
     needed,
+    own_graph,
     put_models,
     strayed,
 )
@@ -79,33 +82,37 @@ class Late(LookingAhead):
         self.between, self.max_age = distance_named(similarity), max_age
         self.part = needed(context.layout, similarity)
         how = by_similarity(context, exponent=exponent, scale=scale)
+        of_models = partial(graph_of_models, context, similarity, how)
         self.state = LateState(
             communities=Communities.of(context.initial),
             graph=graph_of_updates(context, lambda: self.test_number)
             if context.contrast
-            else graph_of_models(context, similarity, how),
+            else of_models(),
+            own=own_graph(context, of_models),
         )
         self.cohort.check = self.check
 
     def check(self, model: Vector, samples: int) -> None:
         """Raise ValueError for a model without a finite distance to itself."""
-        if not self.context.contrast:
+        if not self.context.contrast or self.context.or_own:
             check_distance(self.between, model, self.context.layout)
 
     def remember(self, server_round: int, replies: Replies) -> None:
         """Store each client's last model, or with contrast add its update to the others."""
-        self.state.round = server_round
+        self.state.round, graph = server_round, self.state.graph
         if self.context.contrast:
-            self.cumulate(self.state.graph, server_round, replies)
+            self.cumulate(graph, server_round, replies)
+            graph = self.state.own
+        if self.context.contrast and not (self.context.or_own and self.afresh):
             return
         common, layout = self.state.communities.models[0], self.context.layout
         odd = {*self.cohort.odd_updates, *strayed(self.between, replies, common, layout)}
-        put_models(self.state.graph, server_round, replies, odd, self.part)
+        put_models(graph, server_round, replies, odd, self.part)
 
     def is_due(self, server_round: int) -> bool:
         """Whether `cluster_round` is reached."""
         return server_round >= self.cluster_round and len(self.state.graph) > 0
 
-    def among(self) -> Labels:
-        """Return the rows of the clients whose last model is not too old."""
-        return self.state.graph.vectors.fresh(self.state.round, self.max_age)
+    def among(self, graph: ClientGraph) -> Labels:
+        """Return the rows of the clients whose last vector is not too old."""
+        return graph.vectors.fresh(self.state.round, self.max_age)

@@ -20,6 +20,8 @@ class LookingAheadState(TwoPhaseState):
 
     graph: ClientGraph
     """The latest vectors of the clients, or with contrast their cumulated updates."""
+    own: ClientGraph
+    """With contrast=auto, the latest vectors of the clients; else empty."""
     seen: dict[int, int] = field(default_factory=dict)
     """With contrast, the community of each client in the last look that found several."""
     look_aheads: int = 0
@@ -39,13 +41,13 @@ class LookingAhead(TwoPhase):
     """
 
     state: LookingAheadState
-    _looked: tuple[int, Labels, Labels] | None = None
+    _looked: tuple[int, Labels, Labels, bool] | None = None
     _ahead: bool = False
     """Whether a look-ahead is being made, and not a clustering."""
 
     @abstractmethod
-    def among(self) -> Labels:
-        """Return the rows (n,) of the graph that are clustered, in the order of the ids."""
+    def among(self, graph: ClientGraph) -> Labels:
+        """Return the rows (n,) of a graph that are clustered, in the order of the ids."""
 
     @property
     def test_number(self) -> int:
@@ -54,7 +56,8 @@ class LookingAhead(TwoPhase):
 
     def find(self) -> tuple[Labels, Labels]:
         """Find the communities of the graph."""
-        graph, seen, among = self.state.graph, self.state.seen, self.among()
+        graph, seen = self.state.graph, self.state.seen
+        among = self.among(graph)
         ids, labels = graph.vectors.ids_of(among), graph.labels(among)
         if not self.context.contrast:
             return ids, labels
@@ -64,6 +67,12 @@ class LookingAhead(TwoPhase):
             before = np.array([seen.get(client, -1) for client in ids.tolist()], int)
             labels = with_nearest(graph, among, before)
         return ids, labels
+
+    def find_own(self) -> tuple[Labels, Labels]:
+        """Find the communities of the graph of latest vectors."""
+        own = self.state.own
+        among = self.among(own)
+        return own.vectors.ids_of(among), own.labels(among)
 
     def aggregate_fit(
         self, server_round: int, results: FitReplies, failures: FitFailures
@@ -76,19 +85,20 @@ class LookingAhead(TwoPhase):
         elif every and server_round % every == 0 and len(self.state.graph):
             self.state.look_aheads += 1
             self._ahead = True
-            self._looked = server_round, *self.find()
+            self._looked = server_round, *self.look(own=True)
             self._ahead = False
         return found
 
     def view(self, server_round: int) -> View | None:
         """Return the communities, or before the clustering those of the look in this round."""
-        at, graph = self.state.clustered_at, self.state.graph
+        at, own = self.state.clustered_at, self.state.by_own
         if at is None:
             if self._looked is None or self._looked[0] != server_round:
                 return None
-            ids, labels = self._looked[1:]
+            ids, labels, own = self._looked[1:]
         else:
             ids, labels = self.known()
         if not len(ids):
             return None
+        graph = self.state.own if own else self.state.graph
         return view_of(self.context, graph, ids, labels, clustered=server_round == at)

@@ -48,6 +48,8 @@ class ServerContext:
     look_ahead_every: int
     contrast: bool
     """Whether a graph of updates holds cumulated ones, and its communities must be significant."""
+    or_own: bool
+    """Whether the method's own graph is asked where contrast finds one community."""
     private: bool
     """Whether a privacy hides what clients send, so that they are asked for nothing else."""
     noise_varies: bool

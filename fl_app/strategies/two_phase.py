@@ -42,6 +42,8 @@ class TwoPhaseState(JudgedState):
     """How often communities were looked for."""
     grouped: bool = False
     """Whether there were several."""
+    by_own: bool = False
+    """With contrast=auto, whether they are those of the method's own graph."""
     undone_at: int | None = None
     """The round in which the last clustering was undone; None: it was not."""
     open: bool = False
@@ -61,6 +63,8 @@ class TwoPhase(CommunityStrategy):
     With contrast, one community means that no groups are to be seen yet: the sums of updates show
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
+    With `contrast=auto`, where the method itself clusters and contrast finds one community, the
+    communities are those of its own graph. After these were undone, contrast goes on looking.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
     passed as before the last clustering, if the run has enough left to judge it.
@@ -85,6 +89,22 @@ class TwoPhase(CommunityStrategy):
 
         There can be none, as cohorts below FEWEST show no common drift: see `add_updates`.
         """
+
+    def find_own(self) -> tuple[Labels, Labels]:
+        """Return the same of the method's own graph, which contrast=auto needs too."""
+        return self.find()
+
+    def look(self, *, own: bool) -> tuple[Labels, Labels, bool]:
+        """Return what `find` does, and whether it is of the method's own graph.
+
+        With `own`, that graph is asked where contrast finds one community.
+        """
+        ids, labels = self.find()
+        if own and self.context.or_own and not labels.any():
+            known, found = self.find_own()
+            if found.any():
+                return known, found, True
+        return ids, labels, False
 
     def cumulate(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
         """Add the clients' updates to a graph of cumulated ones."""
@@ -152,13 +172,24 @@ class TwoPhase(CommunityStrategy):
 
     def clusters_after(self, server_round: int) -> bool:
         """Whether communities are looked for after this round."""
+        return self.clusters_anew(server_round) or self._looks_again(server_round)
+
+    def clusters_anew(self, server_round: int) -> bool:
+        """Whether the method itself clusters after this round, for the first time or again."""
         at, undone = self.state.clustered_at, self.state.undone_at
         if at is None:
             return self.is_due(server_round)
+        left = self.context.rounds - server_round
+        return undone is not None and server_round - undone >= at and left >= LOOKS[-1]
+
+    def _looks_again(self, server_round: int) -> bool:
+        """Whether contrast looks for groups again after this round."""
+        since, undone = self.state.clustered_at, self.state.undone_at
         if undone is not None:
-            left = self.context.rounds - server_round
-            return server_round - undone >= at and left >= LOOKS[-1]
-        return self._seeks and server_round - at >= 1 << (self.state.searches - 1)
+            since = undone if self.state.by_own else None
+        if since is None or not self._seeks:
+            return False
+        return server_round - since >= 1 << (self.state.searches - 1)
 
     def _joining(self, new: Sequence[int]) -> list[int]:
         """Return which clients without a community train and join one; the others are idle."""
@@ -199,12 +230,14 @@ class TwoPhase(CommunityStrategy):
 
         Of no known client there are none: they are looked for after the next round.
         """
-        ids, labels = self.find()
+        anew = self.clusters_anew(server_round)
+        ids, labels, own = self.look(own=anew)
         if not len(ids):
             return
         again, self.state.grouped = self.state.searches > 0, bool(labels.any())
-        self.state.undone_at = None
         self.state.searches += 1
+        if anew or self.state.grouped:
+            self.state.undone_at, self.state.by_own = None, own
         if again and not self.state.grouped:
             return
         models = np.repeat(self.state.communities.models[:1], labels.max(initial=0) + 1, axis=0)

@@ -88,6 +88,7 @@ def context(**changes: Any) -> ServerContext:
         "vector_backend": in_memory,
         "look_ahead_every": 1,
         "contrast": False,
+        "or_own": False,
         "private": False,
         "noise_varies": False,
         "metrics": (),

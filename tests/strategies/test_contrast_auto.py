@@ -1,0 +1,188 @@
+"""`graph.contrast=auto`: contrast where it finds communities, else the method's own graph."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.common import FitIns, FitRes, Scalar
+
+from fl_app import config
+from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, packed
+from fl_app.params import Layout
+from fl_app.server_wiring import strategy as built_strategy
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.fallback import UNDONE
+from fl_app.strategies.state import load, save
+from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster
+from fl_app.types import Vector
+
+MANY, CLIENTS = 200, 12
+ONCE: dict[str, Any] = {"cluster_round": 3}
+METHODS: dict[str, dict[str, Any]] = {
+    "flic": ONCE,
+    "late": ONCE,
+    "hierarchical": ONCE,
+    "cfl": {"mode": "clusters", "alpha_threshold": 0.5},
+    "communities": {},
+    "dcfl": {},
+}
+EVERY_ROUND = ("communities", "dcfl")
+Client = Callable[[int, np.ndarray, int], FitRes]
+
+
+@pytest.fixture(autouse=True)
+def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = 4 * np.eye(3, MANY, dtype=np.float32)
+    monkeypatch.setattr("fl_app.testing.toy.TARGETS", targets)
+
+
+def _built(name: str, *, auto: bool = True, rounds: int = 20, **options: Any) -> CommunityStrategy:
+    given = context(
+        contrast=True, or_own=auto, rounds=rounds, layout=Layout(("w",), ((2, MANY // 2),), 1),
+        initial=np.zeros(MANY, np.float32), detection=replace(DETECTION, backend="fast"),
+    )  # fmt: skip
+    chosen = METHODS[name] | {"fallback": "auto"} | options
+    return builder(name, participation=1.0, **chosen)(given)
+
+
+def _steps(directions: np.ndarray, noise: float = 0.01) -> Client:
+    """Return clients that step by their row (n, MANY), and noise."""
+
+    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
+        draw = np.random.default_rng((number, server_round))
+        return reply((start + directions[number] + draw.normal(0, noise, MANY)).astype(np.float32))
+
+    return client
+
+
+PAIRS = np.outer([0.3, 0.3, -0.3, -0.3], np.eye(MANY)[9])
+"""Two directions, each of two clients, whom contrast never tells apart."""
+GROUPS = np.eye(3, MANY)[np.arange(CLIENTS) % 3]
+TWO = {frozenset({0, 1}), frozenset({2, 3})}
+
+
+def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
+    members = strategy.state.communities.members
+    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_where_contrast_finds_one_community_the_own_graph_is_asked(name: str) -> None:
+    found = {}
+    for auto in (False, True):
+        strategy = _built(name, auto=auto, fallback=False)
+        play(strategy, roster(4), range(1, 4), client=_steps(PAIRS))
+        found[auto] = _parts(strategy)
+    assert found == {False: {frozenset(range(4))}, True: TWO}
+    view = strategy.view(3)
+    assert view is not None
+    assert view.labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_where_contrast_finds_several_they_are_the_communities(name: str) -> None:
+    one, other = (_built(name, auto=auto, fallback=False) for auto in (False, True))
+    for each in (one, other):
+        play(each, roster(CLIENTS), range(1, 5), client=_steps(GROUPS))
+    assert _parts(other) == _parts(one) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
+    view = other.view(4)
+    assert view is not None
+    assert view.distance is None  # they are of the cumulated updates
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_resumed_run_is_the_same(name: str) -> None:
+    straight, first, second = (_built(name, fallback=True) for _ in range(3))
+    play(straight, roster(4), range(1, 7), client=_steps(PAIRS))
+    play(first, roster(4), range(1, 4), client=_steps(PAIRS))
+    load(second.state, *save(first.state))
+    play(second, roster(4), range(4, 7), client=_steps(PAIRS))
+    assert second.state.communities.members == straight.state.communities.members
+    models = straight.state.communities.models
+    np.testing.assert_array_equal(second.state.communities.models, models)
+
+
+def _say(monkeypatch: pytest.MonkeyPatch, own: float) -> None:
+    """Let clients tell this loss of their community's model, and 1 of the common one."""
+
+    def compared(start: Vector, target: Vector, ins: FitIns) -> dict[str, Scalar]:
+        losses = np.repeat(np.array([own, 1.0], np.float32), HELD_OUT_PARTS)
+        return dict(packed(ins.config, {HELD_OUT: losses}))
+
+    monkeypatch.setattr("fl_app.testing.toy.compared", compared)
+
+
+def _events(strategy: CommunityStrategy, clients: int, rounds: range, client: Client) -> list[str]:
+    kinds = []
+    for now in rounds:
+        play(strategy, roster(clients), range(now, now + 1), client=client)
+        kinds += [event.kind for event in strategy.events]
+    return kinds
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_after_the_own_communities_were_undone_contrast_looks_on(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = _built(name, rounds=16)
+    _say(monkeypatch, 2.0)
+    assert UNDONE in _events(strategy, 4, range(1, 9), _steps(PAIRS))
+    assert len(_parts(strategy)) == 1
+    _say(monkeypatch, 0.5)
+    play(strategy, roster(CLIENTS), range(9, 17), client=_steps(3 * GROUPS))
+    first = set(range(4))
+    late = {part - first for part in _parts(strategy)} - {frozenset()}
+    assert late == {frozenset(range(k, CLIENTS, 3)) - first for k in range(3)}
+
+
+@pytest.mark.parametrize("name", EVERY_ROUND)
+def test_own_communities_across_groups_give_way_to_those_of_contrast(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = _built(name, rounds=40)
+    _say(monkeypatch, 1.0)
+    across = lambda among: (np.arange(len(among)) >= 6).astype(int)  # noqa: E731
+    monkeypatch.setattr(strategy.state.graph, "labels", across)
+    client, found = _steps(GROUPS, noise=0.2), list[tuple[bool, int]]()
+    for now in range(1, 13):
+        play(strategy, roster(CLIENTS), range(now, now + 1), client=client)
+        found.append((strategy.state.by_sums, strategy.state.split_at))
+    assert found[0] == (False, 1)
+    first = next(now for now, each in enumerate(found, 1) if each[0])
+    assert found[first - 1] == (True, first)  # their trial began
+    assert _parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
+
+
+@pytest.mark.parametrize("name", EVERY_ROUND)
+def test_contrast_does_not_find_own_communities_of_noise_by_how_their_models_move(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All clients follow the model that they start from, so that those of noise move apart."""
+
+    def client(number: int, start: np.ndarray, server_round: int) -> FitRes:
+        noise = np.random.default_rng((number, server_round)).normal(0, 0.05, MANY)
+        return reply((1.5 * start + np.eye(MANY)[0] + noise).astype(np.float32))
+
+    strategy = _built(name, fallback=False)
+    across = lambda among: (np.arange(len(among)) >= 6).astype(int)  # noqa: E731
+    monkeypatch.setattr(strategy.state.graph, "labels", across)
+    play(strategy, roster(CLIENTS), range(1, 11), client=client)
+    assert len(strategy.state.communities.models) == 2
+    assert not strategy.state.by_sums
+
+
+@pytest.mark.parametrize(("words", "own"), [([], True), (["privacy=sample_dp"], False)])
+def test_with_a_privacy_the_own_graph_is_not_asked(words: list[str], own: bool) -> None:
+    given = config.load(["data=digits", "strategy=flic", "graph.contrast=auto", *words])
+    found = built_strategy(given).context
+    assert (found.contrast, found.or_own) == (True, own)
+
+
+def test_both_graphs_have_their_settings() -> None:
+    config.load(["strategy=late", "graph.contrast=auto", "graph.neighbours=9"])
+    config.load(["strategy=cfl_clusters", "graph.contrast=auto", "strategy.mean_below=0.5"])
+    config.load(["strategy=hierarchical", "graph.contrast=auto", "strategy.threshold=2"])
+    with pytest.raises(config.ConfigError, match=r"graph.store must be auto, exact or disk"):
+        config.load(["strategy=late", "graph.contrast=auto", "graph.store=sketch"])
