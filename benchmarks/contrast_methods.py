@@ -1,4 +1,4 @@
-"""Every method with and without contrast, without privacy; writes docs/results/contrast_methods.md.
+"""Every method with its own graph, contrast and both; writes docs/results/contrast_methods.md.
 
     .venv/bin/python benchmarks/contrast_methods.py
 
@@ -61,7 +61,22 @@ METHODS = {
     "communities": (),
     "dcfl": (),
 }
-CONTRAST = (False, True)
+HOW = {
+    False: ("graph.contrast=false",),
+    True: ("graph.contrast=true",),
+    "judged": ("graph.contrast=false", "fallback=auto"),
+    "auto": ("graph.contrast=auto", "fallback=auto"),
+}
+"""What is compared, by its name in the results."""
+How = bool | str
+Pair = tuple[How, How]
+PAIRS: tuple[Pair, ...] = ((False, True), ("judged", "auto"))
+COMPARED: dict[Pair, str] = {
+    (False, True): "Where contrast loses",
+    ("judged", "auto"): "Where auto loses, beside the method's own graph with the same fallback",
+    (False, "auto"): "Where auto loses, beside the method's own graph as published",
+    (True, "auto"): "Where auto loses, beside contrast",
+}
 LESS = 0.01
 """A mean adjusted Rand index or accuracy that is lower by more than this is a loss."""
 HEAD = f"""# Every method with and without contrast
@@ -69,15 +84,17 @@ HEAD = f"""# Every method with and without contrast
 Written by `benchmarks/contrast_methods.py`: digits, {CLIENTS} clients of 100 samples (a mean where
 the population gives clients different numbers), {ROUNDS} rounds in which all train, no privacy
 except DP-SGD where noise is added.
-Methods that cluster once do so after round {AFTER}. Each cell is without contrast -> with contrast,
-the mean over those of the seeds 0 to {SEEDS - 1} that are measured: the missing ones stand at the
-end. With `minus_grad` a third of the clients sends minus its update. **Bold**: contrast loses more
-than {LESS} of it.
+Methods that cluster once do so after round {AFTER}. Each cell has two pairs: without contrast ->
+with contrast, both as published (`fallback=false`); and without contrast -> `graph.contrast=auto`,
+both with the fallback to one model (`fallback=auto`, the default). They are means over those of the
+seeds 0 to {SEEDS - 1} that are measured: the missing ones stand at the end. With `minus_grad` a
+third of the clients sends minus its update, and accuracy is that of the others. **Bold**: the
+second of a pair has lost more than {LESS}.
 `by_column` and `own` split by columns and files of a user, which digits do not have.
 """
 
 
-def measure(seed: int, population: str, method: str, contrast: bool, *, out: Path) -> Found:
+def measure(seed: int, population: str, method: str, how: How, *, out: Path) -> Found:
     """Run one federation and return its communities and accuracy."""
     name, *given = POPULATIONS[population]
     words = [*SETTINGS, f"population={name}", *(f"population.{each}" for each in given)]
@@ -87,46 +104,50 @@ def measure(seed: int, population: str, method: str, contrast: bool, *, out: Pat
     shutil.rmtree(folder, ignore_errors=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        records = run([*words, f"graph.contrast={contrast}".lower()], folder, app)
+        records = run([*words, *HOW[how]], folder, app)
     last = records[-1]
-    groups = last["communities"] or {"count": 1, "ari": None}
+    groups, attack = last["communities"] or {"count": 1, "ari": None}, last["attack"] or {}
     return {
         "count": groups["count"],
-        "ari": groups["ari"], "accuracy": last["accuracy"]["mean"],
-        "recall": (last["attack"] or {}).get("recall"),
+        "ari": groups["ari"],
+        "accuracy": attack.get("loyal_accuracy", last["accuracy"]["mean"]),
+        "recall": attack.get("recall"),
     }  # fmt: skip
 
 
-def cases() -> list[tuple[int, str, str, bool]]:
+def cases() -> list[tuple[int, str, str, How]]:
     """Return what is measured, first one seed of every method, and every seed of the first."""
-    whole = list(product(range(SEEDS), POPULATIONS, METHODS, CONTRAST))
+    whole = list(product(range(SEEDS), POPULATIONS, METHODS, HOW))
     return sorted(whole, key=lambda case: case[0] > 0 and case[2] != next(iter(METHODS)))
 
 
 def page(found: Sequence[Found]) -> list[str]:
-    """Return a table for each of communities, ARI and accuracy, and where contrast never loses."""
+    """Return a table for each of communities, ARI and accuracy, and what loses where."""
     known = by_case(found)
-    lines, lost = [HEAD], dict[str, list[str]]()
+    lines, lost = [HEAD], dict[tuple[How, How], dict[str, list[str]]]()
     for title, key, digits in (
         ("Adjusted Rand index", "ari", 2), ("Accuracy", "accuracy", 3), ("Communities", "count", 1),
         ("Malicious clients found", "recall", 2),
     ):  # fmt: skip
         lines += [f"## {title}", "", *header("population", *METHODS)]
         for population in ATTACKS if key == "recall" else POPULATIONS:
-            cells = []
-            for method in METHODS:
-                before, after = _pairs(known, population, method, key)
-                loses = key != "count" and bool(before) and mean(after) < mean(before) - LESS
-                if loses:
-                    lost.setdefault(method, []).append(f"{population} ({title.lower()})")
-                cells.append(_cell(before, after, digits, loses=loses))
+            cells = [_cell(known, population, method, key, digits) for method in METHODS]
             lines.append(row(population, *cells))
+            for method, pair in product(METHODS, COMPARED):
+                if _loses(known, population, method, key, pair):
+                    told = f"{population} ({title.lower()})"
+                    lost.setdefault(pair, {}).setdefault(method, []).append(told)
         lines.append("")
-    missing = [case for case in cases() if case not in known]
-    lines += ["## Where contrast loses", ""]
-    lines += [f"- {name}: {'; '.join(lost.get(name, ['nowhere']))}" for name in METHODS]
-    if missing:
-        lines += ["", "Not measured yet, and not in the means:", ""]
+    for pair, title in COMPARED.items():
+        of = lost.get(pair, {})
+        lines += [f"## {title}", ""]
+        lines += [f"- {name}: {'; '.join(of.get(name, ['nowhere']))}" for name in METHODS]
+        lines.append("")
+    return lines + _missing([case for case in cases() if case not in known])
+
+
+def _missing(missing: Sequence[tuple[int, str, str, How]]) -> list[str]:
+    lines = ["Not measured yet, and not in the means:", ""] if missing else []
     for method in METHODS:
         left = [case for case in missing if case[2] == method]
         if left:
@@ -135,25 +156,39 @@ def page(found: Sequence[Found]) -> list[str]:
     return lines
 
 
-def _pairs(
-    by_case: dict[tuple[Any, ...], Found], population: str, method: str, key: str
+def _values(
+    known: dict[tuple[Any, ...], Found], population: str, method: str, key: str, pair: Pair
 ) -> tuple[list[float], list[float]]:
-    """Return the values without and with contrast of the seeds that have both."""
+    """Return the values of a pair, of the seeds that have both."""
     before, after = list[float](), list[float]()
     for seed in range(SEEDS):
-        pair = [by_case.get((seed, population, method, contrast)) for contrast in CONTRAST]
-        values = [None if each is None else each[key] for each in pair]
+        both = [known.get((seed, population, method, how)) for how in pair]
+        values = [None if each is None else each[key] for each in both]
         if values[0] is not None and values[1] is not None:
             before.append(values[0])
             after.append(values[1])
     return before, after
 
 
-def _cell(before: list[float], after: list[float], digits: int, *, loses: bool) -> str:
-    if not before:
-        return ""
-    text = f"{mean(before):.{digits}f} -> {mean(after):.{digits}f}"
-    return f"**{text}**" if loses else text
+def _loses(
+    known: dict[tuple[Any, ...], Found], population: str, method: str, key: str, pair: Pair
+) -> bool:
+    """Whether the second of a pair has lost; a number of communities is no gain or loss."""
+    before, after = _values(known, population, method, key, pair)
+    return key != "count" and bool(before) and mean(after) < mean(before) - LESS
+
+
+def _cell(
+    known: dict[tuple[Any, ...], Found], population: str, method: str, key: str, digits: int
+) -> str:
+    found = []
+    for pair in PAIRS:
+        before, after = _values(known, population, method, key, pair)
+        if before:
+            text = f"{mean(before):.{digits}f} -> {mean(after):.{digits}f}"
+            loses = _loses(known, population, method, key, pair)
+            found.append(f"**{text}**" if loses else text)
+    return "; ".join(found)
 
 
 def main() -> None:
