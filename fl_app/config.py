@@ -183,8 +183,14 @@ def _values(
         for why, named in absent.items()
     ]
     known = {*TOP, *FIXED, *TARGETS}
-    found += [f"{key!s} is not a setting; remove it" for key in tree if key not in known]
+    found += [_unknown(str(key)) for key in tree if key not in known]
     return values
+
+
+def _unknown(key: str) -> str:
+    if key == "experiment":  # where Hydra puts the settings of a file without this line
+        return "the file of an experiment must begin with the line # @package _global_; add it"
+    return f"{key} is not a setting; remove it"
 
 
 def compose(overrides: Sequence[str]) -> DictConfig:

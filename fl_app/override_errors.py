@@ -21,6 +21,11 @@ _AMISS = "correct the setting that it names"
 _KEY = re.compile(r"[\w./@-]+", re.ASCII)
 _SETTING = re.compile(r"\w+\.[\w.]*=", re.ASCII)
 _NAMED = "of letters, digits, _ and -, with dots between its parts"
+_BY_NAME = re.compile(r"\{.*:")
+_IN_A_FILE = (
+    "correct it, or write other names as YAML into experiment/<name>.yaml of a folder, after the "
+    "line # @package _global_, for --config-dir <folder> experiment=<name>"
+)
 ABSENT = object()
 RUNS = 100
 """Most runs of a sweep that are tried to tell which of them is wrong."""
@@ -66,11 +71,14 @@ def _reason(override: str, error: Exception, composed: DictConfig, choices: Choi
     if (known := choices(key)) and value not in known:
         return f"{key} must be one of {', '.join(known)}, got {value}"
     if not _KEY.fullmatch(key):
-        return f"{override!r} must begin with a setting, {_NAMED}; correct it"
+        return f"{override!r} must begin with a setting, {_NAMED}; {_IN_A_FILE}"
     if (wanted := _in_quotes(override)) is not None:
         if "Ambiguous value" in text:
             several = "--multirun if these are several"
             return f"{override} must have one value; give {wanted} if it is one, or {several}"
+        if _BY_NAME.match(value):  # in quotes it would be a text
+            rule = "names of ASCII letters, digits, _ and spaces, and quotes around other values"
+            return f"{override} must have a }} for each {{, {rule}; {_IN_A_FILE}"
         return f"{override} must have quotes for Hydra and the shell; give it as {wanted}"
     if text.startswith("Could not delete") and _at(composed, key) is not ABSENT:
         kept = _at(composed, key)

@@ -370,6 +370,8 @@ def test_configuration_is_composed_again_after_an_error() -> None:
         ),
         ("task.metrics={f1: {_target_: x}}", 'add it with "++task.metrics={f1: {_target_: x}}"'),
         ("+data.categories.blood pressure=null", "must begin with a setting, of letters"),
+        ("+data.categories.größe=null", "write other names as YAML into experiment/<name>.yaml"),
+        ("data.categories={größe: [klein]}", "letters, digits, _ and spaces, and quotes around"),
         ("=1", "'=1' must begin with a setting"),
     ],
 )

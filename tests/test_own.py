@@ -122,6 +122,14 @@ def test_what_is_installed_is_not_the_users(folder: Path, text: str) -> None:
     assert own.modules({"x": [text]}) == {}
 
 
+def test_an_experiment_without_its_first_line_is_told(folder: Path) -> None:
+    (folder / "conf" / "experiment").mkdir()
+    (folder / "conf" / "experiment" / "trial.yaml").write_text("rounds: 3\n")
+    own.search(folder / "conf")
+    with pytest.raises(ConfigError, match="must begin with the line # @package _global_; add it"):
+        load(["experiment=trial"])
+
+
 def test_a_run_keeps_a_copy_that_is_enough_to_go_on(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
