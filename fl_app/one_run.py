@@ -147,7 +147,8 @@ def resume(folder: Path, changes: list[str]) -> None:
     made = checkpoint.exists(folder / CHECKPOINTS)
     played = (folder / ROUNDS).exists() and (folder / ROUNDS).stat().st_size > 0
     with _put_back(folder, changes) if made else contextlib.nullcontext():
-        run([*saved, *changes], folder, resume=made or played, begun=True)
+        known = resumed_run.fitting(saved, changes)
+        run([*known, *changes], folder, resume=made or played, begun=True)
 
 
 @contextmanager

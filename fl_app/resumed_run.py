@@ -15,10 +15,11 @@ from fl_app.config import Config, ConfigError, compose
 from fl_app.data.clients import Population
 from fl_app.data.natural import by_column, encoded
 from fl_app.data.population import own
-from fl_app.override_errors import NOT_COMPOSED
+from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.records import checkpoint
 from fl_app.records.names import CHECKPOINTS
 from fl_app.records.reading import read_config, read_names
+from fl_app.schema import EngineConfig
 from fl_app.server_wiring import strategy
 from fl_app.strategies.state import check_models, check_saved
 from fl_app.wiring import initial_model, shared_population
@@ -26,6 +27,17 @@ from fl_app.wiring import initial_model, shared_population
 log = getLogger(__name__)
 _COMPARED = 100
 """Clients whose samples are compared: where the number matters, it does for the first ones."""
+
+
+def fitting(saved: list[str], changes: list[str]) -> list[str]:
+    """Return the overrides of a run without those that only its former engine has a use for."""
+    chosen = [each.partition("=")[2] for each in changes if key_of(each) == "engine"]
+    idle = {
+        f"engine.{name}"
+        for name, when in EngineConfig.used_with.items()
+        if chosen and when.setting == "name" and not when.holds(chosen[-1])
+    }
+    return [each for each in saved if key_of(each) not in idle]
 
 
 def kept(folder: Path, overrides: list[str]) -> list[str]:

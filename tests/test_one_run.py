@@ -113,6 +113,20 @@ def test_the_nodes_of_a_federation_of_ours_are_held_to_their_clients(
     assert one_run._node_ids(load(SMALL), Path("run")) == []
 
 
+def test_a_run_that_goes_on_on_another_engine_leaves_the_settings_of_the_former(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = ["engine.connection=fl-app", "engine.folder=up", "engine.restarts=2"]
+    saved = [*SMALL, "engine=deployment", *places, "engine.sample_cap=4"]
+    (tmp_path / "overrides.yaml").write_text(yaml.safe_dump(saved))
+    given: list[list[str]] = []
+    monkeypatch.setattr(one_run, "run", lambda overrides, *_, **__: given.append(overrides))
+    for changes in ([], ["engine=deployment"], ["engine=inprocess"]):
+        one_run.resume(tmp_path, changes)
+    kept = [each for each in saved if each not in places]
+    assert given == [saved, [*saved, "engine=deployment"], [*kept, "engine=inprocess"]]
+
+
 def test_a_run_over_grpc_keeps_its_id_when_it_is_resumed(tmp_path: Path) -> None:
     config = load([*SMALL, "engine=deployment"])
     (given,) = one_run._id(config, tmp_path, resume=False)
