@@ -217,6 +217,8 @@ def _composed(overrides: tuple[str, ...], versions: tuple[object, ...]) -> DictC
     except (ValueError, TypeError, OSError, RecursionError) as error:
         # Hydra fails so for a number as a group, nested braces or a very long name
         raise HydraException(first_line(error)) from error
+    except (AttributeError, AssertionError) as error:  # and so for its own settings that are null
+        raise HydraException(first_line(error)) from error
     OmegaConf.set_readonly(composed, True)
     return composed
 
