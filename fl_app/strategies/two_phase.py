@@ -133,7 +133,9 @@ class TwoPhase(CommunityStrategy):
             if self.state.common is None:
                 new = [] if self.state.open else self._joining(new)
             cohort += self.sampler.draw(server_round, new, "no community")
-        return self.instruct(server_round, sorted(cohort), client_manager)
+        found = self.instruct(server_round, sorted(cohort), client_manager)
+        self._tell_idle()
+        return found
 
     def aggregate_fit(
         self,
@@ -199,7 +201,7 @@ class TwoPhase(CommunityStrategy):
         return found
 
     def _join(self, mine: Replies) -> None:
-        """Let clients join the community whose model they trained; tell of those that train none.
+        """Let clients join the community whose model they trained.
 
         While a split is on trial, nobody joins.
         """
@@ -210,8 +212,14 @@ class TwoPhase(CommunityStrategy):
                 members[client] = row
                 detail = f"client {client} in community {row}"
                 self.events.append(Event("joined a community", detail, [client]))
+        self.state.idle = sorted({*self._without, *self.state.idle})
+
+    def _tell_idle(self) -> None:
+        """Tell of clients that train no model, until a round that is not skipped has told of them.
+
+        In a skipped round they can be all that are left.
+        """
         if idle := sorted({*self._without} - {*self.state.idle}):
-            self.state.idle = sorted({*self.state.idle, *idle})
             remedy = "" if self.joining else "; strategy.joining=true lets them join one"
             detail = f"clients {idle} have no community and do not train{remedy}"
             self.events.append(Event("idle", detail, idle))

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import pytest
 from flwr.common import FitRes, Parameters
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fl_app.params import from_bytes, to_bytes
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event
-from fl_app.strategies.replies import Replies
+from fl_app.strategies.replies import Replies, TooFewRepliesError
 from fl_app.strategies.state import Communities
 from fl_app.strategies.two_phase import TwoPhase, TwoPhaseState
 from fl_app.testing.toy import SIZE, context, play, reply, roster
@@ -122,6 +123,16 @@ def test_who_was_not_there_at_the_clustering_is_named_once_and_does_not_train() 
     play(strategy, known, range(4, 5), client=_counting)
     assert strategy.events == []
     assert 5 not in strategy.state.communities.members
+
+
+def test_who_is_left_when_all_members_have_gone_is_named_in_the_skipped_rounds() -> None:
+    strategy, known = _strategy(), roster(CLIENTS)
+    play(strategy, known, range(1, 3), client=_counting)
+    known.absent = frozenset(range(CLIENTS - 1))
+    for server_round in (3, 4):
+        with pytest.raises(TooFewRepliesError, match="all that belong to a community are absent"):
+            play(strategy, known, range(server_round, server_round + 1), client=_counting)
+        assert [(event.kind, event.clients) for event in strategy.events] == [("idle", [5])]
 
 
 def test_with_joining_it_trains_the_model_that_it_chooses_and_is_a_member_then() -> None:
