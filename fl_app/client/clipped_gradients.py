@@ -5,6 +5,9 @@ them twice, or repeats the backward pass for ghost clipping. Here one backward p
 gradients of the layers' outputs, and nothing else is computed by it. A dense layer needs no
 gradients per sample: their norms and their weighted sum follow from its inputs and these. Li et
 al., ICLR 2022, section 4 (ghost clipping); Bu et al., ICML 2023 (book-keeping: one pass).
+
+A layer of any other class is differentiated sample by sample with torch.func, once more and apart
+from the rest.
 """
 
 from collections import Counter
@@ -15,10 +18,15 @@ from functools import cached_property
 
 import torch
 from opacus import GradSampleModule
+from opacus.layers import DPGRU, DPLSTM, DPRNN
+from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
 from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
 
 LAYERS = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.GroupNorm, nn.LayerNorm,
+    nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
 )  # fmt: skip
 """Layers for which Opacus has gradients per sample that depend on one call's tensors alone."""
 TINY = 1e-6
@@ -34,9 +42,16 @@ class Call:
     output: Tensor
 
 
-def is_known(module: nn.Module) -> bool:
-    """Whether all trainable parameters belong to LAYERS themselves, not to their subclasses."""
-    return all(type(layer) in LAYERS for layer in _trained(module))
+def is_separable(module: nn.Module) -> bool:
+    """Whether the gradients of each trained layer can be found apart from those of the others.
+
+    Not if the network is itself a layer of a user's own class, nor with layers for which Opacus
+    needs more than the tensors of one call, such as those inside its DPLSTM.
+    """
+    trained, sampled = _trained(module), GradSampleModule.GRAD_SAMPLERS.keys()
+    if any(type(layer) in {*sampled, DPRNN, DPLSTM, DPGRU} - {*LAYERS} for layer in trained):
+        return False
+    return type(module) in LAYERS or module not in trained
 
 
 @contextmanager
@@ -122,23 +137,61 @@ def gradients_of(calls: Sequence[Call], loss: Tensor) -> SampleGradients:
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
     gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
-    uses = Counter(p for each in calls for p in _parameters(each.layer).values())
+    uses = Counter(p for each in calls for p in _trained_in(each.layer).values())
     for call, gradient in zip(calls, gradients, strict=True):
         if gradient is None:
             continue
         once = all(uses[parameter] == 1 for parameter in _parameters(call.layer).values())
-        if isinstance(call.layer, nn.Linear) and once and gradient.dim() == 2:
+        if type(call.layer) is nn.Linear and once and gradient.dim() == 2:
             dense.append((call.layer, call.given, gradient))
             continue
-        sampler = GradSampleModule.GRAD_SAMPLERS[type(call.layer)]
-        for parameter, stacked in sampler(call.layer, [call.given], gradient).items():
+        for parameter, stacked in _of_samples(call, gradient).items():
             before = parts.get(parameter)
             parts[parameter] = stacked if before is None else before + stacked
     return SampleGradients(parts, dense)
 
 
+def _of_samples(call: Call, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+    """Return the gradients of samples (n, ...) from that of the output of a call, by parameter."""
+    layer = call.layer
+    if type(layer) is nn.LayerNorm and layer.bias is None:  # Opacus reads layer.bias.requires_grad
+        normed = functional.layer_norm(call.given, layer.normalized_shape, eps=layer.eps)
+        rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
+        return {layer.weight: rows}
+    if type(layer) in LAYERS:
+        sampler = GradSampleModule.GRAD_SAMPLERS[type(layer)]
+        by_parameter: dict[nn.Parameter, Tensor] = sampler(layer, [call.given], gradient)
+        return by_parameter
+    own = _trained_in(layer)
+
+    def product(parameters: dict[str, Tensor], given: Tensor, gradient: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, parameters, (given[None],))
+        return (output * gradient[None]).sum()
+
+    values = {name: p.detach() for name, p in own.items()}
+    stacked = vmap(grad(product), in_dims=(None, 0, 0))(values, call.given, gradient)
+    return {p: stacked[name] for name, p in own.items()}
+
+
 def _trained(module: nn.Module) -> list[nn.Module]:
-    return [layer for layer in module.modules() if _parameters(layer)]
+    """Return the layers whose own parameters are trained, without what is inside other classes."""
+    return list(dict.fromkeys(_layers(module)))
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    own = bool(_parameters(module))
+    if own:
+        yield module
+    if not own or type(module) in LAYERS:
+        for child in module.children():
+            yield from _layers(child)
+
+
+def _trained_in(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the trainable parameters that one call of a layer uses, by name."""
+    if type(layer) in LAYERS:
+        return _parameters(layer)
+    return {name: p for name, p in layer.named_parameters() if p.requires_grad}
 
 
 def _parameters(layer: nn.Module) -> dict[str, nn.Parameter]:

@@ -8,7 +8,7 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from fl_app.client.clipped_gradients import calls_of, gradients_of, is_known
+from fl_app.client.clipped_gradients import calls_of, gradients_of, is_separable
 from fl_app.client.private_training import hooked, stored
 from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
@@ -109,7 +109,7 @@ def _check_gradients(module: nn.Module, shape: tuple[int, ...]) -> None:
 
 def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
     """Return the gradients of a batch (n, ...), by the way that training takes."""
-    if not is_known(module):
+    if not is_separable(module):
         with hooked(module):
             torch.autograd.backward(_scores(module, batch).sum())
             return stored(module)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import SampleGradients, calls_of, gradients_of, is_known
+from fl_app.client.clipped_gradients import SampleGradients, calls_of, gradients_of, is_separable
 from fl_app.client.draws import keyed_layers
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.private_losses import mean_of_clipped
@@ -150,8 +150,8 @@ def _contiguous(module: nn.Module) -> Iterator[None]:
 def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
     """Yield a function from a batch to its summed loss and the sum of its clipped gradients.
 
-    For known layers a single backward pass finds them; for others Opacus stores the gradients of
-    all samples.
+    A single backward pass finds them, layer by layer; for a network that is not separable Opacus
+    stores the gradients of all samples.
     """
 
     def loss_of(images: Tensor, labels: Tensor) -> Tensor:
@@ -175,9 +175,9 @@ def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
         loss, gradients = way(images, labels)
         return loss.detach(), gradients.clipped(bound)
 
-    known = is_known(module)
-    way = at_once if known else each
-    with nullcontext() if known else hooked(module):
+    separable = is_separable(module)
+    way = at_once if separable else each
+    with nullcontext() if separable else hooked(module):
         yield clipped
 
 

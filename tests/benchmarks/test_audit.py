@@ -30,7 +30,7 @@ from flwr.common import Code, EvaluateIns, FitIns, GetPropertiesIns, Parameters
 from fl_app import client_wiring
 from fl_app.client import private_training
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import is_known
+from fl_app.client.clipped_gradients import is_separable
 from fl_app.client.learner import Learner
 from fl_app.client.mixture import MixtureLearner
 from fl_app.client.private_losses import SHARED, TOLD
@@ -113,8 +113,8 @@ def test_batches_are_drawn_as_the_ledger_assumes() -> None:
 
 
 def test_both_ways_of_clipping_are_tried() -> None:
-    assert is_known(Linear((1, 8, 8), 10))
-    assert not is_known(Unknown((1, 8, 8), 10))
+    assert is_separable(Linear((1, 8, 8), 10))
+    assert not is_separable(Unknown((1, 8, 8), 10))
     names = {each.case.config.network.path for each in HONEST}
     assert names == {"audit_trials.Linear", "audit_trials.Unknown"}
 

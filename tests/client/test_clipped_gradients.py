@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from opacus.layers import DPLSTM
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_app.client.clipped_gradients import calls_of, gradients_of, is_known
+from fl_app.client.clipped_gradients import calls_of, gradients_of, is_separable
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
 SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
@@ -53,6 +54,69 @@ def volumes() -> nn.Module:
     return nn.Sequential(folded, nn.Conv3d(1, 4, 3, padding=1), nn.Flatten(), nn.Linear(576, 4))
 
 
+class Gate(nn.Linear):
+    """A dense layer of a user's own, with a parameter and a layer inside, of other shapes."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+        self.scale = nn.Parameter(torch.randn(9, 1))
+        self.inner = nn.Linear(8, 8, bias=False)
+        self.bias.requires_grad_(False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.inner(super().forward(words * self.scale)).sigmoid() * words
+
+
+class Own(nn.Module):
+    """A user's own layer, called twice, between known ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.gate = nn.Conv2d(1, 8, 4, stride=4), Gate()
+        self.norm, self.head = nn.LayerNorm(8, bias=False), nn.Linear(8, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        words = self.gate(self.patches(images).flatten(2).transpose(1, 2))
+        words = self.norm(self.gate(words.tanh()))
+        found: Tensor = self.head(words.mean(1))
+        return found
+
+
+class Doubled(nn.Linear):
+    """A dense layer of a user's own on one vector a sample."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        return 2 * super().forward(values).tanh()
+
+
+def tied() -> nn.Module:
+    """Return a network in which a layer inside a user's own is used outside, too."""
+    module = nn.Sequential(nn.Flatten(), Doubled(144, 8), nn.Sequential(Gated(), nn.Linear(8, 8)))
+    module.append(nn.Linear(8, CLASSES))
+    module[2][1].weight = module[2][0].inner.weight
+    return module
+
+
+class Gated(nn.Module):
+    """A layer with a parameter of its own beside one inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.inner = nn.Parameter(torch.ones(8)), nn.Linear(8, 8)
+
+    def forward(self, values: Tensor) -> Tensor:
+        scaled: Tensor = self.inner(values * self.scale)
+        return scaled
+
+
+def norms() -> nn.Module:
+    """Return a network with the other layers of normalisation."""
+    first = nn.InstanceNorm2d(1, affine=True), nn.Conv2d(1, 4, 3), nn.RMSNorm((10, 10))
+    return nn.Sequential(
+        *first, nn.Flatten(), nn.LayerNorm(400, bias=False), nn.Linear(400, CLASSES)
+    )
+
+
 BUILD: dict[str, Callable[[], nn.Module]] = {
     "linear": lambda: mlp(SHAPE, CLASSES, hidden=[]),
     "small_cnn": lambda: small_cnn(SHAPE, CLASSES, width=0.5),
@@ -60,6 +124,9 @@ BUILD: dict[str, Callable[[], nn.Module]] = {
     "everything": Everything,
     "words": Words,
     "volumes": volumes,
+    "own": Own,
+    "tied": tied,
+    "norms": norms,
 }
 
 
@@ -109,14 +176,21 @@ def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
         torch.testing.assert_close(found.stacked()[parameter], rows, rtol=1e-4, atol=1e-4)
 
 
-def test_only_known_layers_are_taken() -> None:
-    class Own(nn.Linear):
-        pass
+def test_a_layer_of_a_users_own_leaves_the_others_alone() -> None:
+    module = Own()
+    with calls_of(module) as calls:
+        module(torch.randn(SAMPLES, *SHAPE))
+    layers = [module.patches, module.gate, module.gate, module.norm, module.head]
+    assert [each.layer for each in calls] == layers
 
-    assert is_known(Everything())
-    assert not is_known(nn.Sequential(nn.Linear(2, 2), Own(2, 2)))
-    assert is_known(nn.Sequential(nn.Linear(2, 2), Own(2, 2).requires_grad_(False)))
-    assert not is_known(nn.LSTM(2, 2))
+
+def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
+    assert is_separable(Everything())
+    assert is_separable(Own())
+    assert not is_separable(Gate())
+    assert is_separable(Gate().requires_grad_(False))
+    assert not is_separable(nn.Sequential(nn.Linear(2, 2), DPLSTM(2, 2)))
+    assert not is_separable(nn.Sequential(nn.EmbeddingBag(2, 2)))
 
 
 def test_hooks_go_with_the_block() -> None:

@@ -92,7 +92,7 @@ def test_whether_an_update_fits_is_told_under_noise() -> None:
         assert local_dp.within(update, bound=bound, deviation=0, draw=draw) == fits
 
 
-def test_one_gaussian_costs_about_what_is_known_in_closed_form() -> None:
+def test_one_gaussian_costs_about_what_is_separable_in_closed_form() -> None:
     # Balle and Wang, ICML 2018: deviation 0.49989 of the sensitivity for (10, 1e-5), which is
     # twice the bound; Renyi accounting may ask for up to 7 % more, never for less
     noise = accountant.update_noise(10.0, 1e-5, rounds=1)
@@ -279,7 +279,7 @@ def test_private_training_bounds_each_sample_and_is_repeatable() -> None:
 def test_a_sample_that_overflows_shows_in_no_update(
     at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_training, "is_known", lambda module: at_once)
+    monkeypatch.setattr(private_training, "is_separable", lambda module: at_once)
     plain = ["client.learning_rate=0.5", "client.epochs=1", "client.batch_size=40"]
     config = _config(*plain, "privacy=sample_dp", "privacy.epsilon=inf", "privacy.clip=0.01")
     _, start = wiring.initial_model(config)
@@ -348,7 +348,7 @@ def test_a_step_that_draws_no_sample_adds_its_noise(
         return [torch.empty(0, dtype=torch.int64)] * release.steps
 
     monkeypatch.setattr(private_training, "_batches", empty)
-    monkeypatch.setattr(private_training, "is_known", lambda module: known)
+    monkeypatch.setattr(private_training, "is_separable", lambda module: known)
     update = _update(_config("privacy=sample_dp", "privacy.clip=2", "network=mlp"))
     (release,) = drawn
     step = 0.05 * release.noise_multiplier * 2 / 10  # 10 samples are expected
