@@ -22,7 +22,7 @@ from table import REPO, header, machine, row
 
 from fl_app.client import private_training
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import LAYERS, is_separable
+from fl_app.client.layer_calls import LAYERS, is_separable
 from fl_app.client.learner import TrainingJob
 from fl_app.client.private_training import Bounded, PrivateLearner
 from fl_app.client.sgd import SgdLearner

@@ -8,7 +8,8 @@ import torch
 from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
-from fl_app.client.clipped_gradients import calls_of, gradients_of, is_separable
+from fl_app.client.clipped_gradients import gradients_of
+from fl_app.client.layer_calls import calls_of, is_separable, traced_layers
 from fl_app.client.private_training import hooked, stored
 from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
@@ -56,15 +57,16 @@ def _check_passes(module: nn.Module, shape: tuple[int, ...]) -> None:
 
 
 def _check_layers(module: nn.Module) -> None:
-    """Raise ValueError for trainable layers for which Opacus has no gradients per sample."""
-    known = ModuleValidator.VALIDATORS
+    """Raise ValueError for trainable layers without gradients per sample."""
+    known, traced = ModuleValidator.VALIDATORS, traced_layers(module)
     layers = [
         (f"{name or 'the network'} ({type(each).__name__})", each)
         for name, each in module.named_modules()
         if any(parameter.requires_grad for parameter in each.parameters(recurse=False))
     ]
     for name, layer in layers:
-        if type(layer) in known and known[type(layer)](layer):
+        refused = type(layer) in known and layer not in traced
+        if refused and known[type(layer)](layer):
             raise ValueError(
                 f"privacy=sample_dp needs layers with a gradient for each sample, got {name}, for "
                 "which Opacus has none; use its counterpart in opacus.layers, or "

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import SampleGradients, calls_of, gradients_of, is_separable
+from fl_app.client.clipped_gradients import SampleGradients, gradients_of
 from fl_app.client.draws import keyed_layers
+from fl_app.client.layer_calls import calls_of, is_separable
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner

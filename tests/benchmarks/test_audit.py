@@ -30,7 +30,7 @@ from flwr.common import Code, EvaluateIns, FitIns, GetPropertiesIns, Parameters
 from fl_app import client_wiring
 from fl_app.client import private_training
 from fl_app.client.accountant import Release
-from fl_app.client.clipped_gradients import is_separable
+from fl_app.client.layer_calls import is_separable
 from fl_app.client.learner import Learner
 from fl_app.client.mixture import MixtureLearner
 from fl_app.client.private_losses import SHARED, TOLD

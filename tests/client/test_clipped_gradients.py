@@ -1,14 +1,18 @@
 """Sums of clipped gradients against the plain computation, sample by sample."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fl_app.client.clipped_gradients import calls_of, gradients_of, is_separable
+sys.path.insert(0, str(Path(__file__).parent))
+from sample_references import assert_clipped, loss_of
+
+from fl_app.client.layer_calls import calls_of, is_separable
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
 SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
@@ -130,10 +134,6 @@ BUILD: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def _loss(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(module(images), labels, reduction="sum")
-
-
 def _case(name: str) -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
     module = BUILD[name]()
@@ -141,39 +141,9 @@ def _case(name: str) -> tuple[nn.Module, Tensor, Tensor]:
     return module, images, torch.arange(SAMPLES) % CLASSES
 
 
-def _reference(module: nn.Module, images: Tensor, labels: Tensor) -> list[list[Tensor]]:
-    """Return the gradients of each sample, in double precision."""
-    module.double()
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    found = [
-        list(torch.autograd.grad(_loss(module, image[None].double(), label[None]), parameters))
-        for image, label in zip(images, labels, strict=True)
-    ]
-    module.float()
-    return found
-
-
 @pytest.mark.parametrize("name", list(BUILD))
 def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
-    module, images, labels = _case(name)
-    each = _reference(module, images, labels)
-    norms = torch.tensor([sum(part.square().sum() for part in row) ** 0.5 for row in each])
-    bound = float(norms.median())
-    factors = (bound / norms).clamp(max=1.0)
-    assert 0 < int((factors < 1).sum()) < SAMPLES
-    with calls_of(module) as calls:
-        loss = _loss(module, images, labels)
-    found = gradients_of(calls, loss)
-    torch.testing.assert_close(found.squares.sqrt(), norms.float(), rtol=1e-5, atol=1e-5)
-    clipped = found.clipped(bound)
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    assert clipped.keys() == set(parameters)
-    for place, parameter in enumerate(parameters):
-        expected = sum(factor * row[place] for factor, row in zip(factors, each, strict=True))
-        apart = (clipped[parameter] - expected).norm() / expected.norm()
-        assert apart < 1e-5, (name, place)
-        rows = torch.stack([row[place] for row in each]).float()
-        torch.testing.assert_close(found.stacked()[parameter], rows, rtol=1e-4, atol=1e-4)
+    assert_clipped(*_case(name))
 
 
 def test_a_layer_of_a_users_own_leaves_the_others_alone() -> None:
@@ -196,6 +166,6 @@ def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
 def test_hooks_go_with_the_block() -> None:
     module, images, labels = _case("linear")
     with calls_of(module) as calls:
-        _loss(module, images, labels)
-    _loss(module, images, labels)
+        loss_of(module, images, labels)
+    loss_of(module, images, labels)
     assert len(calls) == 1

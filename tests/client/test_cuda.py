@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
-from fl_app.client.clipped_gradients import calls_of, gradients_of
+from fl_app.client.clipped_gradients import gradients_of
+from fl_app.client.layer_calls import calls_of
 from fl_app.client.learner import TrainingJob
 from fl_app.client.networks import mcmahan_cnn, small_cnn
 from fl_app.client_wiring import client

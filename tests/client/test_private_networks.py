@@ -67,6 +67,12 @@ def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_par
         _config("unused", "privacy=sample_dp")
 
 
+@pytest.mark.parametrize("network", ["attention"])
+def test_layers_that_torch_computes_as_a_whole_are_trained(network: str) -> None:
+    _, start, sent = _fit(_config(network, "privacy=sample_dp"))
+    assert (sent != start).all()
+
+
 @pytest.mark.parametrize("epsilon", [1, 100])
 @pytest.mark.parametrize("network", ["constant_buffers", "Tokens"])
 def test_what_leaves_in_buffers_is_what_was_received(network: str, epsilon: int) -> None:

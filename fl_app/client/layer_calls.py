@@ -1,0 +1,158 @@
+"""The calls of the trained layers in a forward pass, and the gradients of samples of each.
+
+Opacus has formulas for usual layers. Attention is computed so that its products with weights are
+seen. A layer of any other class is differentiated sample by sample with torch.func, which repeats
+its forward pass.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from opacus import GradSampleModule
+from opacus.layers import DPGRU, DPLSTM, DPRNN
+from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+
+from fl_app.client.attention_gradients import attend, attends
+from fl_app.client.weight_products import Product
+
+LAYERS = (
+    nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.GroupNorm, nn.LayerNorm,
+    nn.RMSNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
+)  # fmt: skip
+"""Layers for which Opacus has gradients per sample that depend on one call's tensors alone."""
+AS_A_WHOLE = {*GradSampleModule.GRAD_SAMPLERS, DPGRU, DPLSTM, DPRNN} - {*LAYERS}
+"""Layers for which Opacus needs more than the tensors of one call."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer: its input and its output, each with the samples in dimension `axis`."""
+
+    layer: nn.Module
+    given: Tensor
+    output: Tensor
+    axis: int = 0
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the layer is a product with one weight."""
+        return type(self.layer) is nn.Linear
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the trainable parameters that the call uses."""
+        return list(_used(self.layer).values())
+
+    def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the gradients of samples (n, ...) from that of the output, by parameter."""
+        layer = self.layer
+        given, gradient = (each.transpose(0, self.axis) for each in (self.given, gradient))
+        if type(layer) is nn.LayerNorm and layer.bias is None:  # at which Opacus fails
+            normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
+            rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
+            return {layer.weight: rows}
+        if type(layer) not in LAYERS:
+            return _one_by_one(layer, given, gradient)
+        sampler = GradSampleModule.GRAD_SAMPLERS[type(layer)]
+        found: dict[nn.Parameter, Tensor] = sampler(layer, [given], gradient)
+        return found
+
+
+def is_separable(module: nn.Module) -> bool:
+    """Whether the gradients of each trained layer can be found apart from those of the others.
+
+    Not if the network is itself a layer of a user's own class, nor with one of AS_A_WHOLE.
+    """
+    layers = trained_layers(module)
+    alone = module not in layers or type(module) in LAYERS or _traced(module) is not None
+    return alone and not any(type(layer) in AS_A_WHOLE for layer in layers)
+
+
+def trained_layers(module: nn.Module) -> list[nn.Module]:
+    """Return the layers with trainable parameters, without what is inside other classes."""
+    return list(dict.fromkeys(_layers(module)))
+
+
+def traced_layers(module: nn.Module) -> list[nn.Module]:
+    """Return the layers that torch computes as a whole, but whose inner products are seen here."""
+    found = trained_layers(module) if is_separable(module) else []
+    return [layer for layer in found if _traced(layer) is not None]
+
+
+@contextmanager
+def calls_of(module: nn.Module) -> Iterator[list[Call | Product]]:
+    """Yield a list to which each call of a trained layer in the block is added, in order."""
+    calls: list[Call | Product] = []
+    layers, later = trained_layers(module), _steps_first(module)
+
+    def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        calls.append(Call(layer, given[0].detach(), output, int(layer in later)))
+
+    traced = {layer: forward for layer in layers if (forward := _traced(layer)) is not None}
+    hooks = [layer.register_forward_hook(note) for layer in layers if layer not in traced]
+    for layer, forward in traced.items():
+        layer.forward = partial(forward, layer, calls)
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for layer in traced:
+            del layer.forward
+
+
+def _traced(layer: nn.Module) -> Callable[..., Any] | None:
+    """Return the function that computes what a layer does and records its products, if any."""
+    return attend if attends(layer) else None
+
+
+def _steps_first(module: nn.Module) -> set[nn.Module]:
+    """Return the layers inside a transformer whose inputs have the samples in dimension 1."""
+    found: set[nn.Module] = set()
+    for each in module.modules():
+        stack = isinstance(each, nn.TransformerEncoder | nn.TransformerDecoder)
+        layers: Any = each.layers if stack else [each]
+        layer = next(iter(layers), None)
+        if isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+            first = getattr(layer.self_attn, "batch_first", True)
+            found |= set() if first else {*each.children()}
+    return found
+
+
+def _one_by_one(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+    """Return the gradients of samples (n, ...) of any layer by repeating its forward pass."""
+    own = _used(layer)
+
+    def product(parameters: dict[str, Tensor], given: Tensor, gradient: Tensor) -> Tensor:
+        output: Tensor = functional_call(layer, parameters, (given[None],))
+        return (output * gradient[None]).sum()
+
+    values = {name: p.detach() for name, p in own.items()}
+    stacked = vmap(grad(product), in_dims=(None, 0, 0))(values, given, gradient)
+    return {p: stacked[name] for name, p in own.items()}
+
+
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    own = bool(parameters_of(module))
+    if own or (_traced(module) is not None and _used(module)):
+        yield module
+    if _traced(module) is None and (not own or type(module) in LAYERS):
+        for child in module.children():
+            yield from _layers(child)
+
+
+def _used(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the trainable parameters that one call of a layer uses, by name."""
+    if type(layer) in LAYERS:
+        return parameters_of(layer)
+    return {name: p for name, p in layer.named_parameters() if p.requires_grad}
+
+
+def parameters_of(layer: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the trainable parameters of a layer itself by name."""
+    return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}

@@ -1,0 +1,46 @@
+"""Gradients of samples by plain autograd, one sample after another, and a comparison with them."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fl_app.client.clipped_gradients import gradients_of
+from fl_app.client.layer_calls import calls_of
+
+
+def loss_of(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """Return the summed loss."""
+    return functional.cross_entropy(module(images), labels, reduction="sum")
+
+
+def one_by_one(module: nn.Module, images: Tensor, labels: Tensor) -> list[list[Tensor]]:
+    """Return the gradients of each sample, in double precision."""
+    module.double()
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    found = [
+        list(torch.autograd.grad(loss_of(module, image[None].double(), label[None]), parameters))
+        for image, label in zip(images, labels, strict=True)
+    ]
+    module.float()
+    return found
+
+
+def assert_clipped(module: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Assert that norms and clipped sums are those of the samples one by one, to 1e-5."""
+    each = one_by_one(module, images, labels)
+    norms = torch.tensor([sum(part.square().sum() for part in row) ** 0.5 for row in each])
+    bound = float(norms.median())
+    factors = (bound / norms).clamp(max=1.0)
+    assert 0 < int((factors < 1).sum()) < len(images)
+    with calls_of(module) as calls:
+        loss = loss_of(module, images, labels)
+    found = gradients_of(calls, loss)
+    torch.testing.assert_close(found.squares.sqrt(), norms.float(), rtol=1e-5, atol=1e-5)
+    clipped = found.clipped(bound)
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    assert clipped.keys() == {*parameters.values()}
+    for place, (name, parameter) in enumerate(parameters.items()):
+        expected = sum(factor * row[place] for factor, row in zip(factors, each, strict=True))
+        assert (clipped[parameter] - expected).norm() <= 1e-5 * expected.norm() + 1e-6, name
+        rows = torch.stack([row[place] for row in each]).float()
+        torch.testing.assert_close(found.stacked()[parameter], rows, rtol=1e-4, atol=1e-4)
