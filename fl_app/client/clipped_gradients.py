@@ -27,11 +27,13 @@ class SampleGradients:
     """The gradients of n samples, by parameter.
 
     `parts` has those that are stored (n, ...). Those of `dense` layers are outer products of the
-    gradient of the layer's output (n, j) and its input (n, i), which come after the layer.
+    gradient of the layer's output (n, j) and its input (n, i), which come after the layer. Those of
+    `products` are sums of outer products over the steps of sequences, each found twice.
     """
 
     parts: Mapping[nn.Parameter, Tensor]
     dense: Sequence[tuple[nn.Module, Tensor, Tensor]] = ()
+    products: Sequence[tuple[Product, Tensor]] = ()
 
     @cached_property
     def squares(self) -> Tensor:
@@ -43,6 +45,7 @@ class SampleGradients:
                 parts.append(square * given.square().sum(1))
             if "bias" in own:
                 parts.append(square)
+        parts += [product.squares(gradient) for product, gradient in self.products]
         return torch.stack(parts).sum(0)
 
     def stacked(self) -> dict[nn.Parameter, Tensor]:
@@ -54,6 +57,8 @@ class SampleGradients:
                 found[own["weight"]] = torch.einsum("ni,nj->nij", gradient, given)
             if "bias" in own:
                 found[own["bias"]] = gradient
+        for product, gradient in self.products:
+            found |= product.of_samples(gradient)
         return found
 
     def weighted(self, weights: Tensor, rows: Tensor) -> dict[nn.Parameter, Tensor]:
@@ -70,6 +75,11 @@ class SampleGradients:
                 found[own["weight"]] = scaled.T @ some(given)
             if "bias" in own:
                 found[own["bias"]] = scaled.sum(0)
+        for product, gradient in self.products:
+            if every:
+                found |= product.weighted(gradient, weights)
+            else:
+                found |= product.some(rows).weighted(gradient[:, rows], weights)
         for parameter, stacked in self.parts.items():
             found[parameter] = torch.einsum("n,n...->...", weights, some(stacked))
         return found
@@ -88,16 +98,21 @@ def gradients_of(calls: Sequence[Call | Product], loss: Tensor) -> SampleGradien
     """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
+    products: list[tuple[Product, Tensor]] = []
     gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
-    uses = Counter(parameter for each in calls for parameter in each.trained())
-    for call, gradient in zip(calls, gradients, strict=True):
+    trained = [each.trained() for each in calls]
+    uses = Counter(parameter for each in trained for parameter in each)
+    for call, own, gradient in zip(calls, trained, gradients, strict=True):
         if gradient is None:
             continue
-        once = all(uses[parameter] == 1 for parameter in call.trained())
+        once = all(uses[parameter] == 1 for parameter in own)
+        if isinstance(call, Product) and once:
+            products.append((call, gradient))
+            continue
         if isinstance(call, Call) and call.is_dense and once and gradient.dim() == 2:
             dense.append((call.layer, call.given, gradient))
             continue
         for parameter, stacked in call.of_samples(gradient).items():
             before = parts.get(parameter)
             parts[parameter] = stacked if before is None else before + stacked
-    return SampleGradients(parts, dense)
+    return SampleGradients(parts, dense, products)

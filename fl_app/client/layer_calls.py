@@ -1,8 +1,8 @@
 """The calls of the trained layers in a forward pass, and the gradients of samples of each.
 
-Opacus has formulas for usual layers. Attention is computed so that its products with weights are
-seen. A layer of any other class is differentiated sample by sample with torch.func, which repeats
-its forward pass.
+Opacus has formulas for usual layers. Attention and recurrent layers are computed so that their
+products with weights are seen. A layer of any other class is differentiated sample by sample with
+torch.func, which repeats its forward pass.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +19,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fl_app.client.attention_gradients import attend, attends
+from fl_app.client.recurrent_gradients import recur, recurs
 from fl_app.client.weight_products import Product
 
 LAYERS = (
@@ -80,34 +81,46 @@ def trained_layers(module: nn.Module) -> list[nn.Module]:
 
 def traced_layers(module: nn.Module) -> list[nn.Module]:
     """Return the layers that torch computes as a whole, but whose inner products are seen here."""
-    found = trained_layers(module) if is_separable(module) else []
-    return [layer for layer in found if _traced(layer) is not None]
+    return list(Watched(module).traced) if is_separable(module) else []
+
+
+class Watched:
+    """The layers of a network whose calls are recorded."""
+
+    def __init__(self, module: nn.Module) -> None:
+        layers = trained_layers(module)
+        functions = {layer: _traced(layer) for layer in layers}
+        self.traced = {layer: each for layer, each in functions.items() if each is not None}
+        self.hooked = [layer for layer in layers if layer not in self.traced]
+        self.steps_first = _steps_first(module)
 
 
 @contextmanager
-def calls_of(module: nn.Module) -> Iterator[list[Call | Product]]:
+def calls_of(watched: Watched) -> Iterator[list[Call | Product]]:
     """Yield a list to which each call of a trained layer in the block is added, in order."""
     calls: list[Call | Product] = []
-    layers, later = trained_layers(module), _steps_first(module)
 
     def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
-        calls.append(Call(layer, given[0].detach(), output, int(layer in later)))
+        calls.append(Call(layer, given[0].detach(), output, int(layer in watched.steps_first)))
 
-    traced = {layer: forward for layer in layers if (forward := _traced(layer)) is not None}
-    hooks = [layer.register_forward_hook(note) for layer in layers if layer not in traced]
-    for layer, forward in traced.items():
+    hooks = [layer.register_forward_hook(note) for layer in watched.hooked]
+    for layer, forward in watched.traced.items():
         layer.forward = partial(forward, layer, calls)
     try:
         yield calls
     finally:
         for hook in hooks:
             hook.remove()
-        for layer in traced:
+        for layer in watched.traced:
             del layer.forward
 
 
 def _traced(layer: nn.Module) -> Callable[..., Any] | None:
     """Return the function that computes what a layer does and records its products, if any."""
+    if "forward" in vars(layer):  # a user's own
+        return None
+    if recurs(layer):
+        return recur
     return attend if attends(layer) else None
 
 

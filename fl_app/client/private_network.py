@@ -9,7 +9,7 @@ from opacus.validators import ModuleValidator
 from torch import Tensor, nn
 
 from fl_app.client.clipped_gradients import gradients_of
-from fl_app.client.layer_calls import calls_of, is_separable, traced_layers
+from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 from fl_app.client.private_training import hooked, stored
 from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
@@ -115,7 +115,7 @@ def _of_samples(module: nn.Module, batch: Tensor) -> dict[nn.Parameter, Tensor]:
         with hooked(module):
             torch.autograd.backward(_scores(module, batch).sum())
             return stored(module)
-    with calls_of(module) as calls:
+    with calls_of(Watched(module)) as calls:
         loss = _scores(module, batch).sum()
     return gradients_of(calls, loss).stacked()
 

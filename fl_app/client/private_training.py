@@ -16,7 +16,7 @@ from torch.nn import functional
 from fl_app.client.accountant import Release
 from fl_app.client.clipped_gradients import SampleGradients, gradients_of
 from fl_app.client.draws import keyed_layers
-from fl_app.client.layer_calls import calls_of, is_separable
+from fl_app.client.layer_calls import Watched, calls_of, is_separable
 from fl_app.client.learner import Learner, TrainingJob, TrainingResult
 from fl_app.client.private_losses import mean_of_clipped
 from fl_app.client.sgd import SgdLearner
@@ -166,7 +166,7 @@ def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
         return loss, SampleGradients(stored(module))
 
     def at_once(images: Tensor, labels: Tensor) -> tuple[Tensor, SampleGradients]:
-        with calls_of(module) as calls:
+        with calls_of(watched) as calls:
             loss = loss_of(images, labels)
         return loss, gradients_of(calls, loss)
 
@@ -176,7 +176,7 @@ def _clipping(module: nn.Module, bound: float) -> Iterator[Clipped]:
         loss, gradients = way(images, labels)
         return loss.detach(), gradients.clipped(bound)
 
-    separable = is_separable(module)
+    separable, watched = is_separable(module), Watched(module)
     way = at_once if separable else each
     with nullcontext() if separable else hooked(module):
         yield clipped

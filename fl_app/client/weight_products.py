@@ -1,10 +1,14 @@
 """Products with weights inside a layer that has several, such as attention."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+HELD = 1 << 18
+"""Numbers of gradients of samples that are held at once, which fit into a cache."""
 
 
 @dataclass(frozen=True)
@@ -30,36 +34,81 @@ class Rows:
 
 @dataclass(frozen=True)
 class Product:
-    """Inputs (t, n, i) times a weight (j, i), plus a bias (j,): outputs (t, n, j), t steps first.
+    """Inputs (t, n, i) times weights side by side (j, i), plus biases (j,): outputs (t, n, j).
 
-    `output` is any tensor that has the gradient of the outputs.
+    The t steps come first. `output` is any tensor that has the gradient of the outputs. All
+    parameters are trained, and those of frozen ones are left out with their inputs.
     """
 
-    weight: Rows
-    bias: Rows | None
+    weights: tuple[Rows, ...]
+    biases: tuple[Rows, ...]
     given: Tensor
     output: Tensor
 
     def trained(self) -> list[nn.Parameter]:
-        """Return the trainable parameters."""
-        both = (self.weight, self.bias)
-        return [each.parameter for each in both if each and each.parameter.requires_grad]
+        """Return the parameters."""
+        return [each.parameter for each in (*self.weights, *self.biases)]
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""
-        found = {}
-        if self.weight.parameter.requires_grad:
-            stacked = torch.bmm(gradient.permute(1, 2, 0), self.given.transpose(0, 1))
-            found[self.weight.parameter] = self.weight.whole(stacked)
-        if self.bias and self.bias.parameter.requires_grad:
-            found[self.bias.parameter] = self.bias.whole(gradient.sum(0))
-        return found
+        of_weights = torch.bmm(gradient.permute(1, 2, 0), self.given.transpose(0, 1))
+        return self._apart(of_weights, gradient.sum(0))
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,) of the gradients of samples, of which few are held at once.
+
+        Products of pairs of steps would give them, too, but wrong where the gradients of steps
+        cancel out, and a norm that is too small is no bound.
+        """
+        count, size, width = gradient.shape[1], gradient.shape[2], self.given.shape[2]
+        few = min(count, max(1, HELD // max(1, size * width)))
+        held, norms = gradient.new_empty(few, size, width), gradient.new_empty(count)
+        for start in range(0, count, few):
+            rows = slice(start, min(start + few, count))
+            each = held[: rows.stop - start]
+            of_outputs, given = gradient[:, rows].permute(1, 2, 0), self.given[:, rows]
+            torch.bmm(of_outputs, given.transpose(0, 1), out=each)
+            torch.linalg.vector_norm(each, dim=(1, 2), out=norms[rows])
+        found = norms.square()
+        return found + len(self.biases) * gradient.sum(0).square().sum(1) if self.biases else found
+
+    def weighted(self, gradient: Tensor, weights: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients of samples with weights (n,), by parameter."""
+        each = weights.expand(len(gradient), -1).flatten()
+        rows, given = gradient.flatten(0, 1), (self.given * weights[:, None]).flatten(0, 1)
+        found = self._apart((rows.T @ given)[None], (each @ rows)[None])
+        return {parameter: each[0] for parameter, each in found.items()}
+
+    def some(self, rows: Tensor) -> "Product":
+        """Return the product of some samples."""
+        return replace(self, given=self.given[:, rows])
+
+    def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
+        widths = [each.parameter.shape[1] for each in self.weights]
+        both = zip(self.weights, torch.split(of_weights, widths, dim=2), strict=True)
+        found = {each.parameter: each.whole(stacked) for each, stacked in both}
+        return found | {each.parameter: each.whole(of_biases) for each in self.biases}
+
+
+def record(
+    products: list[Product],
+    output: Tensor,
+    parts: Sequence[tuple[Rows, Tensor]],
+    biases: Sequence[Rows | None],
+) -> None:
+    """Add the product of trained weights with their inputs (t, n, i), if any, to `products`."""
+    trained = [(rows, given.detach()) for rows, given in parts if rows.parameter.requires_grad]
+    added = tuple(each for each in biases if each and each.parameter.requires_grad)
+    inputs = [given for _, given in trained]
+    if not inputs and added:
+        inputs = [output.new_empty(*output.shape[:2], 0)]
+    if inputs:
+        given = torch.cat(inputs, 2) if len(inputs) > 1 else inputs[0]
+        products.append(Product(tuple(rows for rows, _ in trained), added, given, output))
 
 
 def multiply(products: list[Product], weight: Rows, bias: Rows | None, given: Tensor) -> Tensor:
     """Return the outputs for inputs (t, n, i), and add a trained product to `products`."""
     output = functional.linear(given, weight.value, bias.value if bias else None)
-    product = Product(weight, bias, given.detach(), output)
-    if product.trained():
-        products.append(product)
+    record(products, output, [(weight, given)], [bias])
     return output

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fl_app.client.clipped_gradients import gradients_of
-from fl_app.client.layer_calls import calls_of
+from fl_app.client.layer_calls import Watched, calls_of
 
 
 def loss_of(module: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def assert_clipped(module: nn.Module, images: Tensor, labels: Tensor) -> None:
     bound = float(norms.median())
     factors = (bound / norms).clamp(max=1.0)
     assert 0 < int((factors < 1).sum()) < len(images)
-    with calls_of(module) as calls:
+    with calls_of(Watched(module)) as calls:
         loss = loss_of(module, images, labels)
     found = gradients_of(calls, loss)
     torch.testing.assert_close(found.squares.sqrt(), norms.float(), rtol=1e-5, atol=1e-5)
@@ -44,3 +44,17 @@ def assert_clipped(module: nn.Module, images: Tensor, labels: Tensor) -> None:
         assert (clipped[parameter] - expected).norm() <= 1e-5 * expected.norm() + 1e-6, name
         rows = torch.stack([row[place] for row in each]).float()
         torch.testing.assert_close(found.stacked()[parameter], rows, rtol=1e-4, atol=1e-4)
+
+
+def assert_alone(module: nn.Module, images: Tensor, labels: Tensor) -> None:
+    """Assert that a sample that overflows changes no other sample's part of the sum."""
+    spoilt = images.clone()
+    spoilt[1] = torch.inf
+    others = torch.arange(len(images)) != 1
+    sums = []
+    for some, those in ((spoilt, labels), (images[others], labels[others])):
+        with calls_of(Watched(module)) as calls:
+            loss = loss_of(module, some, those)
+        sums.append(gradients_of(calls, loss).clipped(1.0))
+    for parameter, found in sums[0].items():
+        torch.testing.assert_close(found, sums[1][parameter], rtol=1e-4, atol=1e-5)

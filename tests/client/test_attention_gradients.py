@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sample_references import assert_clipped
+from sample_references import assert_alone, assert_clipped
 
-from fl_app.client.layer_calls import calls_of, is_separable, traced_layers
+from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 
 SHAPE, CLASSES, SAMPLES, HEADS = (1, 12, 12), 4, 5, 2
 
@@ -104,7 +104,7 @@ def test_it_computes_what_torch_does_and_the_gradients_of_samples(name: str) -> 
     torch.manual_seed(0)
     module = Attending(**CASES[name])
     images, labels = _images()
-    with calls_of(module):
+    with calls_of(Watched(module)):
         found = module(images)
     torch.testing.assert_close(found, module(images), rtol=1e-5, atol=1e-5)
     assert_clipped(module, images, labels)
@@ -123,6 +123,12 @@ def test_a_transformer_has_the_gradients_of_samples(given: dict[str, Any]) -> No
     assert_clipped(transformer(**given), *_images())
 
 
+def test_a_sample_that_overflows_changes_no_other() -> None:
+    torch.manual_seed(0)
+    assert_alone(transformer(batch_first=True), *_images())
+    assert_alone(Attending(batch_first=True), *_images())
+
+
 @pytest.mark.parametrize("weights", [True, False])
 def test_dropout_draws_what_torch_draws(weights: bool) -> None:
     module = Attending(batch_first=True, dropout=0.4, need_weights=weights)
@@ -131,7 +137,7 @@ def test_dropout_draws_what_torch_draws(weights: bool) -> None:
     torch.manual_seed(3)
     expected = module(images)
     torch.manual_seed(3)
-    with calls_of(module):
+    with calls_of(Watched(module)):
         torch.testing.assert_close(module(images), expected, rtol=1e-5, atol=1e-5)
     assert "forward" not in vars(module.attend)
 
@@ -146,5 +152,8 @@ def test_attention_with_keys_of_its_own_is_not_traced() -> None:
 
 def test_attention_without_samples_is_refused() -> None:
     layer, rows = nn.MultiheadAttention(8, HEADS), torch.zeros(5, 8)
-    with calls_of(layer), pytest.raises(ValueError, match=r"got a query of shape \(5, 8\)"):
+    with (
+        calls_of(Watched(layer)),
+        pytest.raises(ValueError, match=r"got a query of shape \(5, 8\)"),
+    ):
         layer(rows, rows, rows)

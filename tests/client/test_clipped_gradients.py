@@ -10,9 +10,9 @@ from opacus.layers import DPLSTM
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sample_references import assert_clipped, loss_of
+from sample_references import assert_alone, assert_clipped, loss_of
 
-from fl_app.client.layer_calls import calls_of, is_separable
+from fl_app.client.layer_calls import Watched, calls_of, is_separable
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
 SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
@@ -146,9 +146,14 @@ def test_it_is_the_sum_of_the_samples_gradients_each_clipped(name: str) -> None:
     assert_clipped(*_case(name))
 
 
+@pytest.mark.parametrize("name", ["everything", "own", "tied"])
+def test_a_sample_that_overflows_changes_no_other(name: str) -> None:
+    assert_alone(*_case(name))
+
+
 def test_a_layer_of_a_users_own_leaves_the_others_alone() -> None:
     module = Own()
-    with calls_of(module) as calls:
+    with calls_of(Watched(module)) as calls:
         module(torch.randn(SAMPLES, *SHAPE))
     layers = [module.patches, module.gate, module.gate, module.norm, module.head]
     assert [each.layer for each in calls] == layers
@@ -165,7 +170,7 @@ def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
 
 def test_hooks_go_with_the_block() -> None:
     module, images, labels = _case("linear")
-    with calls_of(module) as calls:
+    with calls_of(Watched(module)) as calls:
         loss_of(module, images, labels)
     loss_of(module, images, labels)
     assert len(calls) == 1

@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))  # where user_networks is
+from user_networks import Gated, recurrent
+
 from fl_app.client.clipped_gradients import gradients_of
-from fl_app.client.layer_calls import calls_of
+from fl_app.client.layer_calls import Watched, calls_of
 from fl_app.client.learner import TrainingJob
 from fl_app.client.networks import mcmahan_cnn, small_cnn
 from fl_app.client_wiring import client
@@ -53,7 +55,19 @@ def test_it_is_used_when_there_is_one() -> None:
     assert client(load([]), 0).learner.flat.vector().dtype == np.float32
 
 
-@pytest.mark.parametrize("build", [partial(small_cnn, width=0.5), mcmahan_cnn])
+def transformer(shape: Any, classes: int) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(
+        shape[2], 2, 16, dropout=0.0, batch_first=True, norm_first=True
+    )
+    rows = nn.Sequential(
+        nn.Flatten(1, 2), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    )
+    return nn.Sequential(rows, nn.Flatten(), nn.Linear(shape[1] * shape[2], classes))
+
+
+@pytest.mark.parametrize(
+    "build", [partial(small_cnn, width=0.5), mcmahan_cnn, transformer, recurrent, Gated]
+)
 def test_the_sum_of_clipped_gradients_is_that_of_the_cpu(build: Any) -> None:
     torch.manual_seed(0)
     module: nn.Module = build(SHAPE, CLASSES)
@@ -62,7 +76,7 @@ def test_the_sum_of_clipped_gradients_is_that_of_the_cpu(build: Any) -> None:
     found = []
     for where, kind in (("cpu", torch.float64), ("cuda", torch.float32)):
         module.to(where, kind)
-        with calls_of(module) as calls:
+        with calls_of(Watched(module)) as calls:
             scores = module(images.to(where, kind))
             loss = nn.functional.cross_entropy(scores, labels.to(where), reduction="sum")
         gradients = gradients_of(calls, loss)

@@ -56,7 +56,7 @@ def test_a_layer_that_opacus_has_no_gradients_for_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"parameters apart from buffers, got both in 1 \(Scaled"):
         _config("scaled_table", "privacy=sample_dp")
     with pytest.raises(ConfigError, match=r"gradient for each sample, got steps \(LSTM\)"):
-        _config("recurrent", "privacy=sample_dp")
+        _config("projected", "privacy=sample_dp")
 
 
 def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_parameter() -> None:
@@ -67,7 +67,7 @@ def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_par
         _config("unused", "privacy=sample_dp")
 
 
-@pytest.mark.parametrize("network", ["attention"])
+@pytest.mark.parametrize("network", ["attention", "recurrent", "Gated"])
 def test_layers_that_torch_computes_as_a_whole_are_trained(network: str) -> None:
     _, start, sent = _fit(_config(network, "privacy=sample_dp"))
     assert (sent != start).all()

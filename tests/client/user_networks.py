@@ -106,10 +106,10 @@ class ScaledTable(Table):
 class Recurrent(nn.Module):
     """Rows of an image as steps."""
 
-    def __init__(self, columns: int, classes: int) -> None:
+    def __init__(self, columns: int, classes: int, *, projected: int = 0) -> None:
         super().__init__()
-        self.head = nn.Linear(HIDDEN, classes)
-        self.steps = nn.LSTM(columns, HIDDEN, batch_first=True)
+        self.head = nn.Linear(projected or HIDDEN, classes)
+        self.steps = nn.LSTM(columns, HIDDEN, batch_first=True, proj_size=projected)
 
     def forward(self, images: Tensor) -> Tensor:
         scores: Tensor = self.head(self.steps(images.mean(1))[0][:, -1])
@@ -232,6 +232,11 @@ def scaled_table(shape: Shape, classes: int) -> nn.Module:
 def recurrent(shape: Shape, classes: int) -> nn.Module:
     """Return a recurrent network."""
     return Recurrent(shape[2], classes)
+
+
+def projected(shape: Shape, classes: int) -> nn.Module:
+    """Return a recurrent network with smaller hidden states than cells."""
+    return Recurrent(shape[2], classes, projected=4)
 
 
 def unused(shape: Shape, classes: int) -> nn.Module:
