@@ -69,8 +69,8 @@ def _check_layers(module: nn.Module) -> None:
         if refused and known[type(layer)](layer):
             raise ValueError(
                 f"privacy=sample_dp needs layers with a gradient for each sample, got {name}, for "
-                "which Opacus has none; use its counterpart in opacus.layers, or "
-                "network=small_cnn"
+                "which Opacus has none; use its counterpart in opacus.layers, keep it outside of "
+                "modules with parameters of their own, or use network=small_cnn"
             )
         if any(True for _ in layer.buffers()):
             raise ValueError(

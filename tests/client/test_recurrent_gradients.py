@@ -123,11 +123,13 @@ def test_dropout_draws_what_torch_draws(kind: str, packed: str) -> None:
     assert "forward" not in vars(module.steps)
 
 
-def test_frozen_weights_have_no_gradients() -> None:
+@pytest.mark.parametrize("frozen", [("weight_hh", "bias_ih"), ("weight_ih", "weight_hh")])
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_frozen_weights_have_no_gradients(kind: str, frozen: tuple[str, ...]) -> None:
     torch.manual_seed(0)
-    module = Recurrent("LSTM")
-    module.steps.weight_hh_l0.requires_grad_(False)
-    module.steps.bias_ih_l0.requires_grad_(False)
+    module = Recurrent(kind)
+    for name in frozen:
+        getattr(module.steps, f"{name}_l0").requires_grad_(False)
     assert_clipped(module, *_images())
 
 
