@@ -5,8 +5,8 @@
 On a machine with CUDA it measures that, and writes docs/results/dp_speed_gpu.md.
 Plain and private training take turns in one process, on the same samples and from the same model:
 private with the gradients of fl_app/client/clipped_gradients.py, and with those that Opacus stores
-for each sample, which other layers use. The least of several turns counts, since others use the
-machine too.
+for each sample, in a network with its own layers in the place of recurrent ones and attention. The
+least of several turns counts, since others use the machine too.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from time import perf_counter, process_time
 from unittest.mock import patch
 
 import torch
+from opacus.validators import ModuleValidator
 from table import REPO, header, machine, row
 
 from fl_app.client import private_training
@@ -38,31 +39,48 @@ NETWORKS = {
     "linear": ("network=mlp", "network.hidden=[]"),
     "small_cnn": ("network=small_cnn",),
     "mcmahan_cnn": ("network=mcmahan_cnn",),
+} | {
+    each.lower(): ("network=mcmahan_cnn", f"network._target_=dp_speed_networks.{each}")
+    for each in ("Lstm", "Gru", "Transformer", "gate", "own_dense")
 }
+MOST = 3.0
+"""Times as long as plain training that are the aim."""
 HEAD = """# The cost of DP-SGD{where}
 
 Written by `benchmarks/dp_speed.py --data <data>`, on {machine}, one thread. One epoch on
 {samples} images of MNIST, which take turns in one process: plain SGD; DP-SGD, `privacy=sample_dp`;
-and DP-SGD with the gradients of each sample as Opacus stores them, as before and as it still is for
-layers that `fl_app/client/clipped_gradients.py` does not know. Each number is the least {clock}
+and DP-SGD with the gradients of each sample as Opacus stores them, with its own layers in the place
+of recurrent ones and attention. Each number is the least {clock}
 of {turns} turns (of {few} with Opacus), in milliseconds a step. All three draw batches, and
 both kinds of DP-SGD add noise to all parameters. `linear` has 7,850 parameters, `small_cnn`
-105,866, `mcmahan_cnn`, the network of the paper, 1,663,370.
+105,866, `mcmahan_cnn`, the network of the paper, 1,663,370. The others are in
+`benchmarks/dp_speed_networks.py`: `lstm` (82,186 parameters), `gru` (61,962) and `transformer`
+(35,978) take the 28 rows of an image as steps; `gate` (47,018) has a small layer of its own class
+between convolutions, and `own_dense` (101,770) nearly all its parameters in one.
 """
 
 
 def verdict(rows: Sequence[str]) -> str:
     """Return what the last two columns of the rows of the table say, and for which layers."""
-    ratios = [[float(cell) for cell in each.split("|")[-3:-1]] for each in rows]
+    cells = [[cell.strip() for cell in each.split("|")[1:-1]] for each in rows]
+    ratios = [[float(cell) for cell in each[-2:]] for each in cells]
     (least, most), (fewest, largest) = (
         (min(column), max(column)) for column in zip(*ratios, strict=True)
     )
+    slow = [
+        f"`{name}` with batches of {batch} ({ratio})"
+        for name, batch, *_, ratio, _ in cells
+        if float(ratio) > MOST
+    ]
+    more = f" More than {MOST:.0f} times: {', '.join(slow)}." if slow else ""
     known = ", ".join(layer.__name__ for layer in LAYERS)
     return (
-        f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here, but only "
-        f"for networks whose trainable layers are all of these: {known}. With one other layer, "
-        "such as LSTM, GRU or MultiheadAttention, Opacus stores the gradients of all samples, as "
-        f"in the last column: {fewest:.1f} to {largest:.1f} times for the networks here."
+        f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here.{more} One "
+        f"backward pass gives the gradients of the layers {known}, LSTM, GRU, RNN and "
+        "MultiheadAttention. A layer of another class is differentiated once more, sample by "
+        "sample. Opacus does so for the whole network if the network is itself such a layer, that "
+        "is if it has parameters outside its layers, or if it has layers of `opacus.layers` or an "
+        f"EmbeddingBag: {fewest:.1f} to {largest:.1f} times for the networks here."
     )
 
 
@@ -84,10 +102,14 @@ def seconds(config: Config, batch: int, turns: int) -> dict[str, float]:
     plain = SgdLearner(flat, config.client, classes=people.dataset.classes)
     rate = batch / SAMPLES
     release = Release(noise_multiplier=1.0, rate=rate, steps=round(1 / rate))
-    private = PrivateLearner(plain, lambda task: Bounded(release, clip=1.0))
+    fixed = FlatModule(ModuleValidator.fix(network(config, people.dataset)), device=where)
+    stored = SgdLearner(fixed, config.client, classes=people.dataset.classes)
+    private, opacus = (
+        PrivateLearner(each, lambda task: Bounded(release, clip=1.0)) for each in (plain, stored)
+    )
     made = partial(torch.Generator().manual_seed, 0)
     kinds = (("plain", plain, is_separable), ("private", private, is_separable),
-             ("opacus", private, lambda module: False))  # fmt: skip
+             ("opacus", opacus, lambda module: False))  # fmt: skip
     found: dict[str, list[float]] = {name: [] for name, *_ in kinds}
     for turn, (name, learner, known) in product(range(turns + 1), kinds):
         if name == "opacus" and turn > FEW:

@@ -1,0 +1,90 @@
+"""Networks with recurrent layers, attention, and layers of their own classes."""
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+SIZE = 64
+
+
+class Recurrent(nn.Module):
+    """Rows of an image as steps of a recurrent layer, whose last hidden state is scored."""
+
+    layer: type[nn.RNNBase]
+
+    def __init__(self, shape: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.steps = self.layer(shape[2], 2 * SIZE, batch_first=True)
+        self.head = nn.Linear(2 * SIZE, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores (s, classes)."""
+        scores: Tensor = self.head(self.steps(images.mean(1))[0][:, -1])
+        return scores
+
+
+class Lstm(Recurrent):
+    """With an LSTM."""
+
+    layer = nn.LSTM
+
+
+class Gru(Recurrent):
+    """With a GRU."""
+
+    layer = nn.GRU
+
+
+class Transformer(nn.Module):
+    """Rows of an image as steps of a layer of a transformer, which are averaged and scored."""
+
+    def __init__(self, shape: Sequence[int], classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(shape[2], SIZE)
+        self.steps = nn.TransformerEncoderLayer(SIZE, 4, 2 * SIZE, batch_first=True)
+        self.head = nn.Linear(SIZE, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the scores (s, classes)."""
+        scores: Tensor = self.head(self.steps(self.first(images.mean(1))).mean(1))
+        return scores
+
+
+class Gate(nn.Module):
+    """A layer of one's own: weighs each channel by how much of it an image has."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.inner, self.scale = nn.Linear(channels, channels), nn.Parameter(torch.ones(channels))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return weighed values (s, channels, rows, columns)."""
+        weights: Tensor = self.inner(values.mean((2, 3)) * self.scale).sigmoid()
+        return values * weights[:, :, None, None]
+
+
+class OwnDense(nn.Linear):
+    """A dense layer of one's own, with an activation."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the outputs (s, size)."""
+        return super().forward(values).relu()
+
+
+def gate(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return convolutions with a small layer of one's own between them."""
+    last = 32 * (((shape[1] - 4) // 2 - 4) // 2) ** 2
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 16, 5), nn.ReLU(), nn.MaxPool2d(2), Gate(16),
+        nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(last, SIZE), nn.ReLU(), nn.Linear(SIZE, classes),
+    )  # fmt: skip
+
+
+def own_dense(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return dense layers, the large one of one's own."""
+    return nn.Sequential(
+        nn.Flatten(), OwnDense(prod(shape), 2 * SIZE), nn.Linear(2 * SIZE, classes)
+    )
