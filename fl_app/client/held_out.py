@@ -31,9 +31,24 @@ def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Ten
     return order[len(out) :].sort().values, [out[k::HELD_OUT_PARTS] for k in range(HELD_OUT_PARTS)]
 
 
-def rest(images: Tensor, labels: Tensor, *, seed: int, client: int) -> tuple[Tensor, Tensor]:
-    """Return the samples (s, ...) and labels (s, ...) that are not held out."""
-    rows = split(len(labels), seed=seed, client=client)[0].to(labels.device)
+def rest(
+    images: Tensor,
+    labels: Tensor,
+    *,
+    seed: int,
+    client: int,
+    again: torch.Generator | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the samples (s, ...) and labels (s,) that are not held out.
+
+    With `again`, it draws as many of them to come twice as are held out, so that a training has as
+    many steps as on all samples.
+    """
+    rows = split(len(labels), seed=seed, client=client)[0]
+    if again is not None:
+        drawn = torch.randperm(len(rows), generator=again)[: len(labels) - len(rows)]
+        rows = torch.cat([rows, rows[drawn]])
+    rows = rows.to(labels.device)
     return images[rows], labels[rows]
 
 

@@ -92,7 +92,11 @@ class LocalClient:
                 images, labels, (start, other), server_round, task, draws
             )
         if holds_out(task):
-            images, labels = held_out.rest(images, labels, seed=self.seed, client=self.client_id)
+            # a privacy bounds what one sample moves, so that none may come twice
+            again = draws.torch("repeated samples") if self.plan is None else None
+            images, labels = held_out.rest(
+                images, labels, seed=self.seed, client=self.client_id, again=again
+            )
         job = self._job(start, images, labels, server_round, task, draws)
         done = self._trained(job, draws)
         model: Vector = done.model

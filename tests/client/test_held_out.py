@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fl_app import client_wiring
-from fl_app.client.held_out import losses, split
+from fl_app.client.held_out import losses, rest, split
+from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.config import load
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, HOLDS_OUT, LARGEST, request
 from fl_app.strategies.fallback import LOSSES
@@ -23,6 +24,38 @@ def test_a_fifth_is_held_out_and_never_trained_on(samples: int) -> None:
     assert len(out) == {1: 0, 2: 1, 3: 1, 20: 4, 101: 20}[samples]
     again, _ = split(samples, seed=0, client=3)
     assert torch.equal(kept, again)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 3, 20, 101])
+def test_some_of_the_rest_come_twice_in_place_of_those_held_out(samples: int) -> None:
+    kept, numbers = split(samples, seed=0, client=3)[0].tolist(), torch.arange(samples)
+    found = []
+    for number in (1, 2):
+        draw = torch.Generator().manual_seed(number)
+        images, labels = rest(numbers.float(), numbers, seed=0, client=3, again=draw)
+        found.append(sorted(labels.tolist()))
+        assert images.tolist() == labels.tolist()
+        assert len(labels) == samples
+        assert set(labels.tolist()) == set(kept)
+        assert labels.bincount().max() <= 2
+    assert samples < 20 or found[0] != found[1], "others in each round"
+
+
+@pytest.mark.parametrize(("privacy", "trained"), [("none", 20), ("sample_dp", 16)])
+def test_a_trial_has_the_steps_of_all_samples_but_no_private_sample_twice(
+    privacy: str, trained: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load(["population.clients=2", "population.train_samples=20", f"privacy={privacy}"])
+    client, (_, start) = client_wiring.client(config, 0), initial_model(config)
+    jobs: list[TrainingJob] = []
+
+    def train(job: TrainingJob) -> TrainingResult:
+        jobs.append(job)
+        return TrainingResult(job.start, 0.0, 0.0)
+
+    monkeypatch.setattr(client.learner, "train", train)
+    client.fit(start, server_round=1, task={HOLDS_OUT: True})
+    assert [len(job.labels) for job in jobs] == [trained]
 
 
 def test_losses_are_those_of_each_model_on_each_part_and_finite() -> None:
