@@ -146,8 +146,10 @@ class Alternating(CommunityStrategy):
         if self.judges and not state.judged and self.ready(server_round):
             begin(state, server_round, self.first_common())
             state.judged = state.common_next = True
+        # a look after a round of the common model would have no more evidence than one before it
+        now = server_round + state.common_next
         found = decide(
-            state, server_round, self.context.rounds, whole=self.judged_whole, members=used,
+            state, now, self.context.rounds, whole=self.judged_whole, members=used,
             worth=WORTH_BEHIND,
         )  # fmt: skip
         state.one = any(event.kind == UNDONE for event in found)
