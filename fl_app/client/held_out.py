@@ -1,6 +1,7 @@
 """Samples that a client holds out of its training, to compare two models on them."""
 
 from collections.abc import Callable, Sequence
+from math import ceil
 
 import numpy as np
 import torch
@@ -17,6 +18,11 @@ SHARE = 0.2
 def count(samples: int) -> int:
     """Return how many of a client's samples are held out."""
     return min(max(1, round(SHARE * samples)), samples - 1)
+
+
+def fewer_steps(samples: int, batch_size: int) -> bool:
+    """Return whether an epoch on the samples that are not held out has fewer batches."""
+    return ceil((samples - count(samples)) / batch_size) < ceil(samples / batch_size)
 
 
 def split(samples: int, *, seed: int, client: int) -> tuple[Tensor, Sequence[Tensor]]:

@@ -92,8 +92,9 @@ class LocalClient:
                 images, labels, (start, other), server_round, task, draws
             )
         if holds_out(task):
+            fewer = held_out.fewer_steps(len(labels), self.learner.settings.batch_size)
             # a privacy bounds what one sample moves, so that none may come twice
-            again = draws.torch("repeated samples") if self.plan is None else None
+            again = draws.torch("repeated samples") if fewer and self.plan is None else None
             images, labels = held_out.rest(
                 images, labels, seed=self.seed, client=self.client_id, again=again
             )

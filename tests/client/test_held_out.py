@@ -41,11 +41,14 @@ def test_some_of_the_rest_come_twice_in_place_of_those_held_out(samples: int) ->
     assert samples < 20 or found[0] != found[1], "others in each round"
 
 
-@pytest.mark.parametrize(("privacy", "trained"), [("none", 20), ("sample_dp", 16)])
+@pytest.mark.parametrize(
+    ("privacy", "batch", "trained"), [("none", 4, 20), ("none", 10, 16), ("sample_dp", 4, 16)]
+)
 def test_a_trial_has_the_steps_of_all_samples_but_no_private_sample_twice(
-    privacy: str, trained: int, monkeypatch: pytest.MonkeyPatch
+    privacy: str, batch: int, trained: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load(["population.clients=2", "population.train_samples=20", f"privacy={privacy}"])
+    words = ["population.clients=2", "population.train_samples=20", f"privacy={privacy}"]
+    config = load([*words, f"client.batch_size={batch}"])
     client, (_, start) = client_wiring.client(config, 0), initial_model(config)
     jobs: list[TrainingJob] = []
 
