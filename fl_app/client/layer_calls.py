@@ -17,6 +17,7 @@ from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized
 
 from fl_app.client.attention_gradients import attend, attends
 from fl_app.client.recurrent_gradients import recur, recurs
@@ -29,6 +30,11 @@ LAYERS = (
 """Layers for which Opacus has gradients per sample that depend on one call's tensors alone."""
 AS_A_WHOLE = {*GradSampleModule.GRAD_SAMPLERS, DPGRU, DPLSTM, DPRNN} - {*LAYERS}
 """Layers for which Opacus needs more than the tensors of one call."""
+HARMLESS = {
+    "__init__", "extra_repr", "reset_parameters", "__doc__", "__module__", "__annotations__",
+    "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__",
+}  # fmt: skip
+"""What a subclass may define anew while its calls stay those of the layer."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Call:
     @property
     def is_dense(self) -> bool:
         """Whether the layer is a product with one weight."""
-        return type(self.layer) is nn.Linear
+        return kind(self.layer) is nn.Linear
 
     def trained(self) -> list[nn.Parameter]:
         """Return the trainable parameters that the call uses."""
@@ -53,15 +59,29 @@ class Call:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""
         layer = self.layer
         given, gradient = (each.transpose(0, self.axis) for each in (self.given, gradient))
-        if type(layer) is nn.LayerNorm and layer.bias is None:  # at which Opacus fails
+        if kind(layer) not in LAYERS:
+            return _one_by_one(layer, given, gradient)
+        if isinstance(layer, nn.LayerNorm) and layer.bias is None:  # at which Opacus fails
             normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
             rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
             return {layer.weight: rows}
-        if type(layer) not in LAYERS:
-            return _one_by_one(layer, given, gradient)
-        sampler = GradSampleModule.GRAD_SAMPLERS[type(layer)]
+        sampler = GradSampleModule.GRAD_SAMPLERS[kind(layer)]
         found: dict[nn.Parameter, Tensor] = sampler(layer, [given], gradient)
         return found
+
+
+def kind(layer: nn.Module) -> type[nn.Module]:
+    """Return the class of LAYERS that computes a layer's calls, or else the layer's own class.
+
+    A subclass that defines no method of it anew computes what it does.
+    """
+    below = set[str]()
+    for each in type(layer).__mro__:
+        if each in LAYERS:
+            same = below & {*dir(each)} <= HARMLESS and not is_parametrized(layer)
+            return each if same else type(layer)
+        below |= {*vars(each)}
+    return type(layer)
 
 
 def is_separable(module: nn.Module) -> bool:
@@ -70,7 +90,7 @@ def is_separable(module: nn.Module) -> bool:
     Not if the network is itself a layer of a user's own class, nor with one of AS_A_WHOLE.
     """
     layers = trained_layers(module)
-    alone = module not in layers or type(module) in LAYERS or _traced(module) is not None
+    alone = module not in layers or kind(module) in LAYERS or _traced(module) is not None
     return alone and not any(type(layer) in AS_A_WHOLE for layer in layers)
 
 
@@ -154,14 +174,14 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
     own = bool(parameters_of(module))
     if own or (_traced(module) is not None and _used(module)):
         yield module
-    if _traced(module) is None and (not own or type(module) in LAYERS):
+    if _traced(module) is None and (not own or kind(module) in LAYERS):
         for child in module.children():
             yield from _layers(child)
 
 
 def _used(layer: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters that one call of a layer uses, by name."""
-    if type(layer) in LAYERS:
+    if kind(layer) in LAYERS:
         return parameters_of(layer)
     return {name: p for name, p in layer.named_parameters() if p.requires_grad}
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 sys.path.insert(0, str(Path(__file__).parent))
 from sample_references import assert_alone, assert_clipped, loss_of
 
-from fl_app.client.layer_calls import Watched, calls_of, is_separable
+from fl_app.client.layer_calls import Watched, calls_of, is_separable, kind
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
 SHAPE, CLASSES, SAMPLES = (1, 12, 12), 4, 5
@@ -86,6 +87,26 @@ class Own(nn.Module):
         return found
 
 
+class Small(nn.Linear):
+    """A dense layer of a user's own that only begins otherwise."""
+
+    extra: int = 1
+
+    def __init__(self, given: int, outputs: int) -> None:
+        super().__init__(given, outputs)
+        nn.init.normal_(self.weight, std=0.1)
+
+    def halved(self) -> Tensor:
+        return self.weight / 2
+
+
+class Padded(nn.Conv2d):
+    """A convolution of a user's own whose inner step is another one."""
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return super()._conv_forward(input.tanh(), weight, bias)
+
+
 class Doubled(nn.Linear):
     """A dense layer of a user's own on one vector a sample."""
 
@@ -131,6 +152,9 @@ BUILD: dict[str, Callable[[], nn.Module]] = {
     "own": Own,
     "tied": tied,
     "norms": norms,
+    "subclasses": lambda: nn.Sequential(
+        Padded(1, 2, 3), nn.Flatten(), weight_norm(Small(200, 8)), Small(8, CLASSES)
+    ),
 }
 
 
@@ -157,6 +181,14 @@ def test_a_layer_of_a_users_own_leaves_the_others_alone() -> None:
         module(torch.randn(SAMPLES, *SHAPE))
     layers = [module.patches, module.gate, module.gate, module.norm, module.head]
     assert [each.layer for each in calls] == layers
+
+
+def test_a_subclass_counts_as_its_layer_if_its_calls_are_the_same() -> None:
+    padded, _, normed, small = BUILD["subclasses"]()
+    assert kind(small) is nn.Linear
+    assert kind(padded) is Padded
+    assert kind(Doubled(8, 8)) is Doubled
+    assert kind(normed) is type(normed), "its weight is computed from others"
 
 
 def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
