@@ -54,7 +54,9 @@ def looking(malicious: Collection[int]) -> Iterator[list[Look]]:
     split = Cfl._split
 
     def spy(self: Cfl, server_round: int, row: int) -> None:
-        among, ids = self._fresh(server_round, row)
+        graph = self.state.graph
+        among = self.fresh(server_round, row, graph, by_sums=False)
+        ids = graph.vectors.ids_of(among)
         if row == 0 and len(ids) > 1:
             shifted = self.state.graph.matrix()[np.ix_(among, among)]
             bad = np.isin(ids, list(malicious))

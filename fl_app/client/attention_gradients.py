@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_app.client.weight_products import Product, Rows, multiply
+from fl_app.client.weight_products import Product, WeightRows, multiply
 
 
 def attends(layer: nn.Module) -> bool:
@@ -52,9 +52,9 @@ def attend(
     else:
         mixed = functional.scaled_dot_product_attention(q, k, v, mask, rate, causal)
     last: Any = layer.out_proj
-    bias = None if last.bias is None else Rows(last.bias)
+    bias = None if last.bias is None else WeightRows(last.bias)
     joined = mixed.permute(2, 0, 1, 3).flatten(2)  # steps first in memory: dropout draws so
-    output = multiply(products, Rows(last.weight), bias, joined)
+    output = multiply(products, WeightRows(last.weight), bias, joined)
     return output.transpose(0, 1) if layer.batch_first else output, weights
 
 
@@ -65,16 +65,16 @@ def _projected(
     whole, bias, size = layer.in_proj_weight, layer.in_proj_bias, layer.embed_dim
     given = [each.transpose(0, 1) if layer.batch_first else each for each in inputs]
     if whole is not None and inputs[0] is inputs[1] is inputs[2]:
-        both = Rows(whole), None if bias is None else Rows(bias)
+        both = WeightRows(whole), None if bias is None else WeightRows(bias)
         return list(multiply(products, *both, given[0]).chunk(3, 2))
     thirds = [slice(start, start + size) for start in (0, size, 2 * size)]
     if whole is not None:
-        weights = [Rows(whole, rows) for rows in thirds]
+        weights = [WeightRows(whole, rows) for rows in thirds]
     else:
         alone = layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight
-        weights = [Rows(each) for each in alone]
+        weights = [WeightRows(each) for each in alone]
     return [
-        multiply(products, weight, None if bias is None else Rows(bias, rows), each)
+        multiply(products, weight, None if bias is None else WeightRows(bias, rows), each)
         for weight, rows, each in zip(weights, thirds, given, strict=True)
     ]
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from fl_app.client.recurrent_scans import Lstm, Plain, Scan
-from fl_app.client.weight_products import Product, Rows, record
+from fl_app.client.weight_products import Product, WeightRows, record
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 Hidden = Tensor | tuple[Tensor, ...]
@@ -77,9 +77,9 @@ class _Way:
         size = *told.shape[:2], GATES[self.layer.mode] * told.shape[2]
         taps = [told.new_zeros(()).expand(size).requires_grad_() for _ in scan.parts]
         for tap, part in zip(taps, scan.parts, strict=True):
-            inputs = [(Rows(self.pairs[row][0]), (given, before)[row]) for row in part]
+            inputs = [(WeightRows(self.pairs[row][0]), (given, before)[row]) for row in part]
             biases = [bias for _, bias in (self.pairs[row] for row in part) if bias is not None]
-            record(self.products, tap, inputs, [Rows(bias) for bias in biases])
+            record(self.products, tap, inputs, [WeightRows(bias) for bias in biases])
         first = self.pairs[0][0].detach()
         found: Any = _Steps.apply(scan, self.lengths, first, (told, *ends), given, *taps, *states)
         return list(found)

@@ -12,7 +12,7 @@ HELD = 1 << 18
 
 
 @dataclass(frozen=True)
-class Rows:
+class WeightRows:
     """Some rows of a parameter; all of them without `rows`."""
 
     parameter: nn.Parameter
@@ -40,8 +40,8 @@ class Product:
     parameters are trained, and those of frozen ones are left out with their inputs.
     """
 
-    weights: tuple[Rows, ...]
-    biases: tuple[Rows, ...]
+    weights: tuple[WeightRows, ...]
+    biases: tuple[WeightRows, ...]
     given: Tensor
     output: Tensor
 
@@ -93,8 +93,8 @@ class Product:
 def record(
     products: list[Product],
     output: Tensor,
-    parts: Sequence[tuple[Rows, Tensor]],
-    biases: Sequence[Rows | None],
+    parts: Sequence[tuple[WeightRows, Tensor]],
+    biases: Sequence[WeightRows | None],
 ) -> None:
     """Add the product of trained weights with their inputs (t, n, i), if any, to `products`."""
     trained = [(rows, given.detach()) for rows, given in parts if rows.parameter.requires_grad]
@@ -107,7 +107,9 @@ def record(
         products.append(Product(tuple(rows for rows, _ in trained), added, given, output))
 
 
-def multiply(products: list[Product], weight: Rows, bias: Rows | None, given: Tensor) -> Tensor:
+def multiply(
+    products: list[Product], weight: WeightRows, bias: WeightRows | None, given: Tensor
+) -> Tensor:
     """Return the outputs for inputs (t, n, i), and add a trained product to `products`."""
     output = functional.linear(given, weight.value, bias.value if bias else None)
     record(products, output, [(weight, given)], [bias])

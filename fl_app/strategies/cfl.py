@@ -262,10 +262,7 @@ class Cfl(CommunityStrategy):
         self, server_round: int, row: int, graph: ClientGraph, *, by_sums: bool
     ) -> list[int]:
         """Return which clients a split parts from a cluster; none: it is not to be split."""
-        vectors, members = graph.vectors, self.state.communities.members
-        young = vectors.fresh(server_round, None if by_sums else self.max_age)
-        inside = [members.get(client) == row for client in vectors.ids_of(young).tolist()]
-        among = young[np.array(inside, bool)]
+        among = self.fresh(server_round, row, graph, by_sums=by_sums)
         if len(among) < 2 or self.state.settled:
             return []
         labels, self.alpha_cross[row] = self._parts(graph, among, by_sums=by_sums)
@@ -273,8 +270,16 @@ class Cfl(CommunityStrategy):
         apart = self.alpha_cross[row] < threshold and self._apart(graph, among, labels)
         if not apart or not (by_sums or self._unsettled(graph, among)):
             return []
-        parted: list[int] = vectors.ids_of(among)[labels == 1].tolist()
+        parted: list[int] = graph.vectors.ids_of(among)[labels == 1].tolist()
         return parted
+
+    def fresh(self, server_round: int, row: int, graph: ClientGraph, *, by_sums: bool) -> Labels:
+        """Return the rows (m,) of a cluster's clients in a graph whose updates are recent."""
+        vectors, members = graph.vectors, self.state.communities.members
+        young = vectors.fresh(server_round, None if by_sums else self.max_age)
+        inside = [members.get(client) == row for client in vectors.ids_of(young).tolist()]
+        among: Labels = young[np.array(inside, bool)]
+        return among
 
     def _parts(self, graph: ClientGraph, among: Labels, *, by_sums: bool) -> tuple[Labels, float]:
         """Return the two parts (m,) of a cluster, and alpha_cross; it is 1 if there is one part."""
