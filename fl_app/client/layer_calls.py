@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from opacus import GradSampleModule
 from opacus.layers import DPGRU, DPLSTM, DPRNN
 from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
@@ -35,6 +36,10 @@ HARMLESS = {
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__",
 }  # fmt: skip
 """What a subclass may define anew while its calls stay those of the layer."""
+
+
+UNFOLDED = 1 << 22
+"""Numbers that are unfolded at once for a convolution: on a CPU, memory for more is slow to get."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,7 @@ class Call:
             normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
             rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
             return {layer.weight: rows}
-        sampler = GradSampleModule.GRAD_SAMPLERS[kind(layer)]
-        found: dict[nn.Parameter, Tensor] = sampler(layer, [given], gradient)
-        return found
+        return _by_opacus(layer, given, gradient)
 
 
 def kind(layer: nn.Module) -> type[nn.Module]:
@@ -155,6 +158,20 @@ def _steps_first(module: nn.Module) -> set[nn.Module]:
             first = getattr(layer.self_attn, "batch_first", True)
             found |= set() if first else {*each.children()}
     return found
+
+
+def _by_opacus(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+    """Return the gradients of samples (n, ...) by the formula of Opacus, of some at a time."""
+    sampler, size = GradSampleModule.GRAD_SAMPLERS[kind(layer)], len(given)
+    if given.device.type == "cpu" and isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        unfolded = layer.weight[0].numel() * layer.groups * gradient[:1, 0].numel()
+        size = max(1, UNFOLDED // max(1, unfolded))
+    if size >= len(given):
+        found: dict[nn.Parameter, Tensor] = sampler(layer, [given], gradient)
+        return found
+    pairs = zip(torch.split(given, size), torch.split(gradient, size), strict=True)
+    parts = [sampler(layer, [some], of_some) for some, of_some in pairs]
+    return {parameter: torch.cat([each[parameter] for each in parts]) for parameter in parts[0]}
 
 
 def _one_by_one(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Parameter, Tensor]:

@@ -13,6 +13,8 @@ from torch.nn.utils.parametrizations import weight_norm
 sys.path.insert(0, str(Path(__file__).parent))
 from sample_references import assert_alone, assert_clipped, loss_of
 
+from fl_app.client import layer_calls
+from fl_app.client.clipped_gradients import gradients_of
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, kind
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
 
@@ -189,6 +191,18 @@ def test_a_subclass_counts_as_its_layer_if_its_calls_are_the_same() -> None:
     assert kind(padded) is Padded
     assert kind(Doubled(8, 8)) is Doubled
     assert kind(normed) is type(normed), "its weight is computed from others"
+
+
+def test_convolutions_unfold_some_samples_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, images, labels = _case("volumes")
+    found = list[dict[nn.Parameter, Tensor]]()
+    for most in (layer_calls.UNFOLDED, 27 * 144 * 2, 1):  # all samples, two, one
+        monkeypatch.setattr(layer_calls, "UNFOLDED", most)
+        with calls_of(Watched(module)) as calls:
+            loss = loss_of(module, images, labels)
+        found.append(gradients_of(calls, loss).stacked())
+    for other in found[1:]:
+        assert all(torch.equal(each, other[p]) for p, each in found[0].items())
 
 
 def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
