@@ -17,11 +17,11 @@ from flwr.server.client_proxy import ClientProxy
 from pydantic import Field, NonNegativeFloat
 
 from fl_app.aggregation import Weighting, weighted_mean
-from fl_app.graph.bipartition import bipartition, mean_similarities, norm_of_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.graph.detection import ByCut, BySignificantCut
 from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.cfl_conditions import SplitConditions, parts_of
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import (
@@ -128,10 +128,15 @@ class Cfl(CommunityStrategy):
             weighting=weighting,
             fallback=fallback,
         )
-        self.alpha_threshold, self.alpha_decay = alpha_threshold, alpha_decay
+        self.conditions = SplitConditions(
+            alpha_threshold=alpha_threshold,
+            alpha_decay=alpha_decay,
+            mean_below=mean_below,
+            norm_above=norm_above,
+            gap_above=gap_above,
+        )
         self.keeps_all = mode == "clusters"
         self.max_age = max_age
-        self.mean_below, self.norm_above, self.gap_above = mean_below, norm_above, gap_above
         only_sums = context.contrast and not context.or_own
         if only_sums and not (mean_below is None and norm_above is None):
             raise ValueError(
@@ -265,10 +270,11 @@ class Cfl(CommunityStrategy):
         among = self.fresh(server_round, row, graph, by_sums=by_sums)
         if len(among) < 2 or self.state.settled:
             return []
-        labels, self.alpha_cross[row] = self._parts(graph, among, by_sums=by_sums)
-        threshold = self.alpha_threshold * self.alpha_decay ** (server_round - 1)
-        apart = self.alpha_cross[row] < threshold and self._apart(graph, among, labels)
-        if not apart or not (by_sums or self._unsettled(graph, among)):
+        labels, self.alpha_cross[row] = parts_of(graph, among, by_sums=by_sums)
+        met = self.conditions
+        weak = met.is_cross(self.alpha_cross[row], server_round)
+        apart = weak and met.is_apart(graph, among, labels)
+        if not apart or not (by_sums or met.is_unsettled(graph, among)):
             return []
         parted: list[int] = graph.vectors.ids_of(among)[labels == 1].tolist()
         return parted
@@ -280,31 +286,6 @@ class Cfl(CommunityStrategy):
         inside = [members.get(client) == row for client in vectors.ids_of(young).tolist()]
         among: Labels = young[np.array(inside, bool)]
         return among
-
-    def _parts(self, graph: ClientGraph, among: Labels, *, by_sums: bool) -> tuple[Labels, float]:
-        """Return the two parts (m,) of a cluster, and alpha_cross; it is 1 if there is one part."""
-        if not by_sums:
-            labels, shifted = bipartition(graph.matrix(), among)
-            return labels, shifted - 1.0
-        labels = graph.labels(among)
-        across = graph.values(among)[np.ix_(labels == 0, labels == 1)]
-        return labels, float(across.max(initial=-1.0)) if labels.any() else 1.0
-
-    def _unsettled(self, graph: ClientGraph, among: Labels) -> bool:
-        """Whether the mean update of a cluster is short while some of its updates are long."""
-        norms = graph.vectors.norms(among)
-        if self.norm_above is not None and norms.max() <= self.norm_above:
-            return False
-        if self.mean_below is None:
-            return True
-        return norm_of_mean(graph.matrix(), norms, among) < self.mean_below
-
-    def _apart(self, graph: ClientGraph, among: Labels, labels: Labels) -> bool:
-        """Whether the mean similarity within the parts exceeds that across by `gap_above`."""
-        if self.gap_above is None:
-            return True
-        inside, across = mean_similarities(graph.matrix(), labels, among)
-        return inside - across > self.gap_above
 
     def _of_members(self, replies: Replies) -> Replies:
         """Return the replies of cluster members, each in the current cluster of its client."""

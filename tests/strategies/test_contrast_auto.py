@@ -1,11 +1,15 @@
 """`graph.contrast=auto`: contrast where it finds communities, else the method's own graph."""
 
-from collections.abc import Callable
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from contrasted import CLIENTS, MANY, Client, parts, widen
 from flwr.common import FitIns, FitRes, Scalar
 
 from fl_app import config
@@ -18,7 +22,6 @@ from fl_app.strategies.state import load, save
 from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster
 from fl_app.types import Vector
 
-MANY, CLIENTS = 200, 12
 ONCE: dict[str, Any] = {"cluster_round": 3}
 METHODS: dict[str, dict[str, Any]] = {
     "flic": ONCE,
@@ -29,13 +32,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "dcfl": {},
 }
 EVERY_ROUND = ("communities", "dcfl")
-Client = Callable[[int, np.ndarray, int], FitRes]
 
 
 @pytest.fixture(autouse=True)
 def _wide_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    targets = 4 * np.eye(3, MANY, dtype=np.float32)
-    monkeypatch.setattr("fl_app.testing.toy.TARGETS", targets)
+    widen(monkeypatch)
 
 
 def _built(name: str, *, auto: bool = True, rounds: int = 20, **options: Any) -> CommunityStrategy:
@@ -63,18 +64,13 @@ GROUPS = np.eye(3, MANY)[np.arange(CLIENTS) % 3]
 TWO = {frozenset({0, 1}), frozenset({2, 3})}
 
 
-def _parts(strategy: CommunityStrategy) -> set[frozenset[int]]:
-    members = strategy.state.communities.members
-    return {frozenset(c for c in members if members[c] == row) for row in members.values()}
-
-
 @pytest.mark.parametrize("name", list(METHODS))
 def test_where_contrast_finds_one_community_the_own_graph_is_asked(name: str) -> None:
     found = {}
     for auto in (False, True):
         strategy = _built(name, auto=auto, fallback=False)
         play(strategy, roster(4), range(1, 4), client=_steps(PAIRS))
-        found[auto] = _parts(strategy)
+        found[auto] = parts(strategy)
     assert found == {False: {frozenset(range(4))}, True: TWO}
     view = strategy.view(3)
     assert view is not None
@@ -86,7 +82,7 @@ def test_where_contrast_finds_several_they_are_the_communities(name: str) -> Non
     one, other = (_built(name, auto=auto, fallback=False) for auto in (False, True))
     for each in (one, other):
         play(each, roster(CLIENTS), range(1, 5), client=_steps(GROUPS))
-    assert _parts(other) == _parts(one) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
+    assert parts(other) == parts(one) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
     view = other.view(4)
     assert view is not None
     assert view.distance is None  # they are of the cumulated updates
@@ -129,11 +125,11 @@ def test_after_the_own_communities_were_undone_contrast_looks_on(
     strategy = _built(name, rounds=16)
     _say(monkeypatch, 2.0)
     assert UNDONE in _events(strategy, 4, range(1, 9), _steps(PAIRS))
-    assert len(_parts(strategy)) == 1
+    assert len(parts(strategy)) == 1
     _say(monkeypatch, 0.5)
     play(strategy, roster(CLIENTS), range(9, 17), client=_steps(3 * GROUPS))
     first = set(range(4))
-    late = {part - first for part in _parts(strategy)} - {frozenset()}
+    late = {part - first for part in parts(strategy)} - {frozenset()}
     assert late == {frozenset(range(k, CLIENTS, 3)) - first for k in range(3)}
 
 
@@ -152,7 +148,7 @@ def test_own_communities_across_groups_give_way_to_those_of_contrast(
     assert found[0] == (False, 1)
     first = next(now for now, each in enumerate(found, 1) if each[0])
     assert found[first - 1] == (True, first)  # their trial began
-    assert _parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
+    assert parts(strategy) == {frozenset(range(k, CLIENTS, 3)) for k in range(3)}
 
 
 @pytest.mark.parametrize("name", EVERY_ROUND)
