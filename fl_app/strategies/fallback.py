@@ -158,12 +158,14 @@ def decide(
     it. If the evidence does not tell, the trial goes on, up to
     the last of LOOKS, or to PROLONGED if it is promising. At its end a promising split is kept. Of
     another one only the communities stay that gain, and without any it is undone: the burden of
-    proof is on it, since what it divides learns from fewer clients. In a run that ends before the
-    first look, it is undone only if it is shown to be worse than one model: its models had too few
-    rounds to be better by `worth`. In each other round up to the last of LOOKS, it is kept if this
-    round shows that it serves all. With `whole` no part of it is undone, because the communities
-    change in every round. `members` has the row of each client if the communities have no members,
-    `worth` is the gain that is asked for.
+    proof is on it, since what it divides learns from fewer clients. A look in the last round also
+    keeps what is shown to be better by less than `worth`: no round is left in which one model
+    would learn more. In a run that ends before the first look, a split is undone only if it is
+    shown to be worse than one model: its models had too few rounds to be better by `worth`. In
+    each other round up to the last of LOOKS, it is kept if this round shows that it serves all.
+    With `whole` no part of it is undone, because the communities change in every round. `members`
+    has the row of each client if the communities have no members, `worth` is the gain that is
+    asked for.
     """
     if state.common is None:
         return []
@@ -211,6 +213,8 @@ class _Trial:
         return None if late else self._at_once()
 
     def _at_look(self, *, late: bool) -> Verdict | None:
+        if self.end and (better := self._since_last_look(0.0)).keeps:
+            return self._by_parts(better, last=True)
         state, found = self.state, self._since_last_look(self.worth)
         state.looked = True
         goes_on = late and found.promising and not (self.end or state.prolonged)

@@ -294,6 +294,13 @@ def test_at_its_end_a_split_that_does_not_promise_is_undone(server_round: int, r
     assert len(state.communities.models) == 1
 
 
+@pytest.mark.parametrize(("rounds", "kind"), [(100, UNDONE), (LOOKS[1], KEPT)])
+def test_in_the_last_round_what_is_better_by_little_is_kept(rounds: int, kind: str) -> None:
+    """Its gains are less than WORTH, and one model has no round left to learn more in."""
+    (event,) = decide(_on_trial([0.010, 0.011, 0.009, 0.010]), LOOKS[1], rounds)
+    assert event.kind == kind
+
+
 @pytest.mark.parametrize(
     ("gains", "kinds"),
     [
