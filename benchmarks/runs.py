@@ -17,8 +17,8 @@ from fl_app.one_run import override
 from fl_app.server_app import app as server_app
 
 App = Callable[[Message, Context], Message]
-PUBLISHED = ("fallback=false",)
-"""Methods as published, so that tables compare these; `strategy.fallback=true` overrides it."""
+PUBLISHED = ("fallback=false", "graph.contrast=false")
+"""Methods as published, so that tables compare these; later words such as `fallback=true` count."""
 QUIET = ("tracking=none", "records.figures=false", "records.report=false", "records.snapshots=0")
 """Overrides of a run of which only the records are wanted."""
 

@@ -40,8 +40,10 @@ from fl_app.rng import generator
 from fl_app.strategies.abilities import asks_losses
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.from_sums import FromSums
+from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.secure_flic import SecureFlic
 from fl_app.strategies.server_context import ServerContext, largest
+from fl_app.types import Contrast
 from fl_app.wiring import (
     device,
     flat_network,
@@ -81,6 +83,7 @@ def _server_context(config: Config) -> ServerContext:
     module = network(config, data)
     learner, flat = learner_of(module, config.client.learner), flat_network(config, module)
     root, private = config.graph.benign == "root", privacy(config).kind != "none"
+    contrast = _contrast(config, private=private)
     return ServerContext(
         seed=config.seed,
         rounds=config.rounds,
@@ -95,8 +98,8 @@ def _server_context(config: Config) -> ServerContext:
         detection=detection(config),
         vector_backend=_vector_backend(config),
         look_ahead_every=config.graph.look_ahead_every,
-        contrast=bool(config.graph.contrast),
-        or_own=config.graph.contrast == "auto" and not private,
+        contrast=bool(contrast),
+        or_own=contrast == "both" and not private,
         private=private,
         noise_varies=privacy(config).adaptive,
         metrics=tuple(wanted.metrics),
@@ -107,6 +110,21 @@ def _server_context(config: Config) -> ServerContext:
         fresh=lambda number: initial_model(config, number)[1],
         union=None if config.engine.name == "deployment" else partial(union, config),
     )
+
+
+def _contrast(config: Config, *, private: bool) -> Contrast:
+    """Return whether the graph has contrast: by default where the method never lost by it.
+
+    By default methods stay as published without the fallback, which undoes what the own graph finds
+    wrongly, and above `graph.sparse_above` clients, because contrast compares all pairs.
+    """
+    given: Contrast = config.graph.contrast
+    graph_use: GraphUse | None = getattr(config.strategy.resolve(), "graph_use", None)
+    if given != "auto":
+        return given
+    few = config.population.options["clients"] <= config.graph.sparse_above
+    judged = config.strategy.options.get("fallback", "auto") is not False
+    return graph_use.usual(private=private) if graph_use and few and judged else False
 
 
 def _vector_backend(config: Config) -> Callable[..., VectorBackend]:

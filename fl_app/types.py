@@ -54,8 +54,11 @@ ChangeKind = Literal["joined", "left", "drifted"]
 """A change of clients by a schedule, also as the kind of an event."""
 Fallback = Literal["auto"] | bool
 """Whether splits are judged; auto: unless a privacy hides what clients send, or it costs rounds."""
-Contrast = Literal["auto"] | bool
-"""Whether a graph has contrast; auto: where it shows communities, else the method's own graph."""
+Contrast = Literal["auto", "both"] | bool
+"""Whether a graph has contrast; both: where it shows communities, else the method's own graph.
+
+auto: what the method has lost nothing by, see `strategies.graph_settings.GraphUse`.
+"""
 Benign = Literal["largest", "root"]
 """How the server tells which communities are loyal: see `graph.benign` in conf."""
 ClusterRound = PositiveInt | Literal["auto"]

@@ -60,13 +60,13 @@ class CflState(JudgedState):
     """The latest update of each client, and their similarities; with contrast, the cumulated
     updates."""
     own: ClientGraph
-    """With contrast=auto, the latest update of each client; else empty."""
+    """With contrast=both, the latest update of each client; else empty."""
     due: set[int] = field(default_factory=set)
     """The clusters whose clients must all train in the next round, since a split is due."""
     settled: bool = False
     """Whether a split was undone, in whole or in part; then there are no further splits."""
     by_own: bool = False
-    """With contrast=auto, whether a split on trial is one of the latest updates."""
+    """With contrast=both, whether a split on trial is one of the latest updates."""
     own_settled: bool = False
     """Whether one of these was undone; then further splits are by contrast only."""
 

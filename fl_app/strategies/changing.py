@@ -45,7 +45,7 @@ class ChangingCommunities(CommunityStrategy):
     count in the global model. A model that is not far enough for that weighs less in the mean of
     its community, by the factor by which its update would be shortened. The papers have no such
     defence.
-    With `contrast=auto`, the communities are those of the method's own graph until contrast finds
+    With `contrast=both`, the communities are those of the method's own graph until contrast finds
     several, also after the first ones were undone. These are then judged anew.
     """
 

@@ -55,7 +55,9 @@ class Flic(LookingAhead):
     """
 
     state: FlicState
-    graph_use = GraphUse(modularity=True, ahead=True, contrast=True)
+    graph_use = GraphUse(
+        modularity=True, ahead=True, contrast=True, gains=True, gains_in_noise=True
+    )  # fmt: skip
     used_with: ClassVar[UsedWith] = {
         **WEIGHTED,
         "stability_window": When("cluster_round", ("auto",)),

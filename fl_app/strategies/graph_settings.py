@@ -22,8 +22,9 @@ class GraphUse:
     `modularity`: communities are found by modularity; `dense`: always from all pairs, and not from
     the nearest neighbours. `contrast`: they can be found in cumulated updates; then the settings
     `contrasted` have an effect too, and with contrast alone the options `replaced` of the method
-    have none. `ahead`: in
-    rounds before the clustering, the records can contain the communities that would be found.
+    have none. `gains`: contrast beside the own graph lost nothing in any population that was
+    measured; `gains_in_noise`: nor did contrast alone with a privacy. `ahead`: in rounds before
+    the clustering, the records can contain the communities that would be found.
     `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
     this holds only without contrast and if the value of that option is not one of SKETCHABLE.
     `only`: the method keeps no vectors of clients, and only these settings and LOYALTY have an
@@ -34,6 +35,8 @@ class GraphUse:
     modularity: bool = False
     dense: bool = False
     contrast: bool = False
+    gains: bool = False
+    gains_in_noise: bool = False
     contrasted: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     ahead: bool = False
@@ -41,6 +44,11 @@ class GraphUse:
     option: str | None = None
     only: tuple[str, ...] | None = None
     suspects: bool = True
+
+    def usual(self, *, private: bool) -> Contrast:
+        """Return what `graph.contrast=auto` is: contrast where the method never lost by it."""
+        gains = self.gains_in_noise if private else self.gains
+        return "both" if gains else False
 
     def why_not(
         self, setting: str, options: Mapping[str, Any], *, contrast: Contrast = False
@@ -52,7 +60,7 @@ class GraphUse:
             known = setting in (*self.only, *LOYALTY)
             return None if known else "which keeps no vectors of clients in a graph"
         if setting in self.contrasted:
-            return None if contrast else "which uses it only with graph.contrast=true or auto"
+            return None if contrast else "which uses it only with graph.contrast=true or both"
         if setting in MODULARITY and not self.modularity:
             return "which does not find communities by modularity"
         if setting == "neighbours" and contrast is True:
@@ -88,6 +96,7 @@ class GraphUse:
         `given` and `defaults` are the settings of the graph, `options` and `usual` the method's.
         """
         contrast: Contrast = given["contrast"]
+        contrast = self.usual(private=False) if contrast == "auto" else contrast
         found = [
             f"strategy.{name} must stay {usual[name]} with graph.contrast=true, which compares "
             f"cumulated updates instead, got {options[name]}; remove it"
@@ -96,7 +105,7 @@ class GraphUse:
         ]
         for name, value in given.items():
             why = self.why_not(name, options, contrast=contrast)
-            off = name == "look_ahead_every" and value == 0
+            off = name in ("look_ahead_every", "contrast") and not value
             if why and value != defaults[name] and not off:
                 found.append(
                     f"graph.{name} must stay {defaults[name]} with strategy {method}, {why}, "

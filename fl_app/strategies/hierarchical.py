@@ -46,7 +46,7 @@ class HierarchicalState(TwoPhaseState):
     """The update of each client in its last clustering round, and their distances; with contrast,
     the cumulated updates of each client up to it, and their cosines."""
     own: ClientGraph
-    """With contrast=auto, the update of each client in its last clustering round; else empty."""
+    """With contrast=both, the update of each client in its last clustering round; else empty."""
 
 
 class Hierarchical(TwoPhase):

@@ -50,7 +50,7 @@ class Late(LookingAhead):
 
     state: LateState
     graph_use = GraphUse(
-        modularity=True, ahead=True, contrast=True, option="similarity",
+        modularity=True, ahead=True, contrast=True, gains=True, option="similarity",
         replaced=("similarity", "exponent", "scale"),
         vectors="whose similarity needs whole models",
     )  # fmt: skip

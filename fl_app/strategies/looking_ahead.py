@@ -21,7 +21,7 @@ class LookingAheadState(TwoPhaseState):
     graph: ClientGraph
     """The latest vectors of the clients, or with contrast their cumulated updates."""
     own: ClientGraph
-    """With contrast=auto, the latest vectors of the clients; else empty."""
+    """With contrast=both, the latest vectors of the clients; else empty."""
     seen: dict[int, int] = field(default_factory=dict)
     """With contrast, the community of each client in the last look that found several."""
     look_aheads: int = 0

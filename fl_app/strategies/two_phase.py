@@ -43,7 +43,7 @@ class TwoPhaseState(JudgedState):
     grouped: bool = False
     """Whether there were several."""
     by_own: bool = False
-    """With contrast=auto, whether they are those of the method's own graph."""
+    """With contrast=both, whether they are those of the method's own graph."""
     undone_at: int | None = None
     """The round in which the last clustering was undone; None: it was not."""
     open: bool = False
@@ -63,7 +63,7 @@ class TwoPhase(CommunityStrategy):
     With contrast, one community means that no groups are to be seen yet: the sums of updates show
     more with every round, so that communities are looked for again 1, 2, 4, 8, ... rounds after the
     clustering, until there are several.
-    With `contrast=auto`, where the method itself clusters and contrast finds one community, the
+    With `contrast=both`, where the method itself clusters and contrast finds one community, the
     communities are those of its own graph. After these were undone, contrast goes on looking.
     With `fallback`, the clustering is judged after some rounds: see `fl_app.strategies.fallback`.
     After it was undone, the server stores replies again, and clusters anew when as many rounds have
@@ -91,7 +91,7 @@ class TwoPhase(CommunityStrategy):
         """
 
     def find_own(self) -> tuple[Labels, Labels]:
-        """Return the same of the method's own graph, which contrast=auto needs too."""
+        """Return the same of the method's own graph, which contrast=both needs too."""
         return self.find()
 
     def look(self, *, own: bool) -> tuple[Labels, Labels, bool]:

@@ -1,4 +1,4 @@
-"""`graph.contrast=auto`: contrast where it finds communities, else the method's own graph."""
+"""`graph.contrast=both`: contrast where it finds communities, else the method's own graph."""
 
 import sys
 from dataclasses import replace
@@ -171,14 +171,38 @@ def test_contrast_does_not_find_own_communities_of_noise_by_how_their_models_mov
 
 @pytest.mark.parametrize(("words", "own"), [([], True), (["privacy=sample_dp"], False)])
 def test_with_a_privacy_the_own_graph_is_not_asked(words: list[str], own: bool) -> None:
-    given = config.load(["data=digits", "strategy=flic", "graph.contrast=auto", *words])
+    given = config.load(["data=digits", "strategy=flic", "graph.contrast=both", *words])
     found = built_strategy(given).context
     assert (found.contrast, found.or_own) == (True, own)
 
 
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        ("strategy=flic", (True, True)),
+        ("strategy=late", (True, True)),
+        ("strategy=flic privacy=sample_dp", (True, False)),
+        ("strategy=late privacy=sample_dp", (False, False)),
+        ("strategy=flic fallback=false", (False, False)),
+        ("strategy=flic graph.sparse_above=5", (False, False)),
+        ("strategy=communities", (False, False)),
+        ("strategy=fedavg", (False, False)),
+    ],
+)
+def test_by_default_only_methods_that_never_lost_have_both(
+    words: str, both: tuple[bool, bool]
+) -> None:
+    found = built_strategy(config.load(["data=digits", *words.split()])).context
+    assert (found.contrast, found.or_own) == both
+
+
+def test_every_method_can_be_told_to_have_no_contrast() -> None:
+    config.load(["strategy=fedavg", "graph.contrast=false"])
+
+
 def test_both_graphs_have_their_settings() -> None:
-    config.load(["strategy=late", "graph.contrast=auto", "graph.neighbours=9"])
-    config.load(["strategy=cfl_clusters", "graph.contrast=auto", "strategy.mean_below=0.5"])
-    config.load(["strategy=hierarchical", "graph.contrast=auto", "strategy.threshold=2"])
+    config.load(["strategy=late", "graph.contrast=both", "graph.neighbours=9"])
+    config.load(["strategy=cfl_clusters", "graph.contrast=both", "strategy.mean_below=0.5"])
+    config.load(["strategy=hierarchical", "graph.contrast=both", "strategy.threshold=2"])
     with pytest.raises(config.ConfigError, match=r"graph.store must be auto, exact or disk"):
-        config.load(["strategy=late", "graph.contrast=auto", "graph.store=sketch"])
+        config.load(["strategy=late", "graph.contrast=both", "graph.store=sketch"])

@@ -121,7 +121,7 @@ def test_with_contrast_settings_without_effect_are_refused() -> None:
     ]
     assert _problems("strategy=cfl", "graph.resolution=2.0") == [
         "graph.resolution must stay 1.0 with strategy cfl, which uses it only with "
-        "graph.contrast=true or auto, got 2.0; remove it, or give graph.resolution=1.0"
+        "graph.contrast=true or both, got 2.0; remove it, or give graph.resolution=1.0"
     ]
 
 
