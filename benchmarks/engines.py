@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from table import REPO, header, machine, put_rows, row
 
-from fl_app.config import choices, option
+from fl_app.composition import choices
+from fl_app.config import option
 from fl_app.records.models import read_models
 from fl_app.types import ENGINES
 

@@ -170,7 +170,8 @@ def tasks(replies: int, seed: int) -> list[tuple[Callable[..., Found], str, int,
     """Return what is to be played: by whom, which method, how many replies, which seed."""
     from methods import STRATEGIES
 
-    from fl_app.config import choices, option
+    from fl_app.composition import choices
+    from fl_app.config import option
 
     # replies under masks have another form: tests/engines/test_community_runs.py
     named = [n for n in choices("strategy") if not option(f"strategy={n}").resolve().needs_masks]

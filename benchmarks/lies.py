@@ -37,7 +37,8 @@ from runs import run
 from table import REPO, header, row
 
 from fl_app.client_app import app
-from fl_app.config import choices, load, option
+from fl_app.composition import choices
+from fl_app.config import load, option
 from fl_app.records.checkpoint import read
 from fl_app.wiring import initial_model
 

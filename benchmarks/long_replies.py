@@ -19,7 +19,8 @@ from runs import run
 from table import REPO, header, row
 
 from fl_app.client_app import app
-from fl_app.config import choices, load, option
+from fl_app.composition import choices
+from fl_app.config import load, option
 from fl_app.wiring import initial_model
 
 PAGE = REPO / "docs" / "results" / "long_replies.md"

@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from itertools import product
 from pathlib import Path
 
-from fl_app.config import choices
+from fl_app.composition import choices
 from fl_app.one_run import override
 
 DATA = ("mnist", "fashion_mnist", "cifar10", "table")

@@ -1,25 +1,19 @@
-"""Configuration: composes Hydra overrides to a checked `Config`, or reports all errors together.
+"""Configuration: checks composed settings to a `Config`, or reports all errors together.
 
 The annotations of the function or class in `_target_` are the schema of its group, so there is no
 second list of settings.
 """
 
 import inspect
-import logging
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any
 
-import hydra
-import yaml
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from fl_app import own
+from fl_app.composition import CONF, compose_sound
 from fl_app.cross_checks import cross_checks
 from fl_app.option_schema import (
     messages,
@@ -28,14 +22,7 @@ from fl_app.option_schema import (
     options_model,
     truths_as_numbers,
 )
-from fl_app.override_errors import (
-    NOT_COMPOSED,
-    first_line,
-    hydra_reasons,
-    judged,
-    only_swept,
-    unresolved,
-)
+from fl_app.override_errors import unresolved
 from fl_app.schema import (
     FIXED,
     PARTS,
@@ -48,30 +35,10 @@ from fl_app.schema import (
 )
 from fl_app.usual_settings import usual_settings
 
-__all__ = [
-    "CONF",
-    "Config",
-    "ConfigError",
-    "check",
-    "choices",
-    "compose",
-    "load",
-    "option",
-    "reasons_of",
-]
-
-_PACKAGE = Path(__file__).resolve().parent
-CONF = next((p for p in (_PACKAGE / "conf", _PACKAGE.parent / "conf") if p.is_dir()), _PACKAGE)
-"""The Hydra tree: in an installed package, or next to it in a checkout and Flower's bundle."""
-
-own.use(CONF.parent / own.PROJECT)  # what travels with Flower's bundle
+__all__ = ["Config", "ConfigError", "check", "checked", "load", "option"]
 
 NO_OPTION = ("_target_", "dynamics", "weights", "freeze")
 """Keys of a group with a target that are not its options."""
-_compose_lock = threading.Lock()
-logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # the errors here have the same text
-
-
 Check = Callable[[Mapping[str, Any]], list[str]]
 """Maps the typed groups (None for a wrong one) to the problems between them."""
 
@@ -82,17 +49,11 @@ def load(overrides: Sequence[str], *, also: Check | None = None, on_client: bool
     `also` adds checks that need more than the configuration, such as the data. On a client, groups
     that only the server builds are neither imported nor checked.
     """
-    composed, problems = _compose_all(tuple(overrides))
+    composed, problems = compose_sound(tuple(overrides))
     problems = own.problems(CONF) + problems
     if composed is None:
         raise ConfigError(problems)
     return check(composed, problems, also=also, on_client=on_client)
-
-
-def choices(group: str) -> list[str]:
-    """Return the names of the options of a group, such as `strategy`."""
-    files = (path for folder in (CONF, *own.searched) for path in (folder / group).glob("*.yaml"))
-    return sorted({path.stem for path in files})
 
 
 @cache
@@ -191,76 +152,6 @@ def _unknown(key: str) -> str:
     if key == "experiment":  # where Hydra puts the settings of a file without this line
         return "the file of an experiment must begin with the line # @package _global_; add it"
     return f"{key} is not a setting; remove it"
-
-
-def compose(overrides: Sequence[str]) -> DictConfig:
-    """Return the Hydra tree of these overrides, which must not be changed (cached).
-
-    It is composed with a lock because Hydra has global state. Raises HydraException or
-    OmegaConfBaseException for overrides that cannot be composed.
-    """
-    with _compose_lock:
-        return _composed((*own.overrides(), *overrides), own.versions())
-
-
-@lru_cache(maxsize=32)
-def _composed(overrides: tuple[str, ...], versions: tuple[object, ...]) -> DictConfig:
-    """Return the tree of these overrides; `versions` change with the files of the user."""
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            composed = hydra.compose("config", overrides=[*overrides])
-    except NOT_COMPOSED:
-        raise
-    except yaml.YAMLError as error:
-        raise HydraException(_unread(error)) from error
-    except (ValueError, TypeError, OSError, RecursionError) as error:
-        # Hydra fails so for a number as a group, nested braces or a very long name
-        raise HydraException(first_line(error)) from error
-    except (AttributeError, AssertionError) as error:  # and so for its own settings that are null
-        raise HydraException(first_line(error)) from error
-    OmegaConf.set_readonly(composed, True)
-    return composed
-
-
-def _unread(error: yaml.YAMLError) -> str:
-    """Return where and why a file with options is no YAML."""
-    mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if mark is None:
-        return f"a file with options must be YAML: {first_line(error)}"
-    return f"{mark.name} must be YAML, got {why} in line {mark.line + 1}; correct it"
-
-
-def _compose_all(overrides: tuple[str, ...]) -> tuple[DictConfig | None, list[str]]:
-    """Compose without the wrong overrides, so that one wrong override does not hide others."""
-    try:
-        return compose(overrides), []
-    except NOT_COMPOSED as error:
-        try:
-            sound, found = judged(overrides, compose, _choices_of)
-            composed = compose(sound) if found else None
-        except NOT_COMPOSED as left:  # the sound ones are not in their order, or none is
-            return None, [first_line(left)]
-        return composed, found or [first_line(error)]
-
-
-def reasons_of(error: Exception, words: Sequence[str]) -> list[str]:
-    """Return why Hydra fails on the words of a command line."""
-    return hydra_reasons(error, words, compose, _choices_of)
-
-
-def settings_of_swept(words: Sequence[str]) -> set[str]:
-    """Return the overrides of a sweep that fit its runs, and not the default configuration."""
-    return only_swept(words, compose, _choices_of)
-
-
-def _choices_of(key: str) -> list[str]:
-    return choices(key) if key in _groups() else []
-
-
-@cache
-def _groups() -> set[str]:
-    return {path.parent.relative_to(CONF).as_posix() for path in CONF.glob("*/**/*.yaml")}
 
 
 @cache

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from fl_app import deploy_state
-from fl_app.config import CONF
+from fl_app.composition import CONF
 from fl_app.engines import credentials, federation_lock, log_files, membership, private_folder
 from fl_app.engines.deployment import RUNS
 from fl_app.engines.federation import Federation

@@ -10,7 +10,8 @@ from flwr.app import UserConfig
 from rich.console import Console
 
 from fl_app.client_wiring import fuses, workers
-from fl_app.config import CONF, Config
+from fl_app.composition import CONF
+from fl_app.config import Config
 from fl_app.engines import signals, stop_request
 from fl_app.own import PROJECT
 from fl_app.progress import Live, live

@@ -40,7 +40,8 @@ from omegaconf import DictConfig
 
 from fl_app import command_line, folder_check, oversight, own
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, load, reasons_of, settings_of_swept
+from fl_app.composition import CONF, reasons_of, settings_of_swept
+from fl_app.config import ConfigError, load
 from fl_app.one_run import resume, run
 from fl_app.override_errors import NOT_COMPOSED, key_of
 from fl_app.printed_errors import errors_printed

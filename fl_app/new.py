@@ -9,7 +9,7 @@ from keyword import iskeyword
 from pathlib import Path
 
 from fl_app.command_words import as_value
-from fl_app.config import CONF
+from fl_app.composition import CONF
 from fl_app.own import OPTIONS, PROJECT
 
 TEMPLATE = Path(__file__).resolve().parent / "template"

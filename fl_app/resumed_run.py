@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from fl_app import former_form
 from fl_app.command_words import override
-from fl_app.config import Config, ConfigError, compose
+from fl_app.composition import compose
+from fl_app.config import Config, ConfigError
 from fl_app.data.clients import Population
 from fl_app.data.natural import by_column, encoded
 from fl_app.data.population import own

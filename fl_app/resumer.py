@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from fl_app.config import CONF
+from fl_app.composition import CONF
 from fl_app.engines import flower
 from fl_app.engines.federation import NAME
 from fl_app.engines.flower import Connection

@@ -10,7 +10,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fl_app import own
-from fl_app.config import CONF, Config, check, checked, compose, load
+from fl_app.composition import CONF, compose
+from fl_app.config import Config, check, checked, load
 from fl_app.override_errors import NOT_COMPOSED
 
 _RESOLVER = re.compile(r"\$\{[^}]*:")

@@ -12,7 +12,8 @@ import yaml
 from hydra.utils import get_object
 from pydantic import TypeAdapter
 
-from fl_app.config import CONF, NO_OPTION
+from fl_app.composition import CONF
+from fl_app.config import NO_OPTION
 from fl_app.data.schedule import Dynamics
 from fl_app.schema import FIXED, NESTED, PARTS, TARGETS, TOP
 from fl_app.strategies.graph_settings import GraphUse

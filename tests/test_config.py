@@ -8,10 +8,10 @@ from datetime import datetime
 import pytest
 import yaml
 
-from fl_app import config as configuration
-from fl_app import run_config
+from fl_app import composition, run_config
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, load
+from fl_app.composition import CONF
+from fl_app.config import ConfigError, load
 from fl_app.run_config import carried, load_text, of_run
 
 
@@ -72,7 +72,7 @@ def test_a_composed_tree_saves_the_composing(
     text = carried(overrides)
     load(["seed=99"])  # else the last tree is known
     monkeypatch.setenv("FL_APP_TEST_FOLDER", "of the client")
-    monkeypatch.setattr(configuration, "compose", None)
+    monkeypatch.setattr(composition, "compose", None)
     found = of_run({"overrides": overrides, "composed": text}, on_client=True)
     assert found.seed == wanted.seed
     expected = json.dumps(wanted.resolved).replace("of the server", "of the client")
@@ -380,7 +380,7 @@ def test_what_hydra_cannot_read_is_told_as_it_is_typed(override: str, told: str)
     assert told in problem
     if '"' in told:
         typed = told[told.index('"') + 1 : told.rindex('"')]
-        assert configuration.compose(["data=table", typed])
+        assert composition.compose(["data=table", typed])
 
 
 def test_what_cannot_be_resolved_hides_no_errors_of_other_groups() -> None:

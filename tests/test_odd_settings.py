@@ -21,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from fl_app import config
 from fl_app.compatibility import problems
-from fl_app.config import CONF, ConfigError, check, choices, compose, load, option
+from fl_app.composition import CONF, choices, compose
+from fl_app.config import ConfigError, check, load, option
 from fl_app.schema import FIXED, PARTS, TARGETS, TOP
 
 NUMBERS = (0, -1, 1, 0.5, 1e18, -1e18, 10**9, 10**18, 2**70, inf, -inf, nan, 1e308, 1e-320)

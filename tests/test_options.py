@@ -12,7 +12,8 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 from pydantic import ValidationError
 
-from fl_app.config import CONF, choices, compose, load, option
+from fl_app.composition import CONF, choices, compose
+from fl_app.config import load, option
 from fl_app.data.schedule import Dynamics
 from fl_app.option_schema import options_model, taken
 from fl_app.schema import FIXED, NESTED, TARGETS, ConfigError

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fl_app import one_run, own
-from fl_app.config import CONF, ConfigError, choices, load
+from fl_app.composition import CONF, choices
+from fl_app.config import ConfigError, load
 from fl_app.engines.bundle import app_folder
 from fl_app.one_run import run
 

@@ -15,7 +15,8 @@ from fl_app import client_wiring, wiring
 from fl_app.client.learner import TrainingJob
 from fl_app.client.local import LocalClient
 from fl_app.compatibility import problems
-from fl_app.config import Config, ConfigError, compose, load, option
+from fl_app.composition import compose
+from fl_app.config import Config, ConfigError, load, option
 from fl_app.data.datasets import Dataset
 from fl_app.data.population import ClientData, Population
 from fl_app.hidden_state import answers, rebuilt

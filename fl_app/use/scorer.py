@@ -17,7 +17,8 @@ from fl_app.client.local import LocalClient
 from fl_app.client.local_state import of_run
 from fl_app.client.personal import staying
 from fl_app.client.pretrained import prepare
-from fl_app.config import CONF, Config, ConfigError, check, load
+from fl_app.composition import CONF
+from fl_app.config import Config, ConfigError, check, load
 from fl_app.data.natural import encoded
 from fl_app.params import FlatModule
 from fl_app.records.names import CONFIG

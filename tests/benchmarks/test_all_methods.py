@@ -29,7 +29,8 @@ from method_cells import (
     words,
 )
 
-from fl_app.config import choices, load
+from fl_app.composition import choices
+from fl_app.config import load
 
 CELL = cell_named("mnist/label_swap/full/static")
 VALUES = {

@@ -15,7 +15,8 @@ import long_replies
 from methods import STRATEGIES, builder
 
 from fl_app.compatibility import problems
-from fl_app.config import choices, load
+from fl_app.composition import choices
+from fl_app.config import load
 from fl_app.testing.toy import context, play, roster
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fl_app.client import poisoning
 from fl_app.client.attacks import Attack
-from fl_app.config import choices
+from fl_app.composition import choices
 from fl_app.wiring import made
 
 UPDATE = np.array([3.0, -4.0], np.float32)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fl_app.config import choices
+from fl_app.composition import choices
 from fl_app.wiring import made
 
 OF_TOKENS = ("text_classifier",)

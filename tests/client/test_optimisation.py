@@ -15,7 +15,8 @@ from fl_app import client_wiring, wiring
 from fl_app.client.optimisation import Optimisation, check
 from fl_app.client.training import PlainSgd
 from fl_app.compatibility import problems
-from fl_app.config import ConfigError, choices, load
+from fl_app.composition import choices
+from fl_app.config import ConfigError, load
 from fl_app.types import Vector
 
 SMALL = [

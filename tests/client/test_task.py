@@ -22,7 +22,8 @@ from fl_app.client.scoring import build_metric, evaluate_task, for_metric, value
 from fl_app.client.task import Classification, Regression, Task, Tokens
 from fl_app.client_app import FederatedClient
 from fl_app.compatibility import problems
-from fl_app.config import ConfigError, choices, load
+from fl_app.composition import choices
+from fl_app.config import ConfigError, load
 from fl_app.data.datasets import Dataset
 from fl_app.ingress.evaluations import EvaluationQuestion, read_evaluation
 from fl_app.one_run import run

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from fl_app.command_words import override
-from fl_app.config import compose
+from fl_app.composition import compose
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.data.fitted import check_form, read_fitted, written
 from fl_app.data.rows import TableRows

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fl_app.compatibility import problems
-from fl_app.config import ConfigError, choices, load
+from fl_app.composition import choices
+from fl_app.config import ConfigError, load
 from fl_app.data import partition, population, shift
 from fl_app.data.datasets import DataError, Dataset
 from fl_app.rng import generator

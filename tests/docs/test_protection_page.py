@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hydra.utils import get_class
 
-from fl_app.config import CONF
+from fl_app.composition import CONF
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "protection.md").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fl_app.config import CONF
+from fl_app.composition import CONF
 
 REPO = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((docs/[^)#]+\.md)")

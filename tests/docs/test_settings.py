@@ -11,7 +11,8 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from fl_app.config import CONF, choices, compose, option
+from fl_app.composition import CONF, choices, compose
+from fl_app.config import option
 from fl_app.schema import FIXED
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "docs_settings.py"

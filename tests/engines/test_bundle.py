@@ -10,7 +10,7 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.cli.install import install_from_fab
 from flwr.supercore.object_ref import validate
 
-from fl_app.config import CONF
+from fl_app.composition import CONF
 from fl_app.engines import unpack
 from fl_app.engines.bundle import packed_folder
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from fl_app.config import CONF
+from fl_app.composition import CONF
 from fl_app.records.history import FIELDS, History
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import SCALARS, Comparison, aggregate, label_of, varied

@@ -1,6 +1,7 @@
 """Every strategy as the tests build it, by a name: all of conf/strategy, and other settings."""
 
-from fl_app.config import choices, option
+from fl_app.composition import choices
+from fl_app.config import option
 from fl_app.testing.toy import builder
 
 

@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import docs_settings
 from methods import builder
 
-from fl_app.config import ConfigError, choices, load, option
+from fl_app.composition import choices
+from fl_app.config import ConfigError, load, option
 from fl_app.graph.vector_backends import InMemory, OnDisk, Sketched, VectorBackend
 from fl_app.schema import GraphConfig
 from fl_app.strategies.base import CommunityStrategy

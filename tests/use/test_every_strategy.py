@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fl_app.config import choices, option
+from fl_app.composition import choices
+from fl_app.config import option
 from fl_app.one_run import run
 from fl_app.records.history import read_rounds
 from fl_app.use.evaluate import evaluate

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from fl_app import former_form, one_run, resumed_run, server_wiring
-from fl_app.config import ConfigError, compose, load
+from fl_app.composition import compose
+from fl_app.config import ConfigError, load
 from fl_app.data.datasets import DataError
 from fl_app.use.evaluate import evaluate
 from fl_app.use.run import load_run
