@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fl_app.client.layer_calls import Call, parameters_of
+from fl_app.client.own_layer_gradients import Copies, OwnCall
 from fl_app.client.weight_products import Product
 
 TINY = 1e-6
@@ -94,18 +96,15 @@ class SampleGradients:
         return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
 
 
-def gradients_of(calls: Sequence[Call | Product], loss: Tensor) -> SampleGradients:
+def gradients_of(calls: Sequence[Call | Product | OwnCall], loss: Tensor) -> SampleGradients:
     """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
     products: list[tuple[Product, Tensor]] = []
-    gradients = torch.autograd.grad(loss, [each.output for each in calls], allow_unused=True)
-    trained = [each.trained() for each in calls]
-    uses = Counter(parameter for each in trained for parameter in each)
-    for call, own, gradient in zip(calls, trained, gradients, strict=True):
-        if gradient is None:
-            continue
-        once = all(uses[parameter] == 1 for parameter in own)
+    found = _with_gradients(calls, loss)
+    uses = Counter(parameter for call, _ in found for parameter in call.trained())
+    for call, gradient in found:
+        once = all(uses[parameter] == 1 for parameter in call.trained())
         if isinstance(call, Product) and once:
             products.append((call, gradient))
             continue
@@ -116,3 +115,29 @@ def gradients_of(calls: Sequence[Call | Product], loss: Tensor) -> SampleGradien
             before = parts.get(parameter)
             parts[parameter] = stacked if before is None else before + stacked
     return SampleGradients(parts, dense, products)
+
+
+def _with_gradients(
+    calls: Sequence[Call | Product | OwnCall], loss: Tensor
+) -> list[tuple[Call | Product | OwnCall | Copies, Tensor]]:
+    """Return each call that the loss depends on with the gradient of its output.
+
+    In the place of a layer of a user's own are its parts, unless one of its large weights has a
+    gradient of its own, and so another use than in these.
+    """
+    own = [each for each in calls if isinstance(each, OwnCall)]
+    every = [*calls, *(part for call in own for part in call.parts)]
+    weights = list(dict.fromkeys(p for call in own if call.parts for p in call.own.matrices))
+    wanted: list[Any] = [*(each.output for each in every), *weights]
+    gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
+    rest = zip(weights, gradients[len(every) :], strict=True)
+    used = {weight for weight, gradient in rest if gradient is not None}
+    replaced = set[int]()
+    for call in own:
+        call.own.apart = call.own.apart and used.isdisjoint(call.own.matrices)
+        replaced |= {id(each) for each in ([call] if call.own.apart else call.parts)}
+    return [
+        (each, each.in_steps(gradient) if isinstance(each, Product) else gradient)
+        for each, gradient in zip(every, gradients, strict=False)
+        if gradient is not None and id(each) not in replaced
+    ]

@@ -1,8 +1,7 @@
 """The calls of the trained layers in a forward pass, and the gradients of samples of each.
 
 Opacus has formulas for usual layers. Attention and recurrent layers are computed so that their
-products with weights are seen. A layer of any other class is differentiated sample by sample with
-torch.func, which repeats its forward pass.
+products with weights are seen, and a layer of any other class so that samples are apart.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +15,11 @@ from opacus import GradSampleModule
 from opacus.layers import DPGRU, DPLSTM, DPRNN
 from opacus.utils.tensor_utils import sum_over_all_but_batch_and_last_n
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 
 from fl_app.client.attention_gradients import attend, attends
+from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
 from fl_app.client.recurrent_gradients import recur, recurs
 from fl_app.client.weight_products import Product
 
@@ -44,7 +43,7 @@ UNFOLDED = 1 << 22
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer: its input and its output, each with the samples in dimension `axis`."""
+    """One call of one of LAYERS: its input and output, with the samples in dimension `axis`."""
 
     layer: nn.Module
     given: Tensor
@@ -58,14 +57,12 @@ class Call:
 
     def trained(self) -> list[nn.Parameter]:
         """Return the trainable parameters that the call uses."""
-        return list(_used(self.layer).values())
+        return list(parameters_of(self.layer).values())
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""
         layer = self.layer
         given, gradient = (each.transpose(0, self.axis) for each in (self.given, gradient))
-        if kind(layer) not in LAYERS:
-            return _one_by_one(layer, given, gradient)
         if isinstance(layer, nn.LayerNorm) and layer.bias is None:  # at which Opacus fails
             normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
             rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
@@ -114,21 +111,28 @@ class Watched:
         layers = trained_layers(module)
         functions = {layer: _traced(layer) for layer in layers}
         self.traced = {layer: each for layer, each in functions.items() if each is not None}
-        self.hooked = [layer for layer in layers if layer not in self.traced]
+        others = [layer for layer in layers if layer not in self.traced]
         self.steps_first = _steps_first(module)
+        self.hooked = [layer for layer in others if kind(layer) in LAYERS]
+        own = [layer for layer in others if kind(layer) not in LAYERS]
+        self.own = {layer: OwnLayer(layer, int(layer in self.steps_first)) for layer in own}
 
 
 @contextmanager
-def calls_of(watched: Watched) -> Iterator[list[Call | Product]]:
+def calls_of(watched: Watched) -> Iterator[list[Call | Product | OwnCall]]:
     """Yield a list to which each call of a trained layer in the block is added, in order."""
-    calls: list[Call | Product] = []
+    calls: list[Call | Product | OwnCall] = []
 
     def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        if torch._C._are_functorch_transforms_active():  # in a layer of one's own
+            return
         calls.append(Call(layer, given[0].detach(), output, int(layer in watched.steps_first)))
 
     hooks = [layer.register_forward_hook(note) for layer in watched.hooked]
     for layer, forward in watched.traced.items():
         layer.forward = partial(forward, layer, calls)
+    for layer, own in watched.own.items():  # with its hooks
+        layer._call_impl = partial(own.run, calls)  # type: ignore[method-assign]
     try:
         yield calls
     finally:
@@ -136,6 +140,8 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product]]:
             hook.remove()
         for layer in watched.traced:
             del layer.forward
+        for layer in watched.own:
+            del layer._call_impl
 
 
 def _traced(layer: nn.Module) -> Callable[..., Any] | None:
@@ -172,19 +178,6 @@ def _by_opacus(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Par
     pairs = zip(torch.split(given, size), torch.split(gradient, size), strict=True)
     parts = [sampler(layer, [some], of_some) for some, of_some in pairs]
     return {parameter: torch.cat([each[parameter] for each in parts]) for parameter in parts[0]}
-
-
-def _one_by_one(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
-    """Return the gradients of samples (n, ...) of any layer by repeating its forward pass."""
-    own = _used(layer)
-
-    def product(parameters: dict[str, Tensor], given: Tensor, gradient: Tensor) -> Tensor:
-        output: Tensor = functional_call(layer, parameters, (given[None],))
-        return (output * gradient[None]).sum()
-
-    values = {name: p.detach() for name, p in own.items()}
-    stacked = vmap(grad(product), in_dims=(None, 0, 0))(values, given, gradient)
-    return {p: stacked[name] for name, p in own.items()}
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -1,10 +1,11 @@
-"""Products with weights inside a layer that has several, such as attention."""
+"""Products with weights inside a layer that has several or is a user's own, such as attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 
 HELD = 1 << 18
@@ -13,18 +14,22 @@ HELD = 1 << 18
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Some rows of a parameter; all of them without `rows`."""
+    """Some rows of a parameter, or all of them; those of its transpose if it is `turned`."""
 
     parameter: nn.Parameter
     rows: slice | None = None
+    turned: bool = False
 
     @property
     def value(self) -> Tensor:
         """The rows themselves."""
-        return self.parameter if self.rows is None else self.parameter[self.rows]
+        whole = self.parameter.T if self.turned else self.parameter
+        return whole if self.rows is None else whole[self.rows]
 
     def whole(self, stacked: Tensor) -> Tensor:
         """Return gradients of samples (n, rows, ...), with zeros for the other rows."""
+        if self.turned:
+            return stacked.mT
         if self.rows is None:
             return stacked
         found = stacked.new_zeros(len(stacked), *self.parameter.shape)
@@ -43,11 +48,15 @@ class Product:
     weights: tuple[WeightRows, ...]
     biases: tuple[WeightRows, ...]
     given: Tensor
-    output: Tensor
+    output: Tensor | GradientEdge
 
     def trained(self) -> list[nn.Parameter]:
         """Return the parameters."""
         return [each.parameter for each in (*self.weights, *self.biases)]
+
+    def in_steps(self, gradient: Tensor) -> Tensor:
+        """Return the gradient (t, n, j) of the outputs from that of `output`."""
+        return gradient
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""
@@ -58,8 +67,11 @@ class Product:
         """Return the squared norms (n,) of the gradients of samples, of which few are held at once.
 
         Products of pairs of steps would give them, too, but wrong where the gradients of steps
-        cancel out, and a norm that is too small is no bound.
+        cancel out, and a norm that is too small is no bound. A single step has none.
         """
+        if len(gradient) == 1:
+            of_outputs = gradient[0].square().sum(1)
+            return of_outputs * (self.given[0].square().sum(1) + len(self.biases))
         count, size, width = gradient.shape[1], gradient.shape[2], self.given.shape[2]
         few = min(count, max(1, HELD // max(1, size * width)))
         held, norms = gradient.new_empty(few, size, width), gradient.new_empty(count)
@@ -84,7 +96,7 @@ class Product:
         return replace(self, given=self.given[:, rows])
 
     def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
-        widths = [each.parameter.shape[1] for each in self.weights]
+        widths = [each.value.shape[1] for each in self.weights]
         both = zip(self.weights, torch.split(of_weights, widths, dim=2), strict=True)
         found = {each.parameter: each.whole(stacked) for each, stacked in both}
         return found | {each.parameter: each.whole(of_biases) for each in self.biases}

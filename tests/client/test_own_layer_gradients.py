@@ -1,0 +1,239 @@
+"""Layers of a user's own, whose products with large weights are recorded, against autograd."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fl_app.client import own_layer_gradients
+from fl_app.client.clipped_gradients import SampleGradients, gradients_of
+from fl_app.client.layer_calls import Watched, calls_of
+
+SIZE, SAMPLES = 6, 4
+
+
+@pytest.fixture(autouse=True)
+def _no_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count every matrix as large."""
+    monkeypatch.setattr(own_layer_gradients, "SMALL", 0)
+
+
+class Own(nn.Module):
+    """A layer that maps vectors, or steps of them, by a function of itself and of these."""
+
+    def __init__(self, function: Callable[["Own", Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+        self.w, self.v = (nn.Parameter(torch.randn(SIZE, SIZE)) for _ in range(2))
+        self.b, self.scale = (nn.Parameter(torch.randn(SIZE)) for _ in range(2))
+        self.inner, self.cube = nn.Linear(SIZE, SIZE), nn.Parameter(torch.randn(SIZE, SIZE, SIZE))
+
+    def forward(self, given: Tensor) -> Tensor:
+        return self.function(self, given)
+
+
+def changed_in_place(layer: Own, x: Tensor) -> Tensor:
+    found = functional.linear(x, layer.w)
+    found[..., 0] *= 2
+    return found.add_(layer.b).tanh_()
+
+
+def of_each_sample(layer: Own, x: Tensor) -> Tensor:
+    """Use another transformation inside."""
+    return torch.func.grad(lambda each: (each @ layer.w).tanh().sum())(x)
+
+
+APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
+    "linear": lambda layer, x: functional.linear(x, layer.w, layer.b).relu(),
+    "named": lambda layer, x: functional.linear(input=x, weight=layer.w, bias=None),
+    "inner": lambda layer, x: layer.inner(x).relu() * layer.scale,
+    "matmul": lambda layer, x: x @ layer.w + layer.b,
+    "turned": lambda layer, x: torch.matmul(x, layer.w.T).tanh(),
+    "turned twice": lambda layer, x: functional.linear(x, layer.w.t().mT),
+    "left": lambda layer, x: (layer.w @ x.mT).mT,
+    "addmm": lambda layer, x: torch.addmm(layer.b, x.flatten(0, -2), layer.w.T).view_as(x),
+    "einsum": lambda layer, x: torch.einsum("...i, ji -> ...j", x, layer.w),
+    "twice": lambda layer, x: functional.linear(functional.linear(x, layer.w).sin(), layer.w),
+    "both ways": lambda layer, x: functional.linear(functional.linear(x, layer.w).sin(), layer.w.T),
+    "two": lambda layer, x: functional.linear(x, layer.w) * (x @ layer.v).sigmoid(),
+    "in place": changed_in_place,
+    "detached": lambda layer, x: x @ layer.w.detach() + functional.linear(x, layer.v),
+    "cube": lambda layer, x: (
+        torch.einsum("...i,ijk->...k", x, layer.cube) + functional.linear(x, layer.w)
+    ),
+    "kernels": lambda layer, x: (
+        functional.conv1d(x.flatten(0, -2)[:, :, None], layer.cube, padding=3).sum(2).view_as(x)
+    ),
+    "in other order": lambda layer, x: functional.linear(x.flip(0), layer.w).flip(0),
+    "steps first": lambda layer, x: functional.linear(x.transpose(0, -2), layer.w).transpose(0, -2),
+}
+WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
+    "scaled": lambda layer, x: functional.linear(x, 2 * layer.w) + functional.linear(x, layer.w),
+    "rows": lambda layer, x: functional.linear(x, torch.cat([layer.w[:2], layer.w[2:]])),
+    "product": lambda layer, x: x @ (layer.w @ layer.v),
+    "bias, too": lambda layer, x: functional.linear(x, layer.w, layer.w[0]),
+    "scales": lambda layer, x: torch.addmm(layer.b, x.flatten(0, -2), layer.w, alpha=2).view_as(x),
+    "norm": lambda layer, x: functional.linear(x, layer.w) / (1 + layer.w.norm()),
+    "diagonal": lambda layer, x: torch.einsum("...i,ii->...i", x, layer.w),
+    "summed": lambda layer, x: x + torch.einsum("...i,jk->...", x, layer.w)[..., None],
+    "transformed": of_each_sample,
+    "no rule for vmap": lambda layer, x: functional.bilinear(
+        x, functional.linear(x, layer.w), layer.cube
+    ),
+}
+
+
+STEPS = ("linear", "inner", "turned", "left", "einsum", "two", "in place", "scaled", "rows", "norm")
+
+
+def _found(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
+    module = nn.Sequential(layer)
+    watched = Watched(module)
+    with calls_of(watched) as calls:
+        loss = module(given).square().sum()
+    return gradients_of(calls, loss), watched
+
+
+def _assert_exact(layer: nn.Module, given: Tensor) -> Watched:
+    """Assert that norms, gradients and weighted sums are those of the samples one by one."""
+    parameters = list(layer.parameters())
+    each = [
+        torch.autograd.grad(layer(one[None]).square().sum(), parameters, allow_unused=True)
+        for one in given
+    ]
+    found, watched = _found(layer, given)
+    stacked, weights = found.stacked(), torch.linspace(0.5, 2, len(given), dtype=given.dtype)
+    some = torch.arange(len(given)) != 1
+    sums = [found.weighted(weights, rows) for rows in (some, some | True)]
+    squares = torch.zeros(len(given), dtype=given.dtype)
+    for place, parameter in enumerate(parameters):
+        rows = [row[place] for row in each]
+        true = torch.stack([torch.zeros_like(parameter) if r is None else r for r in rows])
+        torch.testing.assert_close(stacked.get(parameter, torch.zeros_like(true)), true)
+        squares += true.flatten(1).square().sum(1)
+        for told, factors in zip(sums, (weights * some, weights), strict=True):
+            expected = torch.einsum("n,n...->...", factors, true)
+            torch.testing.assert_close(told.get(parameter, torch.zeros_like(expected)), expected)
+    torch.testing.assert_close(found.squares, squares)
+    return watched
+
+
+def _given(*shape: int) -> Tensor:
+    return torch.randn(SAMPLES, *shape, SIZE, dtype=torch.double)
+
+
+@pytest.mark.parametrize("steps", [(), (3,), (2, SAMPLES)])
+@pytest.mark.parametrize("name", list(APART))
+def test_products_with_weights_are_recorded(name: str, steps: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    layer = Own(APART[name]).double()
+    watched = _assert_exact(layer, _given(*steps))
+    assert [each.apart for each in watched.own.values()] == [True]
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("steps", [(), (3,)])
+@pytest.mark.parametrize("name", list(WHOLE))
+def test_any_other_use_of_a_weight_is_noticed(name: str, steps: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    layer = Own(WHOLE[name]).double()
+    watched = _assert_exact(layer, _given(*steps))
+    assert [each.apart for each in watched.own.values()] == [False]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    names=st.lists(st.sampled_from(STEPS), min_size=1, max_size=3),
+    steps=st.sampled_from([(), (1,), (3,)]),
+    seed=st.integers(0, 99),
+)
+def test_any_sequence_of_uses_is_exact(names: list[str], steps: tuple[int, ...], seed: int) -> None:
+    def every(layer: Own, x: Tensor) -> Tensor:
+        for name in names:
+            x = (APART | WHOLE)[name](layer, x)
+        return x
+
+    torch.manual_seed(seed)
+    _assert_exact(Own(every).double(), _given(*steps))
+
+
+class Stored(nn.Module):
+    """A layer whose product with a weight leaves it in an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.scale = nn.Parameter(torch.randn(SIZE, SIZE)), nn.Parameter(torch.ones(SIZE))
+
+    def forward(self, given: Tensor) -> Tensor:
+        self.weight_of_all = self.w.square().sum()
+        return functional.linear(given, self.w) * self.scale
+
+
+def test_a_use_that_leaves_the_layer_by_another_way_is_noticed() -> None:
+    layer = Stored()
+    module = nn.Sequential(layer)
+    with calls_of(Watched(module)) as calls:
+        loss = module(torch.randn(SAMPLES, SIZE)).sum() + layer.weight_of_all
+    assert gradients_of(calls, loss).parts.keys() == {layer.w, layer.scale}
+
+
+def test_a_weight_that_a_known_layer_shares_is_noticed() -> None:
+    torch.manual_seed(0)
+    own, known = Own(APART["linear"]), nn.Linear(SIZE, SIZE)
+    known.weight = own.w
+    _assert_exact(nn.Sequential(own, known).double(), _given())
+
+
+def test_a_layer_that_is_inside_and_outside_of_another_is_exact() -> None:
+    torch.manual_seed(0)
+    own = Own(APART["inner"])
+    _assert_exact(nn.Sequential(own, own.inner).double(), _given(2))
+
+
+def test_hooks_of_a_layer_run_once() -> None:
+    torch.manual_seed(0)
+    own = Own(APART["linear"])
+    own.register_forward_hook(lambda layer, given, output: 3 * output)
+    _assert_exact(nn.Sequential(own).double(), _given())
+
+
+def test_samples_are_where_a_transformer_has_them() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(SIZE, 2, SIZE, dropout=0.0)
+    layer.linear1 = Own(APART["in place"])
+    module = nn.Sequential(Turned(), layer, Turned())
+    watched = _assert_exact(module.double(), _given(3))
+    assert [(each.axis, each.apart) for each in watched.own.values()] == [(1, True)]
+
+
+class Turned(nn.Module):
+    """Swaps samples and steps."""
+
+    def forward(self, given: Tensor) -> Tensor:
+        return given.transpose(0, 1)
+
+
+def test_an_input_that_is_changed_after_its_product_is_an_error() -> None:
+    def changed(layer: Own, x: Tensor) -> Tensor:
+        found = functional.linear(x, layer.w)
+        x += 1
+        return found
+
+    with pytest.raises(RuntimeError, match="modified in place"):
+        _found(Own(changed), torch.randn(SAMPLES, SIZE))
+
+
+def test_a_layer_has_its_parameters_back_after_an_error() -> None:
+    def failing(layer: Own, x: Tensor) -> Tensor:
+        raise ArithmeticError
+
+    layer = Own(failing)
+    before = dict(layer.named_parameters())
+    with pytest.raises(ArithmeticError):
+        _found(layer, torch.randn(SAMPLES, SIZE))
+    assert all(each is before[name] for name, each in layer.named_parameters())
+    assert "_call_impl" not in vars(layer)
