@@ -7,25 +7,18 @@ matrix is used in any other way, it has a gradient of its own, and the layer is 
 more with `torch.func`, sample by sample.
 """
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch._functorch.vmap import vmap_increment_nesting
-from torch.autograd.graph import get_gradient_edge
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from fl_app.client.weight_products import Product, WeightRows
+from fl_app.client.vmap_products import Products, nested
+from fl_app.client.weight_products import Product
 
-nested: Any = torch._C._functorch
-"""What `torch.func.vmap` is made of: itself it takes longer than a small layer."""
 SMALL = 1 << 10
 """Entries of a matrix up to which each sample has a copy of it."""
 
@@ -46,20 +39,7 @@ class Copies:
         return {self.parameter: gradient}
 
 
-@dataclass(frozen=True)
-class RowProduct(Product):
-    """A product whose `output` has a row for each step of each sample (n * t, j)."""
-
-    version: int
-
-    def in_steps(self, gradient: Tensor) -> Tensor:
-        """Return the gradient (t, n, j) of the outputs from that of the rows."""
-        if self.given._version != self.version:  # torch notices only where it needs the input
-            raise RuntimeError("the input of a product with a weight was modified in place")
-        return gradient.view(self.given.shape[1], -1, gradient.shape[1]).transpose(0, 1)
-
-
-Parts = list[Copies | RowProduct]
+Parts = list[Copies | Product]
 
 
 class OwnLayer:
@@ -102,7 +82,7 @@ class OwnLayer:
         with vmap_increment_nesting(size, "error") as level, _without_loops():
             apart = {p: nested._add_batch_dim(each, 0, level) for p, each in copies.items()}
             one = nested._add_batch_dim(given.unsqueeze(axis + 1), axis, level)
-            with self._replaced(apart), _Products(parts, level, self.matrices):
+            with self._replaced(apart), Products(parts, level, self.matrices):
                 found = _called(self.layer, one)
             if found.shape[axis] != 1:
                 raise ValueError(f"an output for one sample has shape {tuple(found.shape)}")
@@ -148,113 +128,6 @@ class OwnCall:
         given, gradient = (each.transpose(0, axis) for each in (self.given, gradient))
         stacked = vmap(grad(product), in_dims=(None, 0, 0))(values, given, gradient)
         return {p: stacked[name] for name, p in trained.items()}
-
-
-class _Products(TorchFunctionMode):
-    """Computes products of samples at `level` with `weights`, and adds them to `parts`.
-
-    What else is done with a weight is left to torch, and so is what happens inside another
-    transformation of `torch.func`.
-    """
-
-    def __init__(self, parts: Parts, level: int, weights: Sequence[nn.Parameter]) -> None:
-        super().__init__()
-        self.parts, self.level = parts, level
-        self.weights: dict[int, tuple[Tensor, WeightRows]] = {
-            id(each): (each, WeightRows(each)) for each in weights
-        }
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Return what a function of torch does."""
-        rule, named = RULES.get(func), kwargs or {}
-        ours = rule is not None and nested.maybe_current_level() == self.level
-        found = rule(self, *args, **named) if rule is not None and ours else None
-        return func(*args, **named) if found is None else found
-
-    def linear(self, input: Any, weight: Any, bias: Tensor | None = None) -> Tensor | None:
-        """Return `input weight^T + bias` if that is a product with a weight."""
-        found = self._product(input, weight, turned=False)
-        return found if found is None or bias is None else found + bias
-
-    def matmul(self, input: Any, other: Any) -> Tensor | None:
-        """Return `input other` if that is a product with a weight."""
-        if self._weight(input) is not None and isinstance(other, Tensor) and other.dim() > 1:
-            found = self._product(other.mT, input, turned=False)
-            return found if found is None else found.mT
-        return self._product(input, other, turned=True)
-
-    def addmm(self, input: Tensor, mat1: Any, mat2: Any, **scales: float) -> Tensor | None:
-        """Return `input + mat1 mat2` if that has a product with a weight."""
-        found = None if scales else self._product(mat1, mat2, turned=True)
-        return found if found is None else input + found
-
-    def einsum(self, equation: Any, *operands: Any) -> Tensor | None:
-        """Return the sum over the last axis of samples and one of a weight, if it is such a sum."""
-        sums = SUM.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
-        if sums is None or len(operands) != 2:
-            return None
-        kept, summed, first, second, made = sums.groups()
-        letters = kept.replace("...", "") + summed + made
-        if {first, second} != {summed, made} or len({*letters}) < len(letters):
-            return None
-        return self._product(*operands, turned=first == summed)
-
-    def transpose(self, matrix: Any) -> Tensor | None:
-        """Return the transpose of a weight, which is one, too."""
-        weight = self._weight(matrix)
-        if weight is None:
-            return None
-        found: Tensor = matrix.T
-        self.weights[id(found)] = found, replace(weight, turned=not weight.turned)
-        return found
-
-    def _weight(self, tensor: Any) -> WeightRows | None:
-        held, weight = self.weights.get(id(tensor), (None, None))
-        return weight if held is tensor else None
-
-    def _samples(self, tensor: Any) -> Tensor | None:
-        """Return what all samples have (n, ...), if a tensor is what each sample has."""
-        batched = isinstance(tensor, Tensor) and nested.is_batchedtensor(tensor)
-        if not batched or nested.maybe_get_level(tensor) != self.level:
-            return None
-        found: Tensor = nested.get_unwrapped(tensor).movedim(nested.maybe_get_bdim(tensor), 0)
-        return found
-
-    def _product(self, input: Any, other: Any, *, turned: bool) -> Tensor | None:
-        """Return `input other^T`, or `input other` if `turned`, if the other one is a weight."""
-        weight, given = self._weight(other), self._samples(input)
-        if weight is None or given is None or given.dim() < 2:
-            return None
-        weight = replace(weight, turned=weight.turned != turned)
-        with temporarily_pop_interpreter_stack():
-            found = self._recorded(given.reshape(-1, given.shape[-1]), weight, len(given))
-            found = found.view(*given.shape[:-1], found.shape[1])
-        output: Tensor = nested._add_batch_dim(found, 0, self.level)
-        return output
-
-    def _recorded(self, rows: Tensor, weight: WeightRows, samples: int) -> Tensor:
-        """Return the product of the rows (n * t, i) of samples with a weight."""
-        if not rows.requires_grad:  # the product has a gradient nevertheless
-            rows = rows.detach().requires_grad_()
-        found = functional.linear(rows, weight.value.detach())
-        if found.requires_grad:
-            given = rows.detach().view(samples, -1, rows.shape[1]).transpose(0, 1)
-            # what changes `found` in place later changes its gradient, but not that of this edge
-            edge = get_gradient_edge(found)
-            self.parts.append(RowProduct((weight,), (), given, edge, rows._version))
-        return found
-
-
-TURNED: list[Any] = [vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")]
-RULES: dict[Any, Callable[..., Tensor | None]] = {
-    functional.linear: _Products.linear,
-    torch.einsum: _Products.einsum,
-    **dict.fromkeys((torch.addmm, Tensor.addmm), _Products.addmm),
-    **dict.fromkeys((torch.matmul, torch.mm, Tensor.matmul, Tensor.mm), _Products.matmul),
-    **dict.fromkeys((torch.t, Tensor.t, *TURNED), _Products.transpose),
-}
-SUM = re.compile(r"([.\w]*)(\w),(\w)(\w)->\1(\w)")
-"""Sums over one letter of two operands, the second with two letters."""
 
 
 def _called(layer: nn.Module, *inputs: Any, **named: Any) -> Any:

@@ -42,6 +42,12 @@ def changed_in_place(layer: Own, x: Tensor) -> Tensor:
     return found.add_(layer.b).tanh_()
 
 
+def attention(layer: Own, x: Tensor) -> Tensor:
+    """Attend between the two halves of vectors."""
+    given = ((x @ each).unflatten(-1, (2, -1)) for each in (layer.w, layer.v, layer.w.T))
+    return functional.scaled_dot_product_attention(*given).flatten(-2)
+
+
 def of_each_sample(layer: Own, x: Tensor) -> Tensor:
     """Use another transformation inside."""
     return torch.func.grad(lambda each: (each @ layer.w).tanh().sum())(x)
@@ -62,6 +68,7 @@ APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "two": lambda layer, x: functional.linear(x, layer.w) * (x @ layer.v).sigmoid(),
     "in place": changed_in_place,
     "detached": lambda layer, x: x @ layer.w.detach() + functional.linear(x, layer.v),
+    "attention": attention,
     "cube": lambda layer, x: (
         torch.einsum("...i,ijk->...k", x, layer.cube) + functional.linear(x, layer.w)
     ),
@@ -87,7 +94,19 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
 }
 
 
-STEPS = ("linear", "inner", "turned", "left", "einsum", "two", "in place", "scaled", "rows", "norm")
+STEPS = (
+    "linear",
+    "inner",
+    "attention",
+    "turned",
+    "left",
+    "einsum",
+    "two",
+    "in place",
+    "scaled",
+    "rows",
+    "norm",
+)
 
 
 def _found(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
