@@ -154,7 +154,7 @@ def _without() -> list[Row]:
 
 def _of_samples() -> list[Row]:
     each = "privacy=sample_dp_round", ONE
-    own = "network._target_=audit_trials.Unknown"
+    own = "network._target_=audit_trials.Stored"
     whole = [
         of_sample("epsilon 4, one step on all samples", *WHOLE, SAMPLE, FOUR),
         of_sample("epsilon 4, one step, gradients stored by Opacus", *WHOLE, SAMPLE, FOUR, own),

@@ -79,8 +79,7 @@ def verdict(rows: Sequence[str]) -> str:
         f"backward pass gives the gradients of the layers {known}, LSTM, GRU, RNN and "
         "MultiheadAttention, and those of a layer of another class that uses its large matrices in "
         "products alone. Any other layer is differentiated once more, sample by sample. Opacus "
-        "does so for the whole network if the network is itself a layer of another class, that "
-        "is if it has parameters outside its layers, or if it has layers of `opacus.layers` or an "
+        "stores the gradients of all samples if the network has layers of `opacus.layers` or an "
         f"EmbeddingBag: {fewest:.1f} to {largest:.1f} times for the networks here."
     )
 

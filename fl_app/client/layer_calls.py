@@ -87,11 +87,9 @@ def kind(layer: nn.Module) -> type[nn.Module]:
 def is_separable(module: nn.Module) -> bool:
     """Whether the gradients of each trained layer can be found apart from those of the others.
 
-    Not if the network is itself a layer of a user's own class, nor with one of AS_A_WHOLE.
+    Not with one of AS_A_WHOLE.
     """
-    layers = trained_layers(module)
-    alone = module not in layers or kind(module) in LAYERS or _traced(module) is not None
-    return alone and not any(type(layer) in AS_A_WHOLE for layer in layers)
+    return not any(type(layer) in AS_A_WHOLE for layer in trained_layers(module))
 
 
 def trained_layers(module: nn.Module) -> list[nn.Module]:

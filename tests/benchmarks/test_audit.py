@@ -24,7 +24,7 @@ from audit_fields import (
     TRAINING,
     WANTED,
 )
-from audit_trials import BATCHES, SAMPLES, WHOLE, Linear, Unknown, blank, reply, torn, update
+from audit_trials import BATCHES, SAMPLES, WHOLE, Linear, Stored, blank, reply, torn, update
 from flwr.common import Code, EvaluateIns, FitIns, GetPropertiesIns, Parameters
 
 from fl_app import client_wiring
@@ -114,9 +114,9 @@ def test_batches_are_drawn_as_the_ledger_assumes() -> None:
 
 def test_both_ways_of_clipping_are_tried() -> None:
     assert is_separable(Linear((1, 8, 8), 10))
-    assert not is_separable(Unknown((1, 8, 8), 10))
+    assert not is_separable(Stored((1, 8, 8), 10))
     names = {each.case.config.network.path for each in HONEST}
-    assert names == {"audit_trials.Linear", "audit_trials.Unknown"}
+    assert names == {"audit_trials.Linear", "audit_trials.Stored"}
 
 
 def test_the_page_tells_which_bounds_are_above_their_ledger() -> None:

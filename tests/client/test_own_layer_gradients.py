@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fl_app.client import own_layer_gradients
 from fl_app.client.clipped_gradients import SampleGradients, gradients_of
-from fl_app.client.layer_calls import Watched, calls_of
+from fl_app.client.layer_calls import Watched, calls_of, is_separable
 
 SIZE, SAMPLES = 6, 4
 
@@ -94,19 +94,8 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
 }
 
 
-STEPS = (
-    "linear",
-    "inner",
-    "attention",
-    "turned",
-    "left",
-    "einsum",
-    "two",
-    "in place",
-    "scaled",
-    "rows",
-    "norm",
-)
+STEPS = ("linear", "inner", "attention", "turned", "left", "einsum", "two", "in place",
+         "scaled", "rows", "norm")  # fmt: skip
 
 
 def _found(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
@@ -227,6 +216,16 @@ def test_samples_are_where_a_transformer_has_them() -> None:
     module = nn.Sequential(Turned(), layer, Turned())
     watched = _assert_exact(module.double(), _given(3))
     assert [(each.axis, each.apart) for each in watched.own.values()] == [(1, True)]
+
+
+def test_a_network_can_be_such_a_layer() -> None:
+    torch.manual_seed(0)
+    own = Own(APART["two"]).double()
+    assert is_separable(own)
+    with calls_of(Watched(own)) as calls:
+        loss = own(_given()).square().sum()
+    assert len(calls) == 1
+    assert gradients_of(calls, loss).products
 
 
 class Turned(nn.Module):
