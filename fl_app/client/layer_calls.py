@@ -46,6 +46,7 @@ class Call:
     """One call of one of LAYERS: its input and output, with the samples in dimension `axis`."""
 
     layer: nn.Module
+    kind: type[nn.Module]
     given: Tensor
     output: Tensor
     axis: int = 0
@@ -53,7 +54,7 @@ class Call:
     @property
     def is_dense(self) -> bool:
         """Whether the layer is a product with one weight."""
-        return kind(self.layer) is nn.Linear
+        return self.kind is nn.Linear
 
     def trained(self) -> list[nn.Parameter]:
         """Return the trainable parameters that the call uses."""
@@ -67,7 +68,7 @@ class Call:
             normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
             rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
             return {layer.weight: rows}
-        return _by_opacus(layer, given, gradient)
+        return _by_opacus(self.kind, layer, given, gradient)
 
 
 def kind(layer: nn.Module) -> type[nn.Module]:
@@ -109,10 +110,10 @@ class Watched:
         layers = trained_layers(module)
         functions = {layer: _traced(layer) for layer in layers}
         self.traced = {layer: each for layer, each in functions.items() if each is not None}
-        others = [layer for layer in layers if layer not in self.traced]
+        kinds = {layer: kind(layer) for layer in layers if layer not in self.traced}
         self.steps_first = _steps_first(module)
-        self.hooked = [layer for layer in others if kind(layer) in LAYERS]
-        own = [layer for layer in others if kind(layer) not in LAYERS]
+        self.hooked = {layer: each for layer, each in kinds.items() if each in LAYERS}
+        own = [layer for layer in kinds if layer not in self.hooked]
         self.own = {layer: OwnLayer(layer, int(layer in self.steps_first)) for layer in own}
 
 
@@ -124,7 +125,8 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product | OwnCall]]:
     def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
         if torch._C._are_functorch_transforms_active():  # in a layer of one's own
             return
-        calls.append(Call(layer, given[0].detach(), output, int(layer in watched.steps_first)))
+        axis = int(layer in watched.steps_first)
+        calls.append(Call(layer, watched.hooked[layer], given[0].detach(), output, axis))
 
     hooks = [layer.register_forward_hook(note) for layer in watched.hooked]
     for layer, forward in watched.traced.items():
@@ -164,9 +166,11 @@ def _steps_first(module: nn.Module) -> set[nn.Module]:
     return found
 
 
-def _by_opacus(layer: nn.Module, given: Tensor, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+def _by_opacus(
+    kind: type[nn.Module], layer: nn.Module, given: Tensor, gradient: Tensor
+) -> dict[nn.Parameter, Tensor]:
     """Return the gradients of samples (n, ...) by the formula of Opacus, of some at a time."""
-    sampler, size = GradSampleModule.GRAD_SAMPLERS[kind(layer)], len(given)
+    sampler, size = GradSampleModule.GRAD_SAMPLERS[kind], len(given)
     if given.device.type == "cpu" and isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         unfolded = layer.weight[0].numel() * layer.groups * gradient[:1, 0].numel()
         size = max(1, UNFOLDED // max(1, unfolded))
@@ -196,4 +200,5 @@ def _used(layer: nn.Module) -> dict[str, nn.Parameter]:
 
 def parameters_of(layer: nn.Module) -> dict[str, nn.Parameter]:
     """Return the trainable parameters of a layer itself by name."""
-    return {name: p for name, p in layer.named_parameters(recurse=False) if p.requires_grad}
+    own = layer._parameters.items()  # `named_parameters` takes four times as long
+    return {name: p for name, p in own if p is not None and p.requires_grad}
