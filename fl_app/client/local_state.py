@@ -3,9 +3,12 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
+_READING = Lock()
+"""NumPy reads headers by `ast`, in which two threads at once fail at times with Python 3.11."""
 CLIENTS = "clients"
 """The folder in the output folder of a run with a folder for each simulated client."""
 KEPT = 2
@@ -27,7 +30,7 @@ class FolderMemory:
         found = [each for each in self._rounds() if each <= until]
         if not found:
             return {}
-        with np.load(self._file(max(found)), allow_pickle=False) as tensors:
+        with _READING, np.load(self._file(max(found)), allow_pickle=False) as tensors:
             return dict(tensors)
 
     def write(self, tensors: Mapping[str, np.ndarray], server_round: int) -> None:

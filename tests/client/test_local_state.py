@@ -1,5 +1,9 @@
 """What stays with a client is there again after a resume, as it was then."""
 
+import gc
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +42,22 @@ def test_only_rounds_that_a_checkpoint_can_need_are_kept(tmp_path: Path) -> None
     assert _value(memory, 5) == 5  # of the checkpoint before the last one
     assert _value(memory, 4) is None
     assert len(list((tmp_path / "0").iterdir())) == 5
+
+
+def test_clients_read_side_by_side(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    memory = FolderMemory(tmp_path / "0", every=1)
+    memory.write({str(k): np.zeros((2, 3), np.float32) for k in range(20)}, 1)
+
+    def pause(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)  # another thread goes on, as after any finaliser that a collection calls
+
+    request.addfinalizer(partial(gc.callbacks.remove, pause))
+    request.addfinalizer(partial(gc.set_threshold, *gc.get_threshold()))
+    gc.callbacks.append(pause)
+    gc.set_threshold(50)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(memory.read, [1] * 60))
+    assert all(len(tensors) == 20 for tensors in found)
 
 
 RUN = ["client.batch_norm=local", "network=mobilenet", "network.width=0.05", "population.clients=2",
