@@ -15,6 +15,7 @@ from fl_app.client.training import Settings
 from fl_app.client.training_probe import BATCH, changed, mixing
 from fl_app.rng import global_torch_seed
 
+FLOAT32 = torch.finfo(torch.float32).eps
 CLOSE = 1e-3
 """Relative difference between two computations of a gradient that rounding can cause."""
 
@@ -33,9 +34,21 @@ def check(module: nn.Module, settings: Settings, shape: tuple[int, ...]) -> None
         raise ValueError(
             "client.epochs must be positive with privacy=sample_dp, got 0; give at least 1"
         )
+    _check_rounding(module)
     _check_passes(module, shape)
     _check_layers(module)
     _check_gradients(module, shape)
+
+
+def _check_rounding(module: nn.Module) -> None:
+    """Raise ValueError for parameters in which clipped gradients are longer than the bound."""
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and torch.finfo(parameter.dtype).eps > FLOAT32:
+            raise ValueError(
+                "privacy=sample_dp needs trainable parameters of float32, as rounded gradients are "
+                f"longer than the clip bound, got {name} of {parameter.dtype}; train it in "
+                "float32, or freeze it"
+            )
 
 
 def _check_passes(module: nn.Module, shape: tuple[int, ...]) -> None:

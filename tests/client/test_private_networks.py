@@ -59,6 +59,12 @@ def test_a_layer_that_opacus_has_no_gradients_for_is_refused_by_name() -> None:
         _config("projected", "privacy=sample_dp")
 
 
+def test_rounded_gradients_longer_than_the_clip_bound_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"float32, .* got 3\.weight of torch\.bfloat16; train"):
+        _config("rough", "privacy=sample_dp")
+    _config("rough", "privacy=sample_dp", "network.freeze=['3.*']")
+
+
 def test_gradients_that_belong_to_no_sample_are_refused_by_the_name_of_their_parameter() -> None:
     # an embedding of positions: Opacus would bound each position's gradient, not each sample's
     with pytest.raises(ConfigError, match=r"every trainable parameter, got places\.weight"):

@@ -116,6 +116,14 @@ class Recurrent(nn.Module):
         return scores
 
 
+class Rough(nn.Linear):
+    """A layer whose parameters are of bfloat16."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return scores in float32."""
+        return super().forward(inputs.bfloat16()).float()
+
+
 class Unused(nn.Linear):
     """A layer that hands on its input as it is."""
 
@@ -237,6 +245,13 @@ def recurrent(shape: Shape, classes: int) -> nn.Module:
 def projected(shape: Shape, classes: int) -> nn.Module:
     """Return a recurrent network with smaller hidden states than cells."""
     return Recurrent(shape[2], classes, projected=4)
+
+
+def rough(shape: Shape, classes: int) -> nn.Module:
+    """Return a network with a layer of bfloat16."""
+    return _dense(
+        shape[1] * shape[2], classes, nn.ReLU(), Rough(HIDDEN, HIDDEN, dtype=torch.bfloat16)
+    )
 
 
 def unused(shape: Shape, classes: int) -> nn.Module:
