@@ -47,10 +47,12 @@ def _pairs(client: str | int, samples: Samples) -> tuple[list[Any], list[Any]]:
     """Return inputs and labels of one client's samples."""
     inputs, labels = [], []
     for sample in _each(samples):
-        if not isinstance(sample, tuple | list) or len(sample) != 2:
+        several = isinstance(sample, tuple | list)
+        if not several or len(sample) != 2:
+            got = type(sample).__name__ + (f" of {len(sample)}" if several else "")
             raise DataError(
-                f"each sample of client {client} must be a pair of inputs and label, got "
-                f"{type(sample).__name__}; give [(row['image'], row['label']) for row in ...]"
+                f"each sample of client {client} must be a pair of inputs and label, got {got}; "
+                "give [(row['image'], row['label']) for row in ...], several labels as one array"
             )
         inputs.append(sample[0])
         labels.append(sample[1])

@@ -81,7 +81,7 @@ def test_labels_for_test_are_not_cut_to_the_kind_of_those_for_training(
     ("samples", "told"),
     [
         ([{"img": 1, "label": 2}], "client a must be a pair of inputs and label, got dict; give"),
-        ([(1, 2, 3)], "client a must be a pair of inputs and label, got tuple"),
+        ([(1, 2, 3)], "client a must be a pair .*, got tuple of 3; give .* as one array"),
         ([(np.ones(2), 0), (np.ones(3), 0)], "must be arrays or tensors of one shape, got all"),
         ([(torch.ones(2, requires_grad=True), 0)], "must be arrays or tensors of one shape, got"),
     ],
