@@ -240,7 +240,7 @@ def _score_fault(score: object, learner: type[Learner], recipe: Recipe) -> str |
         return f"loss {score.loss!r} from score, which must be a finite number"
     known = () if recipe.task is None else recipe.task.metrics
     if unknown := sorted(score.metrics.keys() - set(known)):
-        return f"metric {unknown[0]!r}, which task.metrics must have"
+        return f"metric {unknown[0]!r}, which task.metrics must have: give it there, by a class"
     if wrong := [(name, each) for name, each in score.metrics.items() if not _finite(each)]:
         name, got = wrong[0]
         return f"metric {name!r} as {got!r}, which must be a number: leave it out where undefined"

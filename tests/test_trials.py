@@ -32,6 +32,7 @@ LATE = ["strategy=late", "strategy.cluster_round=1"]
         ("Failing", "RuntimeError: no luck"),
         ("Percent", "accuracy 70.0, which must be in 0..1, or None"),
         ("Worded", "metric 'f1' as 'high', which must be a number: leave it out where undefined"),
+        ("Unnamed", "metric 'dice', which task.metrics must have: give it there, by"),
         ("Listed", r"metric 'f1' as \[0.1, 0.2\], which must be a number"),
         ("Truth", "metric 'f1' as True, which must be a number"),
         ("Uncounted", "samples 0.5 from score, which must be a positive integer"),

@@ -154,6 +154,14 @@ class Worded(SgdLearner):
         return replace(super().score(model, images, labels), metrics={"f1": self.told})
 
 
+class Unnamed(Worded):
+    """Tells a metric that the task does not name."""
+
+    def score(self, model: np.ndarray, images: torch.Tensor, labels: torch.Tensor) -> Score:
+        """Return the score, with a measure of its own."""
+        return replace(super().score(model, images, labels), metrics={"dice": 0.5})
+
+
 class Listed(Worded):
     """Tells a list in place of a metric."""
 
