@@ -167,6 +167,10 @@ def show_result(folder: Path, console: Console) -> None:
     for name, spread in summary["metrics"].items():
         told = f"{name} {number(spread['mean'])} +- {number(spread['std'])}"
         console.print(f"{told}, over the clients")
+    if lost := rounds[-1]["lost"] if rounds else None:
+        plural = "" if len(lost) == 1 else "s"
+        named = _shortened([str(client) for client in lost])
+        console.print(f"not connected at the end: client{plural} {named}")
     for line in _right_and_wrong(summary, rounds[-1]["attack"] if rounds else None):
         console.print(line)
     console.print(f"results in {folder}", soft_wrap=True)

@@ -113,6 +113,18 @@ def test_names_with_ends_of_lines_are_shown_and_so_is_the_result(tmp_path: Path)
     assert "completed: x on y, 1 rounds" in output.getvalue()
 
 
+def test_the_result_names_who_is_not_connected_any_more(tmp_path: Path) -> None:
+    summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 2}
+    summary |= {"communities": {"assignment": {}, "ari": None}, "metrics": {}}
+    summary |= {"clients": {"removed": []}, "time": {"total_s": 1.0}, "accuracy": {"mean": None}}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    history, (console, output) = History(tmp_path), _console(terminal=False)
+    for number, lost, times in ((1, [], 0), (2, [1, 3], 1)):
+        history.append(_record(number, lost=lost))
+        show_result(tmp_path, console)
+        assert output.getvalue().count("not connected at the end: clients 1 3\n") == times
+
+
 def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_path: Path) -> None:
     History(tmp_path, [_record(1), _record(2), _record(3)])
     console, output = _console(terminal=False)

@@ -58,7 +58,7 @@ class RunOutput:
         outcome = outcome if outcome is not None else self.method.outcome(0)
         self.recorder.finish(
             status,
-            clients=len(self.roster.proxies()),
+            clients=len(self._met()),
             assignment={**self._sole(outcome), **outcome.assignment, **self.newcomers.now},
             removed=sorted(outcome.removed),
             models=outcome.models,
@@ -66,6 +66,11 @@ class RunOutput:
             serve=self._served,
             reason=reason,
         )
+
+    def _met(self) -> set[int]:
+        """Return the clients that were in the run and have not left it, connected now or not."""
+        met = {*self.roster.members(), *trained(self.recorder.history.rounds)}
+        return met - self.roster.absent
 
     def _sole(self, outcome: Outcome) -> dict[int, int]:
         """Return the row of each client that uses the only model of a clustered run.
