@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from fl_app.command_words import flwr_command
@@ -32,14 +33,16 @@ class NodeWait:
     _most: int = -1
     _since: float = field(default_factory=time.monotonic)
 
-    def check(self, connected: int, clients: int) -> None:
-        """Raise TooFewNodesError if too few nodes have connected and the time is up."""
+    def check(self, connected: int, clients: int, present: Collection[int] = ()) -> None:
+        """Raise TooFewNodesError if too few nodes have connected and the time is up.
+
+        `present`: the client ids of the nodes that have introduced themselves.
+        """
         if connected > self._most:
             self._most, self._since = connected, time.monotonic()
         if self._most >= clients or time.monotonic() - self._since < self.timeout_s:
             return
-        fewer = self._command(f"population.clients={self._most}")
-        remedies = [f"run with these: {fewer}"] if self._most else []
+        remedies = [self._with_these(clients, present)] if self._most else []
         remedies.append(
             f"wait longer for the others: {self._command('engine.nodes_timeout_s=300')}"
         )
@@ -49,12 +52,19 @@ class NodeWait:
             f"{self.timeout_s:g} s; {'; or '.join(remedies)}{note}"
         )
 
-    def _command(self, change: str) -> str:
+    def _with_these(self, clients: int, present: Collection[int]) -> str:
+        if max(present, default=0) < self._most:
+            return f"run with these: {self._command(f'population.clients={self._most}')}"
+        absent = sorted({*range(clients)} - {*present})  # fewer clients would exclude a node
+        command = self._command("engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15")
+        return f"run without clients {absent}: {command}"
+
+    def _command(self, *changes: str) -> str:
         without = () if self.by_flwr else OF_LAUNCH
-        replaced = change.partition("=")[0] + "="
+        replaced = tuple(change.partition("=")[0] + "=" for change in changes)
         given = shlex.split(self.overrides)
-        words = [each for each in given if not each.startswith((*without, replaced))]
-        words.append(change)
+        words = [each for each in given if not each.startswith((*without, *replaced))]
+        words += changes
         if self.by_flwr:
             return flwr_command(words, f"{_NAMELESS} ")
         return shlex.join(["fl-app", *words])

@@ -32,6 +32,22 @@ def test_it_waits_while_nodes_come_and_not_longer(clock: list[float]) -> None:
     wait.check(2, 2)
 
 
+def test_nodes_whose_client_ids_have_gaps_get_a_command_that_keeps_them(
+    clock: list[float],
+) -> None:
+    """With population.clients=2 the node of client 2 would be refused."""
+    wait = NodeWait("engine.connect_timeout_s=60 rounds=4", by_flwr=False, timeout_s=10)
+    wait.check(2, 4, {0, 2})
+    clock[0] = 11
+    with pytest.raises(TooFewNodesError) as raised:
+        wait.check(2, 4, {0, 2})
+    assert str(raised.value) == (
+        "4 clients need 4 nodes, got 2 and no new one in 10 s; run without clients [1, 3]: "
+        "fl-app rounds=4 engine.nodes_timeout_s=9999 engine.connect_timeout_s=15; or wait longer "
+        "for the others: fl-app engine.connect_timeout_s=60 rounds=4 engine.nodes_timeout_s=300"
+    )
+
+
 def test_nodes_that_were_there_and_are_gone_do_not_end_the_wait(clock: list[float]) -> None:
     wait = NodeWait("", by_flwr=True, timeout_s=10)
     wait.check(3, 3)
