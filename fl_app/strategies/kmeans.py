@@ -18,6 +18,7 @@ from fl_app.kmeans import weighting as rules
 from fl_app.kmeans.descent import Descent
 from fl_app.kmeans.kfed import initial_centroids, pooled, start_seed
 from fl_app.kmeans.lloyd import Centroids
+from fl_app.kmeans.movement import bounded
 from fl_app.kmeans.scores import improvement
 from fl_app.strategies.centroid_strategy import CentroidStrategy
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
@@ -206,7 +207,10 @@ class KMeans(CentroidStrategy):
         if asks:
             self.state.descent.begin(self._first(centroids, counts))
         else:
-            self.state.descent.follow(
+            descent, multiple = self.state.descent, self.context.clip_update
+            if multiple is not None:
+                centroids = bounded(centroids, counts, descent.current, multiple=multiple)
+            descent.follow(
                 centroids, self.weigh(counts),
                 learning_rate=self.learning_rate, momentum=self.momentum,
             )  # fmt: skip

@@ -10,7 +10,7 @@ from fl_app.strategies.kmeans import Best, KMeans
 from fl_app.strategies.model_evaluation import Scores
 from fl_app.strategies.replies import TooFewRepliesError
 from fl_app.strategies.roster import Roster
-from fl_app.testing.toy import builder, context, fresh, honest, play, roster
+from fl_app.testing.toy import builder, context, fresh, honest, play, reply, roster
 from fl_app.types import Vector
 
 
@@ -166,3 +166,23 @@ def test_where_the_classes_are_unknown_only_a_majority_rejects_a_table(
     strategy.evaluation.scores = Scores(answers=answers)
     assert [each.client_id for each in strategy._agreeing()] == kept
     assert list(strategy.rejections.by_client) == named
+
+
+def _drifts(client_id: int, start: Vector, server_round: int) -> FitRes:
+    """Move the centroid into the data; client 4 moves it 100 times as far, away from them."""
+    points = np.random.default_rng(client_id).normal(0, 1, 5)
+    update = points - start[:5]
+    if client_id == 4:
+        update = np.full(5, 100 * np.linalg.norm(update))
+    return reply(np.append(start[:5] + update, 10).astype(np.float32))
+
+
+def test_a_client_that_moves_the_centroids_far_in_every_round_does_not_take_them_along() -> None:
+    built = builder("kmeans", init="random", participation=1.0, patience=100)
+    far = {}
+    for clip in (None, 2.0):
+        strategy = built(context(clip_update=clip, rounds=60))
+        play(strategy, roster(9), range(1, 61), client=_drifts)
+        far[clip] = float(np.abs(strategy.state.descent.current).max())
+    assert far[None] > 100
+    assert far[2.0] < 3
