@@ -178,6 +178,8 @@ class ClientVectors:
 
         Each block of columns is read once for all groups.
         """
+        if not groups:
+            return self.read(np.empty(0, int), part)
         rows, places = np.unique(np.concatenate(groups), return_inverse=True)
         inside = np.split(places, np.cumsum([len(group) for group in groups])[:-1])
         table = self.table(rows, part)

@@ -1,6 +1,6 @@
 """Methods that find communities anew in every round: their fallback to one model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,10 +12,11 @@ from fl_app.ingress import screen
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cohort import Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import UNDONE, JudgedState, begin, beside, decide
+from fl_app.strategies.fallback import LEFT, UNDONE, JudgedState, begin, beside, decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
+from fl_app.strategies.state import Communities
 from fl_app.types import Labels, Vector, Vectors, Weights
 
 
@@ -30,6 +31,8 @@ class ChangingState(JudgedState):
     one: bool = False
     """Whether they were undone; then there is one model, and none are found any more, except by
     contrast where these were of the method's own graph."""
+    fallen: set[int] = field(default_factory=set)
+    """The clients that fell back to the common model, whose community is the last one."""
     by_sums: bool = False
     """Whether the communities are those that contrast found."""
     shares: dict[int, float] = field(default_factory=dict)
@@ -37,9 +40,10 @@ class ChangingState(JudgedState):
 
 
 class ChangingCommunities(CommunityStrategy):
-    """With `fallback`, the communities are judged as a whole, after the first round with several.
+    """With `fallback`, the communities are judged after the first round with several.
 
-    If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`.
+    If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`. Clients
+    that fall back train the common model, and communities are then found among the others.
     Updates are not shortened (`engine.clip_update`), since far models form communities of their
     own. In a model of all clients they are, and communities that are far from all others do not
     count in the global model. A model that is not far enough for that weighs less in the mean of
@@ -112,14 +116,49 @@ class ChangingCommunities(CommunityStrategy):
         """
         if not self.context.contrast:
             return None
-        members = {} if self.awaits_contrast else self.state.communities.members
-        labels = labels_of_sums(sums, client_ids, members)
         if not self.awaits_contrast:
-            return labels
+            members = self.state.communities.members
+            return self.without_fallen(
+                client_ids, lambda stay: labels_of_sums(sums, client_ids[stay], members)
+            )
+        labels = labels_of_sums(sums, client_ids, {})
         if not labels.any():
             return None
         self.state.by_sums, self.state.one, self.state.judged = True, False, False
+        self.state.fallen = set()
         return labels
+
+    def without_fallen(self, client_ids: Labels, find: Callable[[np.ndarray], Labels]) -> Labels:
+        """Return the communities (m,) of clients: -1 of those that fell back to the common model.
+
+        `find` returns those of the others, for which its argument (m,) is true.
+        """
+        stay, labels = self.stays(client_ids), np.full(len(client_ids), -1)
+        if stay.any():
+            labels[stay] = find(stay)
+        return labels
+
+    def stays(self, client_ids: Labels) -> np.ndarray:
+        """Return which clients (m,) did not fall back."""
+        return ~np.isin(client_ids, list(self.state.fallen))
+
+    def with_fallen(
+        self, models: Vectors, members: Mapping[int, int], replies: Replies
+    ) -> Communities:
+        """Return communities (k, d) with that of the clients that fell back, which train it.
+
+        These have -1 in `members`.
+        """
+        if not self.state.fallen:
+            return Communities(models, dict(members))
+        common, mine = self.state.communities.models[-1], ~self.stays(replies.client_ids)
+        if mine.any():
+            short = replace(replies, models=self.cohort.bounded(replies.models)).where(mine)
+            common = self.aggregator.aggregate(short.client_ids, short.models, short.weights)
+        last = dict.fromkeys(self.state.fallen, len(models))
+        return Communities(
+            np.concatenate([models, common[None, :]]), dict(sorted({**members, **last}.items()))
+        )
 
     def shown(
         self,
@@ -144,9 +183,12 @@ class ChangingCommunities(CommunityStrategy):
             common = weighted_mean(now.models, weights.astype(float))
             begin(state, server_round, common=common if state.common is None else None)
             state.judged = True
-        found = decide(state, server_round, self.context.rounds, whole=True)
-        if any(event.kind == UNDONE for event in found):
-            state.one, state.global_model = True, state.communities.models[0]
+        found = decide(state, server_round, self.context.rounds)
+        for event in found:
+            if event.kind == UNDONE:
+                state.one, state.global_model = True, state.communities.models[0]
+            if event.kind == LEFT:
+                state.fallen = set(event.clients)
         self.events += found
 
     def train_one(self, replies: Replies) -> tuple[Parameters, dict[str, Scalar]]:

@@ -59,7 +59,8 @@ class DiscoveryState(ChangingState):
     """The state of community discovery in a checkpoint."""
 
     global_model: Vector
-    """The plain mean of the community models (d,), without those far from all others."""
+    """The plain mean of the community models (d,), without those far from all others, and without
+    that of clients that fell back to the common one."""
     graph: ClientGraph
     """The last model of each client, and their distances."""
     sums: ClientGraph
@@ -173,16 +174,21 @@ class CommunityDiscovery(ChangingCommunities):
 
     def _weights(self, client_ids: Sequence[int]) -> Between:
         """Return the weights of the k community models for each of n members (n, k)."""
-        models, vectors = self.state.communities.models, self.state.graph.vectors
-        rows = np.array([self.state.communities.members[client] for client in client_ids])
-        if self.attribution != "avg":
-            last = vectors.read(vectors.rows_of(client_ids))
-            distance = self.between(last, models, self.context.layout)
-            if self.attribution == "wnn":
-                return weighted_nearest(distance, neighbours=self.neighbours, beta=self.beta)
-            rows = nearest_models(distance)
-        whole: Between = np.eye(len(models))[rows]
-        return whole
+        now, vectors = self.state.communities, self.state.graph.vectors
+        given: Between = np.eye(len(now.models))[[now.members[client] for client in client_ids]]
+        ids = np.array(client_ids, int)
+        free = self.stays(ids)
+        if self.attribution == "avg" or not free.any():
+            return given
+        models = now.models[: len(now.models) - bool(self.state.fallen)]
+        last = vectors.read(vectors.rows_of(ids[free].tolist()))
+        distance = self.between(last, models, self.context.layout)
+        if self.attribution == "wnn":
+            nearest = weighted_nearest(distance, neighbours=self.neighbours, beta=self.beta)
+        else:
+            nearest = np.eye(len(models))[nearest_models(distance)]
+        given[free, : len(models)] = nearest
+        return given
 
     def aggregate_fit(
         self,
@@ -209,7 +215,7 @@ class CommunityDiscovery(ChangingCommunities):
         if labels is None:
             return self.train_one(replies)
         self.state.round = server_round
-        self._discover(among, labels)
+        self._discover(among, labels, replies)
         self.judge(server_round)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
@@ -237,16 +243,16 @@ class CommunityDiscovery(ChangingCommunities):
     def _labels(self, among: Labels) -> Labels | None:
         """Return the communities (m,) of these clients; None: there is one model, and it stays."""
         graph = self.state.graph
-        labels = self.labels_by_sums(self.state.sums, graph.vectors.ids_of(among))
+        ids = graph.vectors.ids_of(among)
+        labels = self.labels_by_sums(self.state.sums, ids)
         if labels is None and not self.state.one:
-            return graph.labels(among)
+            return self.without_fallen(ids, lambda stay: graph.labels(among[stay]))
         return labels
 
-    def _discover(self, among: Labels, labels: Labels) -> None:
+    def _discover(self, among: Labels, labels: Labels, replies: Replies) -> None:
         """Set the models and members of communities (m,) of these clients."""
         vectors = self.state.graph.vectors
         ids = vectors.ids_of(among)
-        self._found = self.state.round, among, labels
         samples = np.array([self.state.samples[client] for client in ids.tolist()])
         weights = sample_weights(samples, how=self.weighting, cap=self.context.sample_cap)
         shares = groups_of(labels, np.arange(len(among)))
@@ -259,9 +265,11 @@ class CommunityDiscovery(ChangingCommunities):
             [weights[inside] for inside in shares],
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        self.state.communities = Communities(models, members)
+        self.state.communities = self.with_fallen(models, members, replies)
+        if not len(models):  # of who did not fall back, all models are too old
+            return
         before = self.state.global_model
-        after = weighted_mean(models, self.inside(models, labels).astype(float))
+        after = weighted_mean(models, self.inside(models, labels[labels >= 0]).astype(float))
         self.state.global_model = after
         length = float(np.linalg.norm(after))
         self.aggregator.step = float(np.linalg.norm(after - before)) / length if length else None

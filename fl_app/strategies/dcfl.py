@@ -47,7 +47,8 @@ class DcflState(ChangingState):
     """The mean or median of the latest models of all clients with a recent update (d,). A mean
     is without communities that are far from all others."""
     before: Vectors
-    """The mean of the models from which each community's members started (k, d)."""
+    """The mean of the models from which the members started of each community (k, d) that can be
+    joined."""
     graph: ClientGraph
     """The last update vector of each client, its start and its end, and their distances."""
     sums: ClientGraph
@@ -140,8 +141,9 @@ class Dcfl(ChangingCommunities):
         labels = self._labels(among, ids)
         if labels is None:
             return self.train_one(replies)
-        self._average(among, ids, labels)
+        self._average(among, ids, labels, replies)
         self.judge(server_round)
+        self._note_starts(among, ids)
         return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies, sent: Vectors) -> None:
@@ -154,12 +156,10 @@ class Dcfl(ChangingCommunities):
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
 
-    def _average(self, among: Labels, ids: Labels, labels: Labels) -> None:
-        """Set the community models, their mean starts, and the global model."""
+    def _average(self, among: Labels, ids: Labels, labels: Labels, replies: Replies) -> None:
+        """Set the community models, and the global model."""
         vectors, size = self.state.graph.vectors, self.context.layout.size
         groups = groups_of(labels, among)
-        equal = [np.ones(len(group)) for group in groups]
-        self.state.before = vectors.combine(_plain_mean, groups, equal, slice(0, size))
         weights = self.shares_of(ids)
         inside = [weights[labels == row] for row in range(len(groups))]
         models = vectors.combine(
@@ -169,24 +169,34 @@ class Dcfl(ChangingCommunities):
             slice(size, 2 * size),
         )
         members = dict(zip(ids.tolist(), labels.tolist(), strict=True))
-        found, whole = models[:-1], models[-1]
-        near = self.inside(found, labels)
+        now = self.state.communities = self.with_fallen(models[:-1], members, replies)
+        near, whole = self._near(), models[-1]
         if not near.all() and self.aggregator.rule is weighted_mean:
-            whole = weighted_mean(found, (near * np.bincount(labels)).astype(float))
-        self.state.communities = Communities(found, members)
+            counts = np.bincount(list(now.members.values()))
+            whole = weighted_mean(now.models, (near * counts).astype(float))
         self.state.global_model = whole
 
-    def _labels(self, among: Labels, ids: Labels) -> Labels | None:
-        """Return the communities (m,) of this round: the old ones if they still fit.
+    def _note_starts(self, among: Labels, ids: Labels) -> None:
+        """Set the mean starts of the communities; nobody joins that of who fell back."""
+        vectors, members = self.state.graph.vectors, self.state.communities.members
+        rows = np.array([members[client] for client in ids.tolist()])
+        groups = groups_of(self.without_fallen(ids, lambda stay: rows[stay]), among)
+        equal = [np.ones(len(group)) for group in groups]
+        part = slice(0, self.context.layout.size)
+        self.state.before = vectors.combine(_plain_mean, groups, equal, part)
 
-        None: there is one model, and it stays.
-        """
+    def _labels(self, among: Labels, ids: Labels) -> Labels | None:
+        """Return the communities (m,) of this round; None: there is one model, and it stays."""
         if self.awaits_contrast:
             found = self.labels_by_sums(self.state.sums, ids)
             if found is not None:
                 return self._told(found)
             if self.state.one:
                 return None
+        return self.without_fallen(ids, lambda stay: self._fitting(among[stay], ids[stay]))
+
+    def _fitting(self, among: Labels, ids: Labels) -> Labels:
+        """Return the old communities (m,) if they still fit, else new ones."""
         members = self.state.communities.members
         labels = np.array([members.get(client, -1) for client in ids.tolist()])
         old = labels >= 0
@@ -228,7 +238,7 @@ class Dcfl(ChangingCommunities):
                 vectors.read(among[new], self.measure.starts),
                 vectors.read(among[new], self.measure.ends),
                 self.state.before[:, part],
-                self.state.communities.models[:, part],
+                self.state.communities.models[: len(self.state.before), part],
             )
             labels = labels.copy()
             labels[new] = nearness.argmin(axis=1)

@@ -163,9 +163,8 @@ def decide(
     would learn more. In a run that ends before the first look, a split is undone only if it is
     shown to be worse than one model: its models had too few rounds to be better by `worth`. In
     each other round up to the last of LOOKS, it is kept if this round shows that it serves all.
-    With `whole` no part of it is undone, because the communities change in every round. `members`
-    has the row of each client if the communities have no members, `worth` is the gain that is
-    asked for.
+    With `whole` no part of it is undone. `members` has the row of each client if the communities
+    have no members, `worth` is the gain that is asked for.
     """
     if state.common is None:
         return []

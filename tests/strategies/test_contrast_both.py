@@ -13,11 +13,13 @@ from contrasted import CLIENTS, MANY, Client, parts, widen
 from flwr.common import FitIns, FitRes, Scalar
 
 from fl_app import config
+from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, packed
 from fl_app.params import Layout
 from fl_app.server_wiring import strategy as built_strategy
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.fallback import UNDONE
+from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.fallback import UNDONE, fallen_back
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster
 from fl_app.types import Vector
@@ -98,6 +100,25 @@ def test_a_resumed_run_is_the_same(name: str) -> None:
     assert second.state.communities.members == straight.state.communities.members
     models = straight.state.communities.models
     np.testing.assert_array_equal(second.state.communities.models, models)
+
+
+@pytest.mark.parametrize("auto", [False, True])
+@pytest.mark.parametrize("name", EVERY_ROUND)
+def test_who_fell_back_is_judged_anew_where_contrast_replaces_the_own_communities(
+    name: str, auto: bool
+) -> None:
+    strategy = _built(name, auto=auto, fallback=True)
+    assert isinstance(strategy, ChangingCommunities)
+    play(strategy, roster(CLIENTS), range(1, 2), client=_steps(GROUPS))
+    state, common = strategy.state, strategy.context.initial
+    state.communities = fallen_back(
+        state.communities, Verdict(True, clients=frozenset({0})), common
+    )
+    state.fallen, state.by_sums = {0}, False
+    play(strategy, roster(CLIENTS), range(2, 6), client=_steps(GROUPS))
+    own = frozenset({0}) if not auto else frozenset()
+    planted = {frozenset(range(k, CLIENTS, 3)) - own for k in range(3)}
+    assert parts(strategy) == planted | ({own} - {frozenset()})
 
 
 def _say(monkeypatch: pytest.MonkeyPatch, own: float) -> None:
