@@ -31,6 +31,7 @@ class Verdict:
 
     `keeps` is None if the evidence does not tell. `served` are communities that gain, each for
     itself. A split whose use is not shown is `promising` if each of its communities seems to gain.
+    `doubts` says whether a client that stays does not seem to gain.
     """
 
     keeps: bool | None
@@ -38,11 +39,17 @@ class Verdict:
     clients: frozenset[int] = frozenset()
     served: frozenset[int] = frozenset()
     promising: bool = False
+    doubts: bool = False
 
     @property
     def serves_all(self) -> bool:
         """Whether the split is of use, and harms nobody."""
-        return self.keeps is True and not self.communities and not self.clients
+        return self.keeps is True and not self.harms
+
+    @property
+    def harms(self) -> bool:
+        """Whether the split harms a community or a client."""
+        return bool(self.communities or self.clients)
 
     def at_the_end(self) -> "Verdict":
         """Return the verdict if there is no further look: a promising split is kept.
@@ -117,7 +124,8 @@ def judge(
     seem = [bool(_middle(each).mean() > worth) for each in every.values()]
     promising = keeps is None and bool(seem) and all(seem)
     fallen = frozenset(client_ids[alone].tolist())
-    return Verdict(keeps, frozenset(harmed), fallen, rejected(p_values), promising)
+    doubts = bool((means[left & ~alone] <= worth).any())
+    return Verdict(keeps, frozenset(harmed), fallen, rejected(p_values), promising, doubts)
 
 
 def rejected(p_values: Mapping[int, float]) -> frozenset[int]:

@@ -183,7 +183,7 @@ class ChangingCommunities(CommunityStrategy):
             common = weighted_mean(now.models, weights.astype(float))
             begin(state, server_round, common=common if state.common is None else None)
             state.judged = True
-        found = decide(state, server_round, self.context.rounds)
+        found = decide(state, server_round, self.context.rounds, each=True)
         for event in found:
             if event.kind == UNDONE:
                 state.one, state.global_model = True, state.communities.models[0]

@@ -149,6 +149,7 @@ def decide(
     rounds: int,
     *,
     whole: bool = False,
+    each: bool = False,
     members: Mapping[int, int] | None = None,
     worth: float = WORTH,
 ) -> list[Event]:
@@ -163,8 +164,10 @@ def decide(
     would learn more. In a run that ends before the first look, a split is undone only if it is
     shown to be worse than one model: its models had too few rounds to be better by `worth`. In
     each other round up to the last of LOOKS, it is kept if this round shows that it serves all.
-    With `whole` no part of it is undone. `members` has the row of each client if the communities
-    have no members, `worth` is the gain that is asked for.
+    With `whole` no part of it is undone. With `each` it is kept before the last of LOOKS only if
+    it also seems to serve each client that stays: communities that are found in the first rounds
+    harm nobody before their models have learned. `members` has the row of each client if the
+    communities have no members, `worth` is the gain that is asked for.
     """
     if state.common is None:
         return []
@@ -173,7 +176,8 @@ def decide(
         before = Communities(before.models, dict(members))
     end = server_round >= rounds
     early = not end and server_round < EARLIEST * rounds
-    trial = _Trial(state, before.members, worth=worth, whole=whole, end=end, early=early)
+    how = {"whole": whole, "each": each, "end": end, "early": early}
+    trial = _Trial(state, before.members, worth=worth, **how)
     verdict = trial.verdict(server_round - state.split_at)
     if verdict is None:
         return []
@@ -194,6 +198,7 @@ class _Trial:
     _: KW_ONLY
     worth: float
     whole: bool
+    each: bool
     end: bool
     early: bool
 
@@ -223,7 +228,8 @@ class _Trial:
             state.prolonged = True
         else:
             _forget(state)
-        if verdict.keeps or (verdict.keeps is False and not self.early):
+        waits = self.early if verdict.keeps is False else self.each and found.doubts and not late
+        if verdict.keeps is not None and (last or not waits):
             return verdict
         return Verdict(False if told else None) if last else None
 
@@ -234,21 +240,27 @@ class _Trial:
 
     def _since_last_look(self, worth: float) -> Verdict:
         """Return the verdict from the mean gains since the last look."""
+        return _verdict(self._means(), self.members, worth, LEVEL)
+
+    def _means(self) -> dict[int, Vector]:
+        """Return the mean gains (p,) of each client since the last look."""
         looks = self.state.looks
-        means = {c: np.array(each) / looks[c] for c, each in self.state.gains.items()}
-        return _verdict(means, self.members, worth, LEVEL)
+        return {c: np.array(each) / looks[c] for c, each in self.state.gains.items()}
 
     def _at_once(self) -> Verdict | None:
         """Return that a split is kept if the last round shows that it serves all, else None.
 
-        A round with fewer than FEWEST clients shows nothing: two that lie alike would decide.
+        A round with fewer than FEWEST clients shows nothing: two that lie alike would decide. With
+        `each`, clients that were not in this round are heard by what they told since the last look.
         """
         latest = self.state.latest
         if len(latest) < FEWEST:
             return None
         gains = {client: np.array(each) for client, each in latest.items()}
         found = _verdict(gains, self.members, self.worth, AT_ONCE)
-        return found if found.serves_all else None
+        every = _verdict(self._means() | gains, self.members, self.worth, AT_ONCE)
+        waits = self.each and (every.harms or every.doubts)
+        return found if found.serves_all and not waits else None
 
 
 def _judged(

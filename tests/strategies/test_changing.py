@@ -12,7 +12,7 @@ from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.records.serving import community_name
 from fl_app.strategies.changing import ChangingCommunities
-from fl_app.strategies.fallback import LEFT, LOOKS
+from fl_app.strategies.fallback import KEPT, LEFT, LOOKS
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import load, save
 from fl_app.testing.toy import TARGETS, builder, context, honest, play, roster
@@ -23,7 +23,7 @@ FEW = ["communities_wnn", "dcfl"]
 FALLS = 1 + LOOKS[0]
 """The round of the first look, since the first communities are found after round 1."""
 HARMED = 4
-WORSE = (2.0, 1.0)
+WORSE, ALIKE = (2.0, 1.0), (1.0, 1.01)
 """Losses of a client on its community's model, and on the common one."""
 
 
@@ -134,3 +134,12 @@ def test_who_fell_back_goes_on_alone_while_all_others_are_away(name: str) -> Non
     play(strategy, known, range(FALLS + 5, FALLS + 8), client=client)
     assert strategy.state.fallen == {HARMED}
     assert len(set(strategy.state.communities.members.values())) == 4
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_client_that_does_not_gain_yet_puts_off_that_the_communities_are_kept(name: str) -> None:
+    strategy, kept = _built(name), []
+    for now in range(1, 2 + LOOKS[-1]):
+        play(strategy, roster(12), range(now, now + 1), client=_telling(strategy, ALIKE))
+        kept += [now for event in strategy.events if event.kind == KEPT]
+    assert kept == [1 + LOOKS[-1]]

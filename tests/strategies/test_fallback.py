@@ -222,6 +222,19 @@ def test_between_the_looks_a_round_keeps_what_serves_all_and_undoes_nothing(
     assert (state.common is None) == bool(kinds)
 
 
+@pytest.mark.parametrize("told", [-0.9, 0.0])
+def test_with_each_client_in_view_a_round_without_a_client_keeps_only_what_it_gained_by(
+    told: float,
+) -> None:
+    for each, kinds in ((False, [KEPT]), (True, [])):
+        state = _on_trial([0.5, 0.4, 0.6, 0.5, told])
+        state.latest.pop(4)
+        assert [event.kind for event in decide(state, 2, 100, each=each)] == kinds
+    state = _on_trial([0.5, 0.4, 0.6, 0.5, 0.5])
+    state.latest.pop(4)
+    assert [event.kind for event in decide(state, 2, 100, each=True)] == [KEPT]
+
+
 def test_the_gains_of_an_earlier_split_do_not_keep_the_next_one() -> None:
     state = _on_trial([0.5, 0.4, 0.6, 0.5])
     begin(state, 1)
