@@ -113,7 +113,7 @@ def _server_context(config: Config) -> ServerContext:
 
 
 def _contrast(config: Config, *, private: bool) -> Contrast:
-    """Return whether the graph has contrast: by default where the method never lost by it.
+    """Return whether the graph has contrast: by default where the method gains by it.
 
     By default methods stay as published without the fallback, which undoes what the own graph finds
     wrongly, and above `graph.sparse_above` clients, because contrast compares all pairs.

@@ -57,7 +57,7 @@ Fallback = Literal["auto"] | bool
 Contrast = Literal["auto", "both"] | bool
 """Whether a graph has contrast; both: where it shows communities, else the method's own graph.
 
-auto: what the method has lost nothing by, see `strategies.graph_settings.GraphUse`.
+auto: both for methods that gain by it, see `strategies.graph_settings.GraphUse`.
 """
 Benign = Literal["largest", "root"]
 """How the server tells which communities are loyal: see `graph.benign` in conf."""

@@ -22,9 +22,10 @@ class GraphUse:
     `modularity`: communities are found by modularity; `dense`: always from all pairs, and not from
     the nearest neighbours. `contrast`: they can be found in cumulated updates; then the settings
     `contrasted` have an effect too, and with contrast alone the options `replaced` of the method
-    have none. `gains`: contrast beside the own graph lost nothing in any population that was
-    measured; `gains_in_noise`: nor did contrast alone with a privacy. `ahead`: in rounds before
-    the clustering, the records can contain the communities that would be found.
+    have none. `gains`: contrast beside the own graph gained in some populations that were measured
+    and lost nearly nothing in the others; `gains_in_noise`: as contrast alone with a privacy.
+    `ahead`: in rounds before the clustering, the records can contain the communities that would be
+    found.
     `vectors`: why the method needs whole vectors and cannot use sketches; if `option` is given,
     this holds only without contrast and if the value of that option is not one of SKETCHABLE.
     `only`: the method keeps no vectors of clients, and only these settings and LOYALTY have an
@@ -46,7 +47,7 @@ class GraphUse:
     suspects: bool = True
 
     def usual(self, *, private: bool) -> Contrast:
-        """Return what `graph.contrast=auto` is: contrast where the method never lost by it."""
+        """Return what `graph.contrast=auto` is: contrast where the method gains by it."""
         gains = self.gains_in_noise if private else self.gains
         return "both" if gains else False
 

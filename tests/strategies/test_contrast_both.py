@@ -210,9 +210,7 @@ def test_with_a_privacy_the_own_graph_is_not_asked(words: list[str], own: bool) 
         ("strategy=fedavg", (False, False)),
     ],
 )
-def test_by_default_only_methods_that_never_lost_have_both(
-    words: str, both: tuple[bool, bool]
-) -> None:
+def test_by_default_only_methods_that_gain_have_both(words: str, both: tuple[bool, bool]) -> None:
     found = built_strategy(config.load(["data=digits", *words.split()])).context
     assert (found.contrast, found.or_own) == both
 
