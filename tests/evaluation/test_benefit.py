@@ -95,7 +95,7 @@ def test_a_split_is_promising_if_each_community_seems_to_gain_and_none_is_shown_
     # the parts of a client differ, so that none is shown to be harmed
     unclear = np.array([0.5, 0.4, -0.1, -0.1, 0.6, 0.5, -0.2, -0.1])[:, None] + [-0.5, 0.5] * 2
     two, by_gain = np.array([0, 1] * 4), np.array([0, 0, 1, 1] * 2)
-    assert judge(np.arange(8), two, unclear) == Verdict(None, promising=True)
+    assert judge(np.arange(8), two, unclear) == Verdict(None, promising=True, doubts=True)
     assert not judge(np.arange(8), by_gain, unclear).promising, "one of them loses"
     assert not _judge([0.5] * 8, [0, 1] * 4).promising, "it is shown"
     assert judge(np.arange(8), two, unclear).at_the_end().keeps is True
