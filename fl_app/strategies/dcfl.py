@@ -18,12 +18,13 @@ from pydantic import Field
 
 from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
-from fl_app.graph.communities import NotConvergedWarning
+from fl_app.graph.communities import NotConvergedWarning, canonical
 from fl_app.graph.dcfl_distance import dcfl_between
 from fl_app.graph.detection import ByExemplars, BySignificance
 from fl_app.graph.measures import DcflDistance, DcflKind
 from fl_app.graph.partitions import by_exemplars
 from fl_app.graph.validity import dunn_index
+from fl_app.ingress import screen
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
@@ -36,6 +37,8 @@ from fl_app.strategies.server_context import RULES, RuleName, ServerContext
 from fl_app.strategies.state import Communities
 from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vector, Vectors
 
+BETWEEN = 0.75
+"""Clients that merge groups are near to all others, honest ones were to at most 0.44 of them."""
 Damping = Annotated[float, Field(ge=0.5, lt=1)]
 
 
@@ -252,9 +255,30 @@ class Dcfl(ChangingCommunities):
                 ids = self.state.graph.vectors.ids_of(among)
                 labels = labels_of_sums(self.state.sums, ids, self.state.communities.members)
             else:
-                labels = self.state.graph.labels(among)
+                labels = self._apart(among)
         self.events += [Event("not converged", str(each.message)) for each in caught]
         return self._told(labels)
+
+    def _apart(self, among: Labels) -> Labels:
+        """Return the communities (m,), found without the clients that would merge them.
+
+        By DCFL's distance a step towards others is near, however far its model is. A client with
+        too long an update, nearer than the lower median to more than BETWEEN of those with ordinary
+        ones, is a community by itself: as an exemplar it would bring all groups together.
+        """
+        graph = self.state.graph
+        long = self.shares_of(graph.vectors.ids_of(among)) < 1
+        others = len(among) - int(long.sum())
+        if self.measure.kind != "complete" or not long.any() or others < screen.FEWEST:
+            return graph.labels(among)
+        distance = graph.values(among)
+        np.fill_diagonal(distance, np.inf)
+        median = np.sort(distance[np.ix_(~long, ~long)], axis=1)[:, (others - 2) // 2]
+        alone = long.copy()
+        alone[long] = (distance[np.ix_(long, ~long)] < median).mean(axis=1) > BETWEEN
+        labels = len(among) + np.arange(len(among))
+        labels[~alone] = graph.labels(among[~alone])
+        return canonical(labels)
 
     def _told(self, labels: Labels) -> Labels:
         """Return the labels (m,) of new communities, after an event that tells of them."""
