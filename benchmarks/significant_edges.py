@@ -15,7 +15,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from contrast_methods import CLIENTS, SEEDS, SETTINGS
+from contrast_methods import CLIENTS, SETTINGS
 from results import Found, by_case, write_page
 from runs import run
 from sklearn.metrics import adjusted_rand_score
@@ -30,7 +30,7 @@ from fl_app.graph.split_strength import FALSE_SPLIT
 from fl_app.types import Labels, Matrix
 
 PAGE = REPO / "docs" / "results" / "significant_edges.md"
-ROUNDS = 20
+ROUNDS, SEEDS = 20, 3
 POPULATIONS = {
     "three label swaps": ("label_swap", "groups=3"),
     "four rotations": ("rotation", "groups=4"),

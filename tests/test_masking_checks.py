@@ -102,7 +102,7 @@ def test_communities_from_sketches_are_sound_on_each_engine_with_their_noise() -
         (["strategy.delta=0"], "strategy.delta must be"),
         (["strategy.weighting=capped"], "strategy.weighting must be"),
         (["privacy=local_dp"], "privacy must be none with masking=secagg, got local_dp"),
-        (["graph.contrast=true"], "graph.contrast must stay false"),
+        (["graph.contrast=true"], "graph.contrast must stay auto"),
         (["graph.neighbours=9"], "graph.neighbours must stay"),
     ],
 )  # fmt: skip

@@ -33,9 +33,11 @@ OPTIONS: dict[str, dict[str, object]] = {
 Client = Callable[[int, Vector, int], FitRes]
 
 
-def _method(name: str = "ifca", *, private: bool = False, **options: object) -> Alternating:
+def _method(
+    name: str = "ifca", *, private: bool = False, rounds: int = 12, **options: object
+) -> Alternating:
     given = {"participation": 1.0, "fallback": True, **OPTIONS[name], **options}
-    made = builder(name, **given)(context(private=private, rounds=30 if private else 12))
+    made = builder(name, **given)(context(private=private, rounds=30 if private else rounds))
     assert isinstance(made, Alternating)
     return made
 
@@ -112,24 +114,24 @@ def test_without_several_models_or_with_a_privacy_no_samples_are_held_out_for_lo
 def test_ifca_s_models_stay_that_serve_and_the_common_one_replaces_the_others(
     tmp_path: Path,
 ) -> None:
-    strategy, known = _method(), roster(12)
+    strategy, known, end = _method(rounds=20), roster(12), 17  # ten after a third of twenty
 
     def client(client_id: int, start: Vector, server_round: int) -> FitRes:
         common = 3.0 if client_id % 3 == 0 else 1.0 + 0.01 * (-1) ** client_id
         return _saying(1.0, common, strategy)(client_id, start, server_round)
 
-    play(strategy, known, range(1, 13), client=client)
+    play(strategy, known, range(1, end + 1), client=client)
     assert [event.kind for event in strategy.events] == [LEFT]
     own = strategy.users()[0]
     assert dict(strategy.users()) == {c: own if c % 3 == 0 else 1 - own for c in range(12)}
-    write(tmp_path, Checkpoint(12, *save(strategy.state)))
-    after, kept = _method(), read(tmp_path)
+    write(tmp_path, Checkpoint(end, *save(strategy.state)))
+    after, kept = _method(rounds=20), read(tmp_path)
     load(after.state, kept.arrays, kept.state)
     for each in (strategy, after):
-        for ins in _sent(each, known, 13).values():
+        for ins in _sent(each, known, end + 1).values():
             assert len(_models(ins)) == 2
             assert not asked(ins.config)
-        play(each, known, range(13, 15))
+        play(each, known, range(end + 1, end + 3))
         assert each.rejections.by_client == {}
         assert len(each.state.communities.models) == 2
         assert not each.state.communities.members
