@@ -154,9 +154,8 @@ In a trial clients make as many steps as without one, so that a split that is ke
 first rounds, as of communities and PACFL, is as good as without the fallback. FedEM and FedRC lose
 rounds to the common model, and with some seeds still learn after 40.
 
-With the fallback these are still of trials with a fifth fewer steps: 30 clients, hierarchical and
-late with three label swaps, FedEM and FedRC without groups, and FLIC and late with four clients.
-Clients of 20 samples make no fewer steps.
+With the fallback these are still of trials with a fifth fewer steps: 30 clients, and hierarchical
+and late with three label swaps. Clients of 20 samples make no fewer steps.
 
 With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
 then is regained slowly: on average it ends a little below one model, by about the standard error.
