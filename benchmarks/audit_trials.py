@@ -35,7 +35,7 @@ from fl_app.evaluation.privacy_audit import Audit, audit
 from fl_app.ingress.placements import LOSSES, PLACE
 from fl_app.learner_reports import HELD_OUT, PREFIX, request
 from fl_app.params import from_bytes, to_bytes
-from fl_app.strategies.fallback import LOSSES as TRIAL
+from fl_app.strategies.trial import LOSSES as TRIAL
 from fl_app.types import Vector
 
 DELTA, SAMPLES = 1e-5, 100

@@ -18,20 +18,12 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.learner_reports import HOLDS_OUT
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import Rows
+from fl_app.strategies.cohort import Offer, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import (
-    EARLIEST,
-    UNDONE,
-    JudgedState,
-    begin,
-    beside,
-    decide,
-    note,
-    of_communities,
-)
+from fl_app.strategies.fallback import EARLIEST, UNDONE, decide
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
+from fl_app.strategies.trial import JudgedState, begin, beside, note, of_communities
 from fl_app.types import Vector, Vectors
 
 WORTH_BEHIND = 0.01
@@ -96,7 +88,7 @@ class Alternating(CommunityStrategy):
         """Return nothing in a round of one model."""
         return () if self._common_round else self.asks
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's rows; during a trial the common model instead, or beside them.
 
         Clients hold out the same samples in both kinds of rounds. With a privacy, losses choose no
@@ -106,7 +98,7 @@ class Alternating(CommunityStrategy):
         if common is None:
             return *self.to_train(client_ids), None
         if self._common_round:
-            return common[None, :], [(0,)] * len(client_ids), 0
+            return common[None, :], [(0,)] * len(client_ids), [0] * len(client_ids)
         models, rows = self.to_train(client_ids)
         if self.context.private:
             rows = [(used.get(client, len(models)),) for client in client_ids]

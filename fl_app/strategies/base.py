@@ -15,10 +15,9 @@ from fl_app.aggregation import Rule, Weighting, sample_weights
 from fl_app.client.private_losses import TOLD
 from fl_app.learner_reports import HELD_OUT, Report
 from fl_app.strategies import abilities
-from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LOSSES
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies, ModelEvaluation
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
@@ -28,6 +27,7 @@ from fl_app.strategies.roster import roster
 from fl_app.strategies.sampling import CohortSampler, draw_at_most
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import NORMS, Communities, MethodState
+from fl_app.strategies.trial import LOSSES
 from fl_app.types import Fallback, Vectors
 
 
@@ -187,7 +187,7 @@ class CommunityStrategy(Strategy, ABC):
         self.rejections.begin(server_round)
         self.aggregator.begin()
         self.evaluation.begin()
-        models, rows, compared = self.offer(cohort)
+        models, rows, compared = self.offer(server_round, cohort)
         private: dict[str, Scalar] = {}
         if self.context.private:
             private[TOLD] = self.cohort.tells_loss = abilities.wants_loss(self)
@@ -203,11 +203,11 @@ class CommunityStrategy(Strategy, ABC):
         reports = [{name: sized[name] for name in each} | held_out for each in names]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return models (m, d), and the rows that each client receives for training.
 
-        Last the row of the model that each compares with its own on samples that it holds out;
-        None: they compare nothing. Their losses come back as the report HELD_OUT.
+        Last the rows (n,) of the models that they compare with theirs on samples that they hold
+        out; None: they compare nothing. Their losses come back as the report HELD_OUT.
         """
         return *self.attribute(client_ids), None
 

@@ -22,17 +22,9 @@ from fl_app.graph.detection import ByCut, BySignificantCut
 from fl_app.graph.partitions import by_modularity
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.cfl_conditions import SplitConditions, parts_of
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import (
-    GIVEN_UP,
-    JudgedState,
-    begin,
-    decide,
-    learn,
-    of_communities,
-    offered,
-)
+from fl_app.strategies.fallback import GIVEN_UP, decide
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     add_updates,
@@ -46,7 +38,8 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
+from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
+from fl_app.types import Fallback, Labels, Participation, PositiveInt
 from fl_app.used_with import UsedWith, When
 
 Decay = Annotated[float, Field(gt=0, le=1)]
@@ -199,13 +192,13 @@ class Cfl(CommunityStrategy):
         self._decide(server_round)
         return encode(self.state.communities.models[0]), {"train_loss": every.loss}
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's rows; while a split is on trial, also the common model.
 
         Then the clients without a cluster train it.
         """
         if self.state.common is None:
-            return super().offer(client_ids)
+            return super().offer(server_round, client_ids)
         return offered(self.state, client_ids)
 
     def _decide(self, server_round: int) -> None:

@@ -10,13 +10,15 @@ from fl_app.aggregation import weighted_mean
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.ingress import screen
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import Rows
+from fl_app.strategies.cohort import Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import LEFT, UNDONE, JudgedState, begin, beside, decide
+from fl_app.strategies.fallback import LEFT, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates, labels_of_sums, view_of
 from fl_app.strategies.outcome import View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.state import Communities
+from fl_app.strategies.trial import JudgedState, begin
+from fl_app.strategies.turns import in_turns, learn_in_turns
 from fl_app.types import Labels, Vector, Vectors, Weights
 
 
@@ -42,7 +44,8 @@ class ChangingState(JudgedState):
 class ChangingCommunities(CommunityStrategy):
     """With `fallback`, the communities are judged after the first round with several.
 
-    If they are undone, one model is trained from then on: see `fl_app.strategies.fallback`. Clients
+    They are on trial by turns: `fl_app.strategies.turns`. If they are undone, one model is trained
+    from then on: see `fl_app.strategies.fallback`. Clients
     that fall back train the common model, and communities are then found among the others.
     Updates are not shortened (`engine.clip_update`), since far models form communities of their
     own. In a model of all clients they are, and communities that are far from all others do not
@@ -56,6 +59,7 @@ class ChangingCommunities(CommunityStrategy):
     state: ChangingState
     compares = False
     clips_updates = False
+    _joint: Labels = np.empty(0, int)
 
     def weigh_long(self, replies: Replies) -> None:
         """Store the `shares` of the clients that replied."""
@@ -67,6 +71,34 @@ class ChangingCommunities(CommunityStrategy):
         """Return what is left of the weights of clients (n,), 1 for most."""
         return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
+    def shares_in(self, client_ids: Labels, labels: Labels) -> Weights:
+        """Return these shares of clients (n,) in the models of their communities (n,).
+
+        Who trained the common model in this round has an older model of its community, and counts
+        only where all have.
+        """
+        shares = self.shares_of(client_ids)
+        older = np.isin(client_ids, self._joint)
+        shares[older & np.isin(labels, labels[~older])] = 0.0
+        return shares
+
+    def carry(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
+        """Move who trained the common model in this round with the others of its community.
+
+        Its last model would be older than theirs, and far from them by that. The mean of theirs
+        takes its place.
+        """
+        members, known = self.state.communities.members, {*graph.vectors.client_ids.tolist()}
+        means: dict[int, Vector] = {}
+        for client in sorted(known.intersection(self._joint.tolist()) & members.keys()):
+            row = members[client]
+            mates = [c for c in replies.client_ids.tolist() if members.get(c) == row]
+            if row not in means and mates:
+                vectors = graph.vectors.read(graph.vectors.rows_of(mates))
+                means[row] = self.aggregator.rule(vectors, np.ones(len(mates)))
+            if row in means:
+                graph.put(client, means[row], server_round)
+
     def inside(self, models: Vectors, labels: Labels) -> np.ndarray:
         """Return which models (k, d) of communities (n,) count in the global model."""
         multiple = self.context.clip_update
@@ -75,11 +107,18 @@ class ChangingCommunities(CommunityStrategy):
         sizes = np.bincount(labels, minlength=len(models))
         return ~screen.outside(models, sizes, multiple=multiple)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's row; while the communities are on trial, also the common model."""
         if self.state.common is None:
-            return super().offer(client_ids)
-        return beside(self.state, *self.attribute(client_ids))
+            return super().offer(server_round, client_ids)
+        return in_turns(self.state, server_round, *self.attribute(client_ids))
+
+    def learn(self, replies: Replies) -> Replies:
+        """Train the common model while the communities are on trial; return the other replies."""
+        context, last = self.context, len(self.cohort.sent) - 1
+        mine = learn_in_turns(self.state, replies, last, self.aggregator.rule, context.clip_update)
+        self._joint = np.setdiff1d(replies.client_ids, mine.client_ids)
+        return mine
 
     def cumulate(self, sums: ClientGraph, server_round: int, replies: Replies) -> None:
         """Add the clients' updates to a graph of cumulated ones.
@@ -183,7 +222,7 @@ class ChangingCommunities(CommunityStrategy):
             common = weighted_mean(now.models, weights.astype(float))
             begin(state, server_round, common=common if state.common is None else None)
             state.judged = True
-        found = decide(state, server_round, self.context.rounds, each=True)
+        found = decide(state, server_round, self.context.rounds, apart=True)
         for event in found:
             if event.kind == UNDONE:
                 state.one, state.global_model = True, state.communities.models[0]

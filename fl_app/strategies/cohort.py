@@ -21,6 +21,8 @@ from fl_app.types import Vector, Vectors, Weights
 
 Rows = Sequence[int]
 """Rows of the models that one client receives; it chooses the best of several."""
+Offer = tuple[Vectors, list[Rows], list[int] | None]
+"""Models (m, d), each client's rows of them, and the row with which each compares, if any does."""
 FitReplies = list[tuple[ClientProxy, FitRes]]
 FitFailures = list[tuple[ClientProxy, FitRes] | BaseException]
 Check = Callable[[Vector, int], None]
@@ -106,27 +108,28 @@ class Cohort:
         known: Roster,
         config: Mapping[str, Scalar],
         reports: Sequence[Mapping[str, Report]],
-        compared: int | None = None,
+        compared: Sequence[int] | None = None,
     ) -> list[tuple[ClientProxy, FitIns]]:
         """Return the messages: each client trains one of the models (m, d) in its rows.
 
-        `reports` are what each of them is asked to tell beside its model, by name. The model of the
-        row `compared` is sent after those of its rows, unless this is the only one.
+        `reports` are what each of them is asked to tell beside its model, by name. The model of its
+        row in `compared` (n,) is sent after those of its rows, unless this is the only one.
         """
         self.asked, self.metrics, self.training_s = {}, {}, 0.0
         self._sent = Sent(models, self._non_negative)
         self.odd_updates = {}
         encoded: dict[Rows, Parameters] = {}
         instructions = []
-        for (client_id, offered), told in zip(offers, reports, strict=True):
+        last: list[Rows] = [()] * len(offers) if compared is None else [(row,) for row in compared]
+        for (client_id, offered), told, other in zip(offers, reports, last, strict=True):
             rows = tuple(offered)
-            if rows not in encoded:
-                last = () if compared is None or rows == (compared,) else (compared,)
-                encoded[rows] = encode(*(models[row] for row in (*rows, *last)))
+            sent = rows if rows == other else (*rows, *other)
+            if sent not in encoded:
+                encoded[sent] = encode(*(models[row] for row in sent))
             proxy = known.proxy(client_id)  # a node that has left is recorded as failed
             samples = known.samples(client_id)
             self.asked[proxy.cid] = FitQuestion(client_id, rows, samples, told, self.tells_loss)
-            instructions.append((proxy, FitIns(encoded[rows], {**config, **request(told)})))
+            instructions.append((proxy, FitIns(encoded[sent], {**config, **request(told)})))
         return instructions
 
     def receive(

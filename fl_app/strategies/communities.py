@@ -22,7 +22,6 @@ from fl_app.graph.similarity import ignored
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import (
     Exponent,
@@ -197,12 +196,20 @@ class CommunityDiscovery(ChangingCommunities):
         failures: FitFailures,
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the models, find the communities, and average within and over them."""
-        replies = self.receive(server_round, results, failures)
-        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
+        every = self.receive(server_round, results, failures)
+        replies = self.learn(every)
         if self.state.one and not self.awaits_contrast:
             return self.train_one(replies)
+        if len(replies.client_ids):
+            self._find(server_round, replies)
+        self.judge(server_round)
+        return encode(self.state.global_model), {"train_loss": every.loss}
+
+    def _find(self, server_round: int, replies: Replies) -> None:
+        """Store the models, and find the communities."""
         everything, odd = slice(0, self.context.layout.size), self._odd(replies)
         put_models(self.state.graph, server_round, replies, odd, everything)
+        self.carry(self.state.graph, server_round, replies)
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
         self.weigh_long(replies)
@@ -213,11 +220,10 @@ class CommunityDiscovery(ChangingCommunities):
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
         labels = self._labels(among)
         if labels is None:
-            return self.train_one(replies)
+            self.train_one(replies)
+            return
         self.state.round = server_round
         self._discover(among, labels, replies)
-        self.judge(server_round)
-        return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _odd(self, replies: Replies) -> set[int]:
         """Return the clients that set no scale of distances unless they are in it.

@@ -28,7 +28,6 @@ from fl_app.ingress import screen
 from fl_app.strategies.changing import ChangingCommunities, ChangingState
 from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import learn
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, graph_of_sums, groups_of, labels_of_sums
 from fl_app.strategies.outcome import Event, Outcome, View
@@ -134,20 +133,28 @@ class Dcfl(ChangingCommunities):
     ) -> tuple[Parameters, dict[str, Scalar]]:
         """Store the update vectors, cluster again if necessary, average in each community."""
         sent = np.concatenate([self.state.communities.models, self.state.global_model[None, :]])
-        replies = self.receive(server_round, results, failures)
-        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
+        every = self.receive(server_round, results, failures)
+        replies = self.learn(every)
         if self.state.one and not self.awaits_contrast:
             return self.train_one(replies)
+        if len(replies.client_ids):
+            self._find(server_round, replies, sent)
+        else:
+            self.judge(server_round)
+        return encode(self.state.global_model), {"train_loss": every.loss}
+
+    def _find(self, server_round: int, replies: Replies, sent: Vectors) -> None:
+        """Store the update vectors, find and judge the communities, and average in each."""
         self._remember(server_round, replies, sent)
         among = self.state.graph.vectors.fresh(server_round, self.max_age)
         ids = self.state.graph.vectors.ids_of(among)
         labels = self._labels(among, ids)
         if labels is None:
-            return self.train_one(replies)
+            self.train_one(replies)
+            return
         self._average(among, ids, labels, replies)
         self.judge(server_round)
         self._note_starts(among, ids)
-        return encode(self.state.global_model), {"train_loss": replies.loss}
 
     def _remember(self, server_round: int, replies: Replies, sent: Vectors) -> None:
         received = zip(
@@ -163,7 +170,7 @@ class Dcfl(ChangingCommunities):
         """Set the community models, and the global model."""
         vectors, size = self.state.graph.vectors, self.context.layout.size
         groups = groups_of(labels, among)
-        weights = self.shares_of(ids)
+        weights = self.shares_in(ids, labels)
         inside = [weights[labels == row] for row in range(len(groups))]
         models = vectors.combine(
             self.aggregator.rule,

@@ -1,25 +1,20 @@
 """The fallback to one model: clients' own validation decides whether communities stay.
 
-In the first rounds after a split, every client that trains holds out some of its samples. It gets
-a common model beside its own, and reports the losses of both on these samples. The common model is
-the mean of all models that come back, as in FedAvg; clients without a community train it. Then
-the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
+After a split, clients compare their community's model with a common one: `fl_app.strategies.trial`.
+Then the split is kept, undone, or left by those whom it harms: `fl_app.evaluation.benefit.judge`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 
-from fl_app.aggregation import Rule, weighted_mean
-from fl_app.evaluation.benefit import FEWEST, LEVEL, WORTH, Verdict, judge, relative_gains
-from fl_app.ingress import screen
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, LARGEST, Report
-from fl_app.strategies.cohort import Rows
+from fl_app.evaluation.benefit import FEWEST, LEVEL, WORTH, Verdict, judge
+from fl_app.learner_reports import HELD_OUT_PARTS
 from fl_app.strategies.outcome import Event
-from fl_app.strategies.replies import Replies
-from fl_app.strategies.state import Communities, MethodState
-from fl_app.types import Vector, Vectors
+from fl_app.strategies.state import Communities
+from fl_app.strategies.trial import JudgedState, SettledState, forget
+from fl_app.types import Vector
 
 LOOKS = (5, 10)
 """Rounds after a split in which it is judged, each time by the evidence since the last one."""
@@ -35,112 +30,9 @@ By Bonferroni's inequality, all of these tests together have at most LEVEL.
 """
 EARLIEST = 1 / 3
 """Share of the rounds before a split is undone by its first look, as models first have to learn."""
-SAME = 1e-5
-"""Gains up to this are those of equal models."""
 UNDONE, LEFT, KEPT = "undone", "fell back", "kept"
 """Kinds of events: a split is undone, left by some clients, or kept."""
 GIVEN_UP = (UNDONE, LEFT)
-LOSSES = Report(length=2 * HELD_OUT_PARTS, low=-LARGEST, high=LARGEST)
-
-
-@dataclass(kw_only=True)
-class JudgedState(MethodState):
-    """The state of a method whose splits are judged, in a checkpoint."""
-
-    common: Vector | None = None
-    """The one model (d,) beside the communities' while a split is on trial; None: none is."""
-    split_at: int = 0
-    """The round after which the trial began."""
-    gains: dict[int, list[float]] = field(default_factory=dict)
-    """The sums of each client's gains (p,) since the last look, by part of its held-out samples."""
-    looks: dict[int, int] = field(default_factory=dict)
-    """In how many of these rounds each client compared two models that differ for it."""
-    latest: dict[int, list[float]] = field(default_factory=dict)
-    """The gains (p,) of the clients that compared such models in the last round of these."""
-    looked: bool = False
-    """Whether the first of LOOKS was made; a skipped round has none."""
-    prolonged: bool = False
-    """Whether the trial goes on to PROLONGED."""
-
-
-@dataclass(kw_only=True)
-class SettledState(JudgedState):
-    """The state of a method that would split again what was undone, in a checkpoint."""
-
-    settled: bool = False
-    """Whether a split was undone, or left by clients; then the method makes no other."""
-
-
-def begin(state: JudgedState, server_round: int, common: Vector | None = None) -> None:
-    """Begin the trial of the communities after a split; one on trial is extended.
-
-    The common model starts as `common` (d,), or as the mean of the communities' models, weighted by
-    their members.
-    """
-    if common is not None:
-        state.common = common
-    elif state.common is None:
-        now = state.communities
-        counts = np.bincount(list(now.members.values()), minlength=len(now.models))
-        state.common = weighted_mean(now.models, counts.astype(float))
-    state.split_at, state.looked, state.prolonged = server_round, False, False
-    _forget(state)
-
-
-def _forget(state: JudgedState) -> None:
-    state.gains, state.looks, state.latest = {}, {}, {}
-
-
-def offered(state: JudgedState, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int]:
-    """Return all models and the common one (k + 1, d), each client's row, and the common row.
-
-    Clients without a community train the common model.
-    """
-    members, common = state.communities.members, len(state.communities.models)
-    rows: list[Rows] = [(members.get(client, common),) for client in client_ids]
-    return beside(state, state.communities.models, rows)
-
-
-def beside(
-    state: JudgedState, models: Vectors, rows: list[Rows]
-) -> tuple[Vectors, list[Rows], int]:
-    """Return models (m, d) with the common one (m + 1, d), the clients' rows, and its row."""
-    assert state.common is not None
-    return np.concatenate([models, state.common[None, :]]), rows, len(models)
-
-
-def learn(state: JudgedState, replies: Replies, rule: Rule, clip_update: float | None) -> None:
-    """While a split is on trial, train the common model by all replies; note what they tell.
-
-    Models farther from it than `clip_update` times the usual distance come nearer (None: none
-    does), since a client that went astray in its own community would take all others with it.
-    """
-    if state.common is None:
-        return
-    models = replies.models
-    if clip_update is not None:
-        models = screen.within(models, state.common, multiple=clip_update)
-    state.common = rule(models, replies.weights)
-    note(state, replies)
-
-
-def note(state: JudgedState, replies: Replies) -> None:
-    """Add to the gains what the clients tell of the two models."""
-    told = replies.reports[HELD_OUT].reshape(-1, 2, HELD_OUT_PARTS)
-    gains, state.latest = relative_gains(told[:, 0], told[:, 1]), {}
-    for client, each in zip(replies.client_ids.tolist(), gains, strict=True):
-        if np.abs(each).max() > SAME:  # else it could hold out nothing, or got one model twice
-            state.latest[client] = each.tolist()
-            before = state.gains.get(client, [0.0] * HELD_OUT_PARTS)
-            state.gains[client] = (np.array(before) + each).tolist()
-            state.looks[client] = state.looks.get(client, 0) + 1
-
-
-def of_communities(state: JudgedState, replies: Replies) -> Replies:
-    """Return the replies that trained the model of a community, not the common one."""
-    if state.common is None:
-        return replies
-    return replies.where(replies.starts < len(state.communities.models))
 
 
 def decide(
@@ -149,25 +41,26 @@ def decide(
     rounds: int,
     *,
     whole: bool = False,
-    each: bool = False,
+    apart: bool = False,
     members: Mapping[int, int] | None = None,
     worth: float = WORTH,
 ) -> list[Event]:
     """Judge a split in the rounds of LOOKS, or at the end of a run of `rounds`.
 
     A look whose round is skipped is made in the next one. A split is kept or undone, or parts of
-    it. If the evidence does not tell, the trial goes on, up to
-    the last of LOOKS, or to PROLONGED if it is promising. At its end a promising split is kept. Of
+    it. If the evidence does not tell, the trial goes on, up to the last of LOOKS, or to PROLONGED
+    if it is promising. At its end a promising split is kept. Of
     another one only the communities stay that gain, and without any it is undone: the burden of
     proof is on it, since what it divides learns from fewer clients. A look in the last round also
     keeps what is shown to be better by less than `worth`: no round is left in which one model
     would learn more. In a run that ends before the first look, a split is undone only if it is
     shown to be worse than one model: its models had too few rounds to be better by `worth`. In
     each other round up to the last of LOOKS, it is kept if this round shows that it serves all.
-    With `whole` no part of it is undone. With `each` it is kept before the last of LOOKS only if
-    it also seems to serve each client that stays: communities that are found in the first rounds
-    harm nobody before their models have learned. `members` has the row of each client if the
-    communities have no members, `worth` is the gain that is asked for.
+    With `whole` no part of it is undone. With `apart` its models began apart, before they had
+    learned. Then they harm nobody yet: they are kept before the last of LOOKS only after EARLIEST
+    of the rounds, and if they also seem to serve each client that stays. And they serve nobody yet:
+    while the gains rise, none is undone before PROLONGED. `members` has the row of each client if
+    the communities have no members, `worth` is the gain that is asked for.
     """
     if state.common is None:
         return []
@@ -176,13 +69,13 @@ def decide(
         before = Communities(before.models, dict(members))
     end = server_round >= rounds
     early = not end and server_round < EARLIEST * rounds
-    how = {"whole": whole, "each": each, "end": end, "early": early}
+    how = {"whole": whole, "apart": apart, "end": end, "early": early}
     trial = _Trial(state, before.members, worth=worth, **how)
     verdict = trial.verdict(server_round - state.split_at)
     if verdict is None:
         return []
     common, state.common = state.common, None
-    _forget(state)
+    forget(state)
     return [] if verdict.keeps is None else _judged(state, before, verdict, common)
 
 
@@ -198,7 +91,7 @@ class _Trial:
     _: KW_ONLY
     worth: float
     whole: bool
-    each: bool
+    apart: bool
     end: bool
     early: bool
 
@@ -214,21 +107,33 @@ class _Trial:
         due = age >= PROLONGED if state.prolonged else first or late
         if due or self.end:
             return self._at_look(late=late)
-        return None if late else self._at_once()
+        return None if late and not self.apart else self._at_once()
+
+    def _rises(self) -> bool:
+        """Whether models that began apart gain, and more than they did since the last look."""
+        if not (self.apart and self.state.latest):
+            return False
+        means = self._means()
+        pairs = [(np.mean(each), means[c].mean()) for c, each in self.state.latest.items()]
+        now, mean = np.array(pairs).mean(axis=0)
+        return bool(now > mean and now > 0)
 
     def _at_look(self, *, late: bool) -> Verdict | None:
         if self.end and (better := self._since_last_look(0.0)).keeps:
             return self._by_parts(better, last=True)
         state, found = self.state, self._since_last_look(self.worth)
         state.looked = True
-        goes_on = late and found.promising and not (self.end or state.prolonged)
+        rises = not found.keeps and self._rises()
+        goes_on = late and (found.promising or rises) and not (self.end or state.prolonged)
         last, told = self.end or (late and not goes_on), bool(state.gains)
         verdict = self._by_parts(found.at_the_end() if last else found, last=last)
-        if goes_on:  # its evidence counts at the last look too, which alone could show as little
-            state.prolonged = True
-        else:
-            _forget(state)
-        waits = self.early if verdict.keeps is False else self.each and found.doubts and not late
+        state.prolonged |= goes_on
+        # the evidence of a promising split counts at the last look too, which alone shows as little
+        if not (goes_on and found.promising):
+            forget(state)
+        waits = self.early or rises
+        if verdict.keeps:
+            waits = self.apart and not late and (waits or found.doubts)
         if verdict.keeps is not None and (last or not waits):
             return verdict
         return Verdict(False if told else None) if last else None
@@ -251,7 +156,7 @@ class _Trial:
         """Return that a split is kept if the last round shows that it serves all, else None.
 
         A round with fewer than FEWEST clients shows nothing: two that lie alike would decide. With
-        `each`, clients that were not in this round are heard by what they told since the last look.
+        `apart`, clients that were not in it are heard by what they told since the last look.
         """
         latest = self.state.latest
         if len(latest) < FEWEST:
@@ -259,7 +164,7 @@ class _Trial:
         gains = {client: np.array(each) for client, each in latest.items()}
         found = _verdict(gains, self.members, self.worth, AT_ONCE)
         every = _verdict(self._means() | gains, self.members, self.worth, AT_ONCE)
-        waits = self.each and (every.harms or every.doubts)
+        waits = self.apart and (self.early or every.harms or every.doubts)
         return found if found.serves_all and not waits else None
 
 
@@ -278,9 +183,11 @@ def _judged(
     return [Event(LEFT, f"{len(fallen)} of the clients of {count} use one model", fallen)]
 
 
-def settle(state: SettledState, server_round: int, rounds: int) -> list[Event]:
+def settle(
+    state: SettledState, server_round: int, rounds: int, *, apart: bool = False
+) -> list[Event]:
     """Judge a split as `decide` does, and note whether it was undone or left."""
-    found = decide(state, server_round, rounds)
+    found = decide(state, server_round, rounds, apart=apart)
     state.settled |= any(event.kind in GIVEN_UP for event in found)
     return found
 

@@ -22,16 +22,17 @@ from fl_app.graph.spectral import spectral_parts
 from fl_app.learner_reports import LARGEST, Report
 from fl_app.rng import torch_seed
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import SettledState, begin, beside, learn, settle
+from fl_app.strategies.fallback import settle
 from fl_app.strategies.graph_settings import NO_GRAPH
 from fl_app.strategies.outcome import CLUSTERED, FEDERATED, Event, Outcome, View
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Fallback, Labels, Participation, PositiveInt, Vectors
+from fl_app.strategies.trial import SettledState, begin, beside, learn
+from fl_app.types import Fallback, Labels, Participation, PositiveInt
 from fl_app.used_with import UsedWith
 
 ENOUGH = 0.5
@@ -111,10 +112,10 @@ class FedGwc(CommunityStrategy):
             cohort += self.sampler.draw(server_round, pool, f"pool {row + 1}")
         return self.instruct(server_round, sorted(cohort), client_manager)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's rows; while a split is on trial, also the common model."""
         if self.state.common is None:
-            return super().offer(client_ids)
+            return super().offer(server_round, client_ids)
         return beside(self.state, *self.attribute(client_ids))
 
     def aggregate_fit(

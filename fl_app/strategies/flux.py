@@ -23,9 +23,9 @@ from fl_app.graph.detection import ByDensity
 from fl_app.learner_reports import Report
 from fl_app.records.serving import Descriptors
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import JudgedState, begin, beside, decide, learn
+from fl_app.strategies.fallback import decide
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
@@ -33,6 +33,7 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
+from fl_app.strategies.trial import JudgedState, begin, beside, learn
 from fl_app.types import (
     ClusterRound,
     Described,
@@ -155,10 +156,10 @@ class Flux(CommunityStrategy):
         new = self.clustered and client_id not in self.state.communities.members
         return self.asks if self._all_describe or new else ()
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's row; those that send descriptors get the model that makes them."""
         if not self.clustered:
-            return super().offer(client_ids)
+            return super().offer(server_round, client_ids)
         now = self.state.communities
         last = len(now.models)
         own = {} if self._all_describe else now.members

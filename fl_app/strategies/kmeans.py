@@ -21,7 +21,7 @@ from fl_app.kmeans.lloyd import Centroids
 from fl_app.kmeans.movement import bounded
 from fl_app.kmeans.scores import improvement
 from fl_app.strategies.centroid_strategy import CentroidStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
 from fl_app.strategies.model_evaluation import EvaluateFailures, EvaluateReplies
 from fl_app.strategies.outcome import Outcome
 from fl_app.strategies.roster import roster
@@ -176,9 +176,9 @@ class KMeans(CentroidStrategy):
         self._new = self._new_centroids(server_round)
         return self.instruct(server_round, present, client_manager, task)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return the centroids for all clients: new ones if they begin a random start."""
-        models, rows, compared = super().offer(client_ids)
+        models, rows, compared = super().offer(server_round, client_ids)
         return models if self._new is None else self.model_of(self._new)[None, :], rows, compared
 
     def _new_centroids(self, server_round: int) -> Centroids | None:

@@ -22,9 +22,9 @@ from fl_app.graph.detection import ByMerging
 from fl_app.graph.principal_angles import Angle, PrincipalAngles
 from fl_app.learner_reports import Report
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import SettledState, begin, beside, learn, settle
+from fl_app.strategies.fallback import settle
 from fl_app.strategies.graph_settings import GraphUse
 from fl_app.strategies.graph_use import graph_of, view_of
 from fl_app.strategies.outcome import Event, View
@@ -32,7 +32,9 @@ from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.server_context import RULES, WEIGHTED, RuleName, ServerContext
 from fl_app.strategies.state import Communities
-from fl_app.types import Described, Fallback, Participation, PositiveInt, Vectors
+from fl_app.strategies.trial import SettledState, begin
+from fl_app.strategies.turns import in_turns, learn_in_turns
+from fl_app.types import Described, Fallback, Participation, PositiveInt
 from fl_app.used_with import UsedWith
 
 Degrees = Annotated[float, Field(gt=0, le=90)]
@@ -120,11 +122,11 @@ class Pacfl(CommunityStrategy):
         drawn = self.sampler.draw(server_round, [c for c in present if c in members], "all")
         return self.instruct(server_round, sorted(fresh + drawn), client_manager)
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's rows; while a split is on trial, also the common model."""
         if self.state.common is None:
-            return super().offer(client_ids)
-        return beside(self.state, *self.attribute(client_ids))
+            return super().offer(server_round, client_ids)
+        return in_turns(self.state, server_round, *self.attribute(client_ids))
 
     def aggregate_fit(
         self,
@@ -142,17 +144,21 @@ class Pacfl(CommunityStrategy):
                 self._join(client)
         else:
             self._cluster(server_round)
-        learn(self.state, replies, self.aggregator.rule, self.context.clip_update)
-        rows = np.array([self.state.communities.members[c] for c in replies.client_ids.tolist()])
-        counted = (rows == replies.starts) | (rows >= before)
+        mine = self._learn(replies)
+        rows = np.array([self.state.communities.members[c] for c in mine.client_ids.tolist()], int)
+        counted = (rows == mine.starts) | (rows >= before)
         self.aggregator.update(
-            self.state.communities.models, replace(replies, starts=rows).where(counted)
+            self.state.communities.models, replace(mine, starts=rows).where(counted)
         )
         if clustered:
-            self.events += settle(self.state, server_round, self.context.rounds)
+            self.events += settle(self.state, server_round, self.context.rounds, apart=True)
         elif self.judges and len(self.state.communities.models) > 1:
             begin(self.state, server_round)
         return encode(self.state.communities.models[0]), {"train_loss": replies.loss}
+
+    def _learn(self, replies: Replies) -> Replies:
+        context, last = self.context, len(self.cohort.sent) - 1
+        return learn_in_turns(self.state, replies, last, self.aggregator.rule, context.clip_update)
 
     def _remember(self, server_round: int, replies: Replies) -> list[int]:
         """Store the vectors of the clients that belong to no community, and return these."""

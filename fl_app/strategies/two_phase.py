@@ -11,25 +11,16 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.graph.client_graph import ClientGraph
 from fl_app.strategies.base import CommunityStrategy
-from fl_app.strategies.cohort import FitFailures, FitReplies, Rows
+from fl_app.strategies.cohort import FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.encoding import encode
-from fl_app.strategies.fallback import (
-    LEFT,
-    LOOKS,
-    UNDONE,
-    JudgedState,
-    begin,
-    decide,
-    learn,
-    of_communities,
-    offered,
-)
+from fl_app.strategies.fallback import LEFT, LOOKS, UNDONE, decide
 from fl_app.strategies.graph_use import add_updates
 from fl_app.strategies.outcome import Event, Outcome
 from fl_app.strategies.replies import Replies
 from fl_app.strategies.roster import roster
 from fl_app.strategies.state import Communities
-from fl_app.types import Labels, Vectors
+from fl_app.strategies.trial import JudgedState, begin, learn, of_communities, offered
+from fl_app.types import Labels
 
 
 @dataclass(kw_only=True)
@@ -257,14 +248,14 @@ class TwoPhase(CommunityStrategy):
         sizes = np.bincount(labels).tolist()
         self.events.append(Event("clustered", f"{len(sizes)} communities of sizes {sizes}"))
 
-    def offer(self, client_ids: Sequence[int]) -> tuple[Vectors, list[Rows], int | None]:
+    def offer(self, server_round: int, client_ids: Sequence[int]) -> Offer:
         """Return each client's row; while the clustering is on trial, also the common model.
 
         The clients without a community train it, also once a part of the others fell back to it.
         """
         if self.state.common is not None:
             return offered(self.state, client_ids)
-        models, rows, _ = super().offer(client_ids)
+        models, rows, _ = super().offer(server_round, client_ids)
         if self.state.open:
             last: Rows = (len(models) - 1,)
             members = self.state.communities.members

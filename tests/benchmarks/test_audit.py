@@ -44,7 +44,7 @@ from fl_app.ingress.placements import PLACE, PlacementAnswer
 from fl_app.learner_reports import HELD_OUT, OFFERED, PREFIX, request
 from fl_app.masking import stages
 from fl_app.params import to_bytes
-from fl_app.strategies.fallback import LOSSES as TRIAL
+from fl_app.strategies.trial import LOSSES as TRIAL
 
 HONEST = [each for each in rows() if each.part in ("sample", "client", "sketch", "losses")]
 FAULTY = [each for each in rows() if each.part == "fault"]

@@ -11,7 +11,7 @@ from fl_app.client.held_out import losses, rest, split
 from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.config import load
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, HOLDS_OUT, LARGEST, request
-from fl_app.strategies.fallback import LOSSES
+from fl_app.strategies.trial import LOSSES
 from fl_app.wiring import initial_model
 
 

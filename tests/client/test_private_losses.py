@@ -21,7 +21,7 @@ from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
 from fl_app.learner_reports import HELD_OUT, PREFIX, request
 from fl_app.params import to_bytes
-from fl_app.strategies.fallback import LOSSES as TRIAL
+from fl_app.strategies.trial import LOSSES as TRIAL
 from fl_app.wiring import initial_model, made
 
 local_dp = partial(made, "privacy=local_dp")

@@ -1,13 +1,17 @@
 """Clients that fall back to the common model where communities are found anew in every round."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.common import FitRes
 
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
+sys.path.insert(0, str(Path(__file__).parent))
+from flwr.common import FitRes
+from told import told_losses
+
+from fl_app.learner_reports import HELD_OUT, PREFIX
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.records.serving import community_name
@@ -33,14 +37,14 @@ def _telling(strategy: ChangingCommunities, losses: tuple[float, float] = WORSE)
     def client(each: int, start: np.ndarray, server_round: int) -> FitRes:
         answer = honest(each, start, server_round)
         if each == HARMED and strategy.state.common is not None:
-            told = np.repeat(np.array(losses, "<f4"), HELD_OUT_PARTS)
+            told = told_losses(strategy.state, start, *losses)
             answer.metrics[f"{PREFIX}{HELD_OUT}"] = told.tobytes()
         return answer
 
     return client
 
 
-def _built(name: str, rounds: int = 20, **changes: object) -> ChangingCommunities:
+def _built(name: str, rounds: int = 18, **changes: object) -> ChangingCommunities:
     settings = {"participation": 1.0, "fallback": "auto", **changes}
     made = builder(name, **settings)(context(rounds=rounds))
     assert isinstance(made, ChangingCommunities)
@@ -143,3 +147,23 @@ def test_a_client_that_does_not_gain_yet_puts_off_that_the_communities_are_kept(
         play(strategy, roster(12), range(now, now + 1), client=_telling(strategy, ALIKE))
         kept += [now for event in strategy.events if event.kind == KEPT]
     assert kept == [1 + LOOKS[-1]]
+
+
+@pytest.mark.parametrize("name", ["communities", "dcfl"])
+def test_who_trained_the_common_model_does_not_hold_back_its_community(name: str) -> None:
+    strategy, known, size = _built(name), roster(12), len(TARGETS[0])
+    play(strategy, known, range(1, 4))
+    common = len(strategy.cohort.sent) - 1
+    rows = {each.client_id: each.rows for each in strategy.cohort.asked.values()}
+    joint = {client for client, each in rows.items() if tuple(each) == (common,)}
+    state, vectors = strategy.state, strategy.state.graph.vectors
+    assert len(joint) == 6
+    for row, model in enumerate(state.communities.models):
+        mates = [c for c, each in state.communities.members.items() if each == row]
+        fresh = sorted({*mates} - joint)
+        mean = vectors.read(vectors.rows_of(fresh))[:, -size:].mean(axis=0)
+        np.testing.assert_allclose(model, mean, rtol=1e-5, atol=1e-6)
+        if name == "communities":  # whose graph would find older models far away
+            for client in {*mates} & joint:
+                (last,) = vectors.read(vectors.rows_of([client]))
+                np.testing.assert_allclose(last, mean, rtol=1e-5, atol=1e-6)

@@ -90,10 +90,10 @@ def test_odd_updates_are_kept_in_mind_until_the_next_and_over_a_checkpoint() -> 
         return honest(client_id, start, server_round)
 
     known = roster(12)
-    strategy = communities(context(), participation=1.0)
+    strategy = communities(context(), participation=1.0, fallback=False)
     play(strategy, known, range(1, 3), client=client)
     assert _odd(strategy) == {1, 4}
-    again = communities(context(), participation=1.0)
+    again = communities(context(), participation=1.0, fallback=False)
     load(again.state, *save(strategy.state))
     assert _odd(again) == {1, 4}
     play(strategy, known, range(3, 4), client=client)

@@ -11,16 +11,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from contrasted import CLIENTS, MANY, Client, parts, widen
 from flwr.common import FitIns, FitRes, Scalar
+from told import told_losses
 
 from fl_app import config
 from fl_app.evaluation.benefit import Verdict
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, packed
+from fl_app.learner_reports import HELD_OUT, packed
 from fl_app.params import Layout
 from fl_app.server_wiring import strategy as built_strategy
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.fallback import UNDONE, fallen_back
 from fl_app.strategies.state import load, save
+from fl_app.strategies.trial import JudgedState
 from fl_app.testing.toy import DETECTION, builder, context, play, reply, roster
 from fl_app.types import Vector
 
@@ -121,11 +123,12 @@ def test_who_fell_back_is_judged_anew_where_contrast_replaces_the_own_communitie
     assert parts(strategy) == planted | ({own} - {frozenset()})
 
 
-def _say(monkeypatch: pytest.MonkeyPatch, own: float) -> None:
+def _say(monkeypatch: pytest.MonkeyPatch, strategy: CommunityStrategy, own: float) -> None:
     """Let clients tell this loss of their community's model, and 1 of the common one."""
 
     def compared(start: Vector, target: Vector, ins: FitIns) -> dict[str, Scalar]:
-        losses = np.repeat(np.array([own, 1.0], np.float32), HELD_OUT_PARTS)
+        assert isinstance(strategy.state, JudgedState)
+        losses = told_losses(strategy.state, start, own, 1.0)
         return dict(packed(ins.config, {HELD_OUT: losses}))
 
     monkeypatch.setattr("fl_app.testing.toy.compared", compared)
@@ -144,10 +147,10 @@ def test_after_the_own_communities_were_undone_contrast_looks_on(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = _built(name, rounds=16)
-    _say(monkeypatch, 2.0)
+    _say(monkeypatch, strategy, 2.0)
     assert UNDONE in _events(strategy, 4, range(1, 9), _steps(PAIRS))
     assert len(parts(strategy)) == 1
-    _say(monkeypatch, 0.5)
+    _say(monkeypatch, strategy, 0.5)
     play(strategy, roster(CLIENTS), range(9, 17), client=_steps(3 * GROUPS))
     first = set(range(4))
     late = {part - first for part in parts(strategy)} - {frozenset()}
@@ -159,7 +162,7 @@ def test_own_communities_across_groups_give_way_to_those_of_contrast(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strategy = _built(name, rounds=40)
-    _say(monkeypatch, 1.0)
+    _say(monkeypatch, strategy, 1.0)
     across = lambda among: (np.arange(len(among)) >= 6).astype(int)  # noqa: E731
     monkeypatch.setattr(strategy.state.graph, "labels", across)
     client, found = _steps(GROUPS, noise=0.2), list[tuple[bool, int]]()

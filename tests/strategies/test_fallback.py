@@ -7,25 +7,20 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from collections.abc import Callable
+
 from flwr.common import FitRes
+from told import told_losses
 
 from fl_app.evaluation.benefit import Verdict
 from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX, asked
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
-from fl_app.strategies.fallback import (
-    KEPT,
-    LEFT,
-    LOOKS,
-    PROLONGED,
-    UNDONE,
-    JudgedState,
-    begin,
-    decide,
-    fallen_back,
-)
+from fl_app.strategies.base import CommunityStrategy
+from fl_app.strategies.fallback import KEPT, LEFT, LOOKS, PROLONGED, UNDONE, decide, fallen_back
 from fl_app.strategies.flic import Flic
 from fl_app.strategies.state import Communities, load, save
+from fl_app.strategies.trial import JudgedState, begin
 from fl_app.testing.toy import SIZE, builder, context, honest, play, reply, roster
 
 AT, END = 3, 3 + LOOKS[0]
@@ -226,13 +221,38 @@ def test_between_the_looks_a_round_keeps_what_serves_all_and_undoes_nothing(
 def test_with_each_client_in_view_a_round_without_a_client_keeps_only_what_it_gained_by(
     told: float,
 ) -> None:
-    for each, kinds in ((False, [KEPT]), (True, [])):
+    for apart, kinds in ((False, [KEPT]), (True, [])):
         state = _on_trial([0.5, 0.4, 0.6, 0.5, told])
         state.latest.pop(4)
-        assert [event.kind for event in decide(state, 2, 100, each=each)] == kinds
+        assert [event.kind for event in decide(state, 2, 6, apart=apart)] == kinds
     state = _on_trial([0.5, 0.4, 0.6, 0.5, 0.5])
     state.latest.pop(4)
-    assert [event.kind for event in decide(state, 2, 100, each=True)] == [KEPT]
+    assert [event.kind for event in decide(state, 2, 6, apart=True)] == [KEPT]
+
+
+def test_models_that_began_apart_are_kept_after_a_third_of_the_rounds_at_the_earliest() -> None:
+    for rounds, kinds in ((7, []), (6, [KEPT])):
+        state = _on_trial([0.5, 0.4, 0.6, 0.5])
+        assert [event.kind for event in decide(state, 2, rounds, apart=True)] == kinds
+        assert [event.kind for event in decide(_on_trial([0.5] * 4), 2, rounds)] == [KEPT]
+
+
+@pytest.mark.parametrize(("latest", "kinds"), [(0.02, []), (0.005, [UNDONE]), (-0.1, [UNDONE])])
+def test_models_that_began_apart_are_not_undone_while_their_gains_rise(
+    latest: float, kinds: list[str]
+) -> None:
+    for at in LOOKS:
+        state = _on_trial([0.01] * 8)
+        state.looked = at == LOOKS[1]
+        state.gains = {c: [0.01] * HELD_OUT_PARTS for c in range(8)}
+        state.latest = {c: [latest] * HELD_OUT_PARTS for c in range(8)}
+        assert [event.kind for event in decide(state, at, 15, apart=True)] == kinds
+    if not kinds:  # then there is one more look, by what clients tell until then
+        assert state.prolonged
+        _heard(state, [0.0] * 8)
+        assert decide(state, LOOKS[1] + 1, 100, apart=True) == []
+        (event,) = decide(state, PROLONGED, 100, apart=True)
+        assert event.kind == UNDONE
 
 
 def test_the_gains_of_an_earlier_split_do_not_keep_the_next_one() -> None:
@@ -360,7 +380,7 @@ def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: P
         [],
     )
     for now in range(1, 9):
-        play(strategy, known, range(now, now + 1), client=_harmed)
+        play(strategy, known, range(now, now + 1), client=_harmed(strategy))
         kinds += [event.kind for event in strategy.events]
     assert kinds[-1] == UNDONE
     models, rows = strategy.attribute([0, 5, 77])
@@ -369,17 +389,21 @@ def test_communities_of_every_round_are_undone_as_a_whole(name: str, tmp_path: P
     kept, after = read(tmp_path), builder(name, participation=1.0, fallback="auto")(context())
     load(after.state, kept.arrays, kept.state)
     for each in (strategy, after):
-        play(each, known, range(9, 10), client=_harmed)
+        play(each, known, range(9, 10), client=_harmed(each))
     np.testing.assert_array_equal(after.attribute([3])[0], strategy.attribute([3])[0])
     view = after.view(9)
     assert view is not None
     assert not view.labels.any()
 
 
-def _harmed(client: int, start: np.ndarray, server_round: int) -> FitRes:
-    """Train as an honest client does, but say that its community's model is worse."""
-    answer = honest(client, start, server_round)
-    losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
-    if 1 < server_round <= 1 + LOOKS[0]:
-        answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
-    return answer
+def _harmed(strategy: CommunityStrategy) -> Callable[[int, np.ndarray, int], FitRes]:
+    """Return honest clients, except that they say that their community's model is worse."""
+
+    def client(each: int, start: np.ndarray, server_round: int) -> FitRes:
+        answer = honest(each, start, server_round)
+        if 1 < server_round <= 1 + LOOKS[0]:
+            losses = told_losses(strategy.state, start, 2.0, 1.0)
+            answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
+        return answer
+
+    return client

@@ -17,14 +17,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 from methods import builder
+from told import told_losses
 
 from fl_app.graph.measures import DcflKind
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
+from fl_app.learner_reports import HELD_OUT, PREFIX
 from fl_app.params import from_bytes
 from fl_app.strategies.base import CommunityStrategy
 from fl_app.strategies.changing import ChangingCommunities
 from fl_app.strategies.fallback import LOOKS
 from fl_app.strategies.state import NORMS, load, save
+from fl_app.strategies.trial import JudgedState
 from fl_app.testing.toy import SIZE, TARGETS, context, honest, play, reply, roster
 
 LIARS = (3, 7)
@@ -188,21 +190,23 @@ def test_one_model_after_an_undone_split_is_not_moved_by_long_updates(method: st
     reached = []
     for far in (1.0, 1e6):
         made = builder(method, participation=1.0, fallback=True)(context(clip_update=2.0))
-        play(made, roster(12), range(1, 9), client=partial(_harmed, far=far))
         state = cast(ChangingCommunities, made).state
+        play(made, roster(12), range(1, 9), client=partial(_harmed, far=far, state=state))
         assert state.one
         reached.append(state.global_model)
     assert float(np.linalg.norm(reached[1] - reached[0])) < 2 * float(np.linalg.norm(reached[0]))
 
 
-def _harmed(client: int, start: np.ndarray, server_round: int, *, far: float) -> FitRes:
+def _harmed(
+    client: int, start: np.ndarray, server_round: int, *, far: float, state: JudgedState
+) -> FitRes:
     """Say that the community's model is worse than that of all, and train; liars go too far."""
     model = _honest_model(client, start, server_round)
     if client in LIARS:
         model = np.clip(start + np.float32(far) * (model - start), -1e15, 1e15)
     answer = reply(model)
     if 1 < server_round <= 1 + LOOKS[0]:
-        losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+        losses = told_losses(state, start, 2.0, 1.0)
         answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
     return answer
 

@@ -1,16 +1,20 @@
 """PACFL: what is asked once, who joins later, and what a false subspace can do."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
+from told import told_losses
 
 from fl_app.compatibility import problems
 from fl_app.config import ConfigError, load
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, PREFIX
+from fl_app.learner_reports import HELD_OUT, PREFIX
 from fl_app.one_run import run
 from fl_app.strategies.fallback import LOOKS, UNDONE
 from fl_app.strategies.pacfl import Pacfl
@@ -74,7 +78,7 @@ def test_a_newcomer_founds_no_community_after_a_split_was_undone() -> None:
     def harmed(client_id: int, start: Vector, server_round: int) -> FitRes:
         answer = honest_ones(client_id, start, server_round)
         if 1 < server_round <= 1 + LOOKS[0]:
-            losses = np.repeat(np.array([2.0, 1.0], "<f4"), HELD_OUT_PARTS)
+            losses = told_losses(strategy.state, start, 2.0, 1.0)
             answer.metrics[f"{PREFIX}{HELD_OUT}"] = losses.tobytes()
         return answer
 
