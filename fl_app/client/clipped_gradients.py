@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fl_app.client.layer_calls import Call, parameters_of
 from fl_app.client.own_layer_gradients import Copies, OwnCall
+from fl_app.client.weight_lookups import Lookup
 from fl_app.client.weight_products import Product
 
 TINY = 1e-6
@@ -30,12 +31,13 @@ class SampleGradients:
 
     `parts` has those that are stored (n, ...). Those of `dense` layers are outer products of the
     gradient of the layer's output (n, j) and its input (n, i), which come after the layer. Those of
-    `products` are sums of outer products over the steps of sequences, each found twice.
+    `products` are sums of outer products over the steps of sequences, each found twice, or of rows
+    that are looked up.
     """
 
     parts: Mapping[nn.Parameter, Tensor]
     dense: Sequence[tuple[nn.Module, Tensor, Tensor]] = ()
-    products: Sequence[tuple[Product, Tensor]] = ()
+    products: Sequence[tuple[Product | Lookup, Tensor]] = ()
 
     @cached_property
     def squares(self) -> Tensor:
@@ -69,7 +71,9 @@ class SampleGradients:
         def some(each: Tensor) -> Tensor:
             return each if every else each[rows]
 
-        found, every = {}, bool(rows.all())
+        found, every = dict[nn.Parameter, Tensor](), bool(rows.all())
+        for product, gradient in self.products:
+            found |= product.weighted(gradient, weights, None if every else rows)
         weights = some(weights)
         for layer, given, gradient in self.dense:
             scaled, own = some(gradient) * weights[:, None], parameters_of(layer)
@@ -77,11 +81,6 @@ class SampleGradients:
                 found[own["weight"]] = scaled.T @ some(given)
             if "bias" in own:
                 found[own["bias"]] = scaled.sum(0)
-        for product, gradient in self.products:
-            if every:
-                found |= product.weighted(gradient, weights)
-            else:
-                found |= product.some(rows).weighted(gradient[:, rows], weights)
         for parameter, stacked in self.parts.items():
             found[parameter] = torch.einsum("n,n...->...", weights, some(stacked))
         return found
@@ -96,16 +95,18 @@ class SampleGradients:
         return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
 
 
-def gradients_of(calls: Sequence[Call | Product | OwnCall], loss: Tensor) -> SampleGradients:
+def gradients_of(
+    calls: Sequence[Call | Product | Lookup | OwnCall], loss: Tensor
+) -> SampleGradients:
     """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
-    products: list[tuple[Product, Tensor]] = []
+    products: list[tuple[Product | Lookup, Tensor]] = []
     found = _with_gradients(calls, loss)
     uses = Counter(parameter for call, _ in found for parameter in call.trained())
     for call, gradient in found:
         once = all(uses[parameter] == 1 for parameter in call.trained())
-        if isinstance(call, Product) and once:
+        if isinstance(call, Product | Lookup) and once:
             products.append((call, gradient))
             continue
         if isinstance(call, Call) and call.is_dense and once and gradient.dim() == 2:
@@ -118,8 +119,8 @@ def gradients_of(calls: Sequence[Call | Product | OwnCall], loss: Tensor) -> Sam
 
 
 def _with_gradients(
-    calls: Sequence[Call | Product | OwnCall], loss: Tensor
-) -> list[tuple[Call | Product | OwnCall | Copies, Tensor]]:
+    calls: Sequence[Call | Product | Lookup | OwnCall], loss: Tensor
+) -> list[tuple[Call | Product | Lookup | OwnCall | Copies, Tensor]]:
     """Return each call that the loss depends on with the gradient of its output.
 
     In the place of a layer of a user's own are its parts, unless one of its large weights has a
@@ -137,7 +138,7 @@ def _with_gradients(
         call.own.apart = call.own.apart and used.isdisjoint(call.own.matrices)
         replaced |= {id(each) for each in ([call] if call.own.apart else call.parts)}
     return [
-        (each, each.in_steps(gradient) if isinstance(each, Product) else gradient)
+        (each, each.from_output(gradient) if isinstance(each, Product | Lookup) else gradient)
         for each, gradient in zip(every, gradients, strict=False)
         if gradient is not None and id(each) not in replaced
     ]

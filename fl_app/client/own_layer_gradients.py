@@ -17,6 +17,7 @@ from torch._functorch.vmap import vmap_increment_nesting
 from torch.func import functional_call, grad, vmap
 
 from fl_app.client.vmap_products import Products, nested
+from fl_app.client.weight_lookups import Lookup
 from fl_app.client.weight_products import Product
 
 SMALL = 1 << 10
@@ -39,7 +40,7 @@ class Copies:
         return {self.parameter: gradient}
 
 
-Parts = list[Copies | Product]
+Parts = list[Copies | Product | Lookup]
 
 
 class OwnLayer:

@@ -16,6 +16,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fl_app.client.weight_lookups import Lookup
 from fl_app.client.weight_products import Product, WeightRows
 
 nested: Any = torch._C._functorch
@@ -28,7 +29,7 @@ class RowProduct(Product):
 
     version: int
 
-    def in_steps(self, gradient: Tensor) -> Tensor:
+    def from_output(self, gradient: Tensor) -> Tensor:
         """Return the gradient (t, n, j) of the outputs from that of the rows."""
         if self.given._version != self.version:  # torch notices only where it needs the input
             raise RuntimeError("the input of a product with a weight was modified in place")
@@ -97,6 +98,23 @@ class Products(TorchFunctionMode):
             found = found.view(*given[0].shape[:-3], *found.shape[1:])
         return self._apart(found)
 
+    def embedding(
+        self, input: Any, weight: Any, padding_idx: int | None = None,
+        max_norm: float | None = None, norm_type: float = 2.0, *special: bool, **named: bool,
+    ) -> Tensor | None:  # fmt: skip
+        """Return the rows of a weight that samples look up."""
+        if max_norm is not None or any(special) or any(named.values()):
+            return None
+        return self._rows(weight, input, functional.embedding, padding_idx)
+
+    def select(self, input: Any, dim: Any, index: Any) -> Tensor | None:
+        """Return the rows of a weight that samples look up, if `dim` is that of the rows."""
+        return self._rows(input, index, functional.embedding) if dim == 0 else None
+
+    def item(self, input: Any, index: Any) -> Tensor | None:
+        """Return the rows of a weight that samples look up."""
+        return self._rows(input, index, lambda given, weight: weight[given])
+
     def transpose(self, matrix: Any) -> Tensor | None:
         """Return the transpose of a weight, which is one, too."""
         weight = self._weight(matrix)
@@ -134,6 +152,22 @@ class Products(TorchFunctionMode):
             found = found.view(*given.shape[:-1], found.shape[1])
         return self._apart(found)
 
+    def _rows(self, matrix: Any, index: Any, look: Callable[[Tensor, Tensor], Tensor],
+              ignored: int | None = None) -> Tensor | None:  # fmt: skip
+        """Return the rows of a weight at integers of samples, as `look` finds them."""
+        weight, given = self._weight(matrix), self._samples(index)
+        if weight is None or weight.turned or given is None or given.dtype not in INTEGERS:
+            return None
+        with temporarily_pop_interpreter_stack():
+            size = len(weight.parameter)
+            found = look(given, weight.parameter.detach().requires_grad_())
+            places = (given % size).reshape(len(given), -1)  # negative ones count from the end
+        if found.requires_grad:
+            ignored = None if ignored is None else ignored % size
+            lookup = Lookup(weight.parameter, places, get_gradient_edge(found), ignored)
+            self.products.append(lookup)
+        return self._apart(found)
+
     def _recorded(self, rows: Tensor, weight: WeightRows, samples: int) -> Tensor:
         """Return the product of the rows (n * t, i) of samples with a weight."""
         if not rows.requires_grad:  # the product has a gradient nevertheless
@@ -154,7 +188,12 @@ RULES: dict[Any, Callable[..., Tensor | None]] = {
     torch.einsum: Products.einsum,
     **dict.fromkeys((torch.addmm, Tensor.addmm), Products.addmm),
     **dict.fromkeys((torch.matmul, torch.mm, Tensor.matmul, Tensor.mm), Products.matmul),
+    functional.embedding: Products.embedding,
+    Tensor.__getitem__: Products.item,
+    **dict.fromkeys((torch.index_select, Tensor.index_select), Products.select),
     **dict.fromkeys((torch.t, Tensor.t, *TURNED), Products.transpose),
 }
+INTEGERS = (torch.int64, torch.int32)
+"""Types of indices; numbers of one byte are masks."""
 SUM = re.compile(r"([.\w]*)(\w),(\w)(\w)->\1(\w)")
 """Sums over one letter of two operands, the second with two letters."""

@@ -54,7 +54,7 @@ class Product:
         """Return the parameters."""
         return [each.parameter for each in (*self.weights, *self.biases)]
 
-    def in_steps(self, gradient: Tensor) -> Tensor:
+    def from_output(self, gradient: Tensor) -> Tensor:
         """Return the gradient (t, n, j) of the outputs from that of `output`."""
         return gradient
 
@@ -84,16 +84,17 @@ class Product:
         found = norms.square()
         return found + len(self.biases) * gradient.sum(0).square().sum(1) if self.biases else found
 
-    def weighted(self, gradient: Tensor, weights: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Return the sum of the gradients of samples with weights (n,), by parameter."""
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+        if chosen is not None:
+            some = replace(self, given=self.given[:, chosen])
+            return some.weighted(gradient[:, chosen], weights[chosen])
         each = weights.expand(len(gradient), -1).flatten()
         rows, given = gradient.flatten(0, 1), (self.given * weights[:, None]).flatten(0, 1)
         found = self._apart((rows.T @ given)[None], (each @ rows)[None])
         return {parameter: each[0] for parameter, each in found.items()}
-
-    def some(self, rows: Tensor) -> "Product":
-        """Return the product of some samples."""
-        return replace(self, given=self.given[:, rows])
 
     def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
         widths = [each.value.shape[1] for each in self.weights]

@@ -31,6 +31,7 @@ class Own(nn.Module):
         self.w, self.v = (nn.Parameter(torch.randn(SIZE, SIZE)) for _ in range(2))
         self.b, self.scale = (nn.Parameter(torch.randn(SIZE)) for _ in range(2))
         self.inner, self.cube = nn.Linear(SIZE, SIZE), nn.Parameter(torch.randn(SIZE, SIZE, SIZE))
+        self.words = nn.Embedding(SIZE, SIZE)
 
     def forward(self, given: Tensor) -> Tensor:
         return self.function(self, given)
@@ -46,6 +47,11 @@ def attention(layer: Own, x: Tensor) -> Tensor:
     """Attend between the two halves of vectors."""
     given = ((x @ each).unflatten(-1, (2, -1)) for each in (layer.w, layer.v, layer.w.T))
     return functional.scaled_dot_product_attention(*given).flatten(-2)
+
+
+def places(x: Tensor) -> Tensor:
+    """Return rows to look up, some of them twice."""
+    return (3 * x.detach().abs()).long().clamp(max=SIZE - 1)
 
 
 def of_each_sample(layer: Own, x: Tensor) -> Tensor:
@@ -75,6 +81,13 @@ APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "kernels": lambda layer, x: (
         functional.conv1d(x.flatten(0, -2)[:, :, None], layer.cube, padding=3).sum(2).view_as(x)
     ),
+    "embedding": lambda layer, x: x * functional.embedding(places(x), layer.w, 2).sum(-2),
+    "words": lambda layer, x: x * layer.words(places(x)).mean(-2),
+    "lookup": lambda layer, x: x * layer.w[places(x) - 1].sin().sum(-2),
+    "select": lambda layer, x: (
+        x * layer.w.index_select(0, places(x).flatten()).sin().unflatten(0, x.shape).sum(-2)
+    ),
+    "lookup and product": lambda layer, x: x @ layer.w + layer.w[places(x).sum(-1) % SIZE],
     "in other order": lambda layer, x: functional.linear(x.flip(0), layer.w).flip(0),
     "steps first": lambda layer, x: functional.linear(x.transpose(0, -2), layer.w).transpose(0, -2),
 }
@@ -85,6 +98,7 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "bias, too": lambda layer, x: functional.linear(x, layer.w, layer.w[0]),
     "scales": lambda layer, x: torch.addmm(layer.b, x.flatten(0, -2), layer.w, alpha=2).view_as(x),
     "norm": lambda layer, x: functional.linear(x, layer.w) / (1 + layer.w.norm()),
+    "columns": lambda layer, x: x * layer.w.T[places(x)].sum(-2),
     "diagonal": lambda layer, x: torch.einsum("...i,ii->...i", x, layer.w),
     "summed": lambda layer, x: x + torch.einsum("...i,jk->...", x, layer.w)[..., None],
     "transformed": of_each_sample,
@@ -95,7 +109,7 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
 
 
 STEPS = ("linear", "inner", "attention", "turned", "left", "einsum", "two", "in place",
-         "scaled", "rows", "norm")  # fmt: skip
+         "embedding", "lookup", "scaled", "rows", "norm")  # fmt: skip
 
 
 def _found(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
