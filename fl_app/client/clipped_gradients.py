@@ -42,7 +42,7 @@ class SampleGradients:
     @cached_property
     def squares(self) -> Tensor:
         """The squared norms (n,) of the gradients over all parameters."""
-        parts = [stacked.flatten(1).square().sum(1) for stacked in self.parts.values()]
+        parts = [each.reshape(len(each), -1).square().sum(1) for each in self.parts.values()]
         for layer, given, gradient in self.dense:
             own, square = parameters_of(layer), gradient.square().sum(1)
             if "weight" in own:

@@ -136,6 +136,17 @@ class Gated(nn.Module):
         return scaled
 
 
+class Tempered(nn.Linear):
+    """A dense layer whose outputs one number scales."""
+
+    def __init__(self) -> None:
+        super().__init__(144, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return super().forward(values) * self.scale
+
+
 def norms() -> nn.Module:
     """Return a network with the other layers of normalisation."""
     first = nn.InstanceNorm2d(1, affine=True), nn.Conv2d(1, 4, 3), nn.RMSNorm((10, 10))
@@ -154,6 +165,7 @@ BUILD: dict[str, Callable[[], nn.Module]] = {
     "own": Own,
     "tied": tied,
     "norms": norms,
+    "tempered": lambda: nn.Sequential(nn.Flatten(), Tempered()),
     "subclasses": lambda: nn.Sequential(
         Padded(1, 2, 3), nn.Flatten(), weight_norm(Small(200, 8)), Small(8, CLASSES)
     ),
