@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fl_app.client.derived_rules import joined, of_parameters
 from fl_app.client.layer_calls import Call, parameters_of
-from fl_app.client.own_layer_gradients import Copies, OwnCall
-from fl_app.client.weight_lookups import Lookup
-from fl_app.client.weight_products import Product
+from fl_app.client.own_layer_gradients import OwnCall
+from fl_app.client.weight_products import Copies, Unstored
 
 TINY = 1e-6
 """Added to norms, as by Opacus."""
@@ -37,7 +37,7 @@ class SampleGradients:
 
     parts: Mapping[nn.Parameter, Tensor]
     dense: Sequence[tuple[nn.Module, Tensor, Tensor]] = ()
-    products: Sequence[tuple[Product | Lookup, Tensor]] = ()
+    products: Sequence[tuple[Unstored, Tensor]] = ()
 
     @cached_property
     def squares(self) -> Tensor:
@@ -95,18 +95,16 @@ class SampleGradients:
         return self.weighted((bound / (norms + TINY)).clamp(max=1.0), norms.isfinite())
 
 
-def gradients_of(
-    calls: Sequence[Call | Product | Lookup | OwnCall], loss: Tensor
-) -> SampleGradients:
+def gradients_of(calls: Sequence[Call | Unstored | OwnCall], loss: Tensor) -> SampleGradients:
     """Return the gradients of samples, from the calls of a forward pass and their summed loss."""
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
-    products: list[tuple[Product | Lookup, Tensor]] = []
-    found = _with_gradients(calls, loss)
+    products: list[tuple[Unstored, Tensor]] = []
+    found = joined([part for each in _with_gradients(calls, loss) for part in of_parameters(*each)])
     uses = Counter(parameter for call, _ in found for parameter in call.trained())
     for call, gradient in found:
         once = all(uses[parameter] == 1 for parameter in call.trained())
-        if isinstance(call, Product | Lookup) and once:
+        if isinstance(call, Unstored) and once:
             products.append((call, gradient))
             continue
         if isinstance(call, Call) and call.is_dense and once and gradient.dim() == 2:
@@ -119,26 +117,27 @@ def gradients_of(
 
 
 def _with_gradients(
-    calls: Sequence[Call | Product | Lookup | OwnCall], loss: Tensor
-) -> list[tuple[Call | Product | Lookup | OwnCall | Copies, Tensor]]:
+    calls: Sequence[Call | Unstored | OwnCall], loss: Tensor
+) -> list[tuple[Call | Unstored | OwnCall | Copies, Tensor]]:
     """Return each call that the loss depends on with the gradient of its output.
 
-    In the place of a layer of a user's own are its parts, unless one of its large weights has a
+    In the place of a layer of a user's own are its parts, unless one of its parameters has a
     gradient of its own, and so another use than in these.
     """
     own = [each for each in calls if isinstance(each, OwnCall)]
     every = [*calls, *(part for call in own for part in call.parts)]
-    weights = list(dict.fromkeys(p for call in own if call.parts for p in call.own.matrices))
-    wanted: list[Any] = [*(each.output for each in every), *weights]
+    weights = list(dict.fromkeys(p for call in own if call.parts for p in call.trained()))
+    outputs: list[Any] = [each.output for each in every]  # type: ignore[union-attr]
+    wanted = [*outputs, *weights]
     gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
     rest = zip(weights, gradients[len(every) :], strict=True)
     used = {weight for weight, gradient in rest if gradient is not None}
     replaced = set[int]()
     for call in own:
-        call.own.apart = call.own.apart and used.isdisjoint(call.own.matrices)
+        call.own.apart = call.own.apart and used.isdisjoint(call.trained())
         replaced |= {id(each) for each in ([call] if call.own.apart else call.parts)}
     return [
-        (each, each.from_output(gradient) if isinstance(each, Product | Lookup) else gradient)
+        (each, each.from_output(gradient) if isinstance(each, Unstored) else gradient)
         for each, gradient in zip(every, gradients, strict=False)
         if gradient is not None and id(each) not in replaced
     ]

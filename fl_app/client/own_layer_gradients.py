@@ -1,13 +1,13 @@
 """A forward pass of a layer of any class that leads to the gradients of samples.
 
-It runs as by `torch.func.vmap` over samples, each of which has copies of the parameters, so that
-the gradients of copies are those of samples. Large matrices have none: products with them are
-recorded, and the norms and sums of their gradients follow from what was multiplied. If a large
-matrix is used in any other way, it has a gradient of its own, and the layer is differentiated once
-more with `torch.func`, sample by sample.
+It runs as by `torch.func.vmap` over samples, each of which has copies of small weights, so that the
+gradients of copies are those of samples. Large matrices have none: products with them are recorded,
+and the norms and sums of their gradients follow from what was multiplied. Nothing else leads to a
+parameter: if it has a gradient of its own nevertheless, the layer is differentiated once more with
+`torch.func`, sample by sample.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,30 +17,13 @@ from torch._functorch.vmap import vmap_increment_nesting
 from torch.func import functional_call, grad, vmap
 
 from fl_app.client.vmap_products import Products, nested
-from fl_app.client.weight_lookups import Lookup
-from fl_app.client.weight_products import Product
+from fl_app.client.weight_products import Copies, Unstored
 
 SMALL = 1 << 10
 """Entries of a matrix up to which each sample has a copy of it."""
 
 
-@dataclass(frozen=True)
-class Copies:
-    """The copies (n, ...) of a parameter for the samples of one call of a layer."""
-
-    parameter: nn.Parameter
-    output: Tensor
-
-    def trained(self) -> list[nn.Parameter]:
-        """Return the parameter."""
-        return [self.parameter]
-
-    def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
-        """Return the gradients of samples (n, ...), which are those of the copies."""
-        return {self.parameter: gradient}
-
-
-Parts = list[Copies | Product | Lookup]
+Parts = list[Copies | Unstored]
 
 
 class OwnLayer:
@@ -52,14 +35,6 @@ class OwnLayer:
     def __init__(self, layer: nn.Module, axis: int) -> None:
         self.layer, self.axis, self.apart = layer, axis, True
         self.trained = {name: p for name, p in layer.named_parameters() if p.requires_grad}
-        self.matrices = [p for p in self.trained.values() if p.dim() == 2 and p.numel() > SMALL]
-        large = {*self.matrices}
-        self.places: list[tuple[dict[str, Any], str, nn.Parameter]] = [
-            (each._parameters, name, p)
-            for each in layer.modules()
-            for name, p in each._parameters.items()
-            if p is not None and p.requires_grad and p not in large
-        ]
 
     def run(self, calls: list[Any], *inputs: Any, **named: Any) -> Any:
         """Return what the layer returns, and add this call to `calls`."""
@@ -77,28 +52,19 @@ class OwnLayer:
         return output
 
     def _run_apart(self, given: Tensor, parts: Parts) -> Tensor:
-        size, axis = given.shape[self.axis], self.axis
-        copies = {p: p.detach().expand(size, *p.shape) for *_, p in self.places}
-        parts += [Copies(p, each.requires_grad_()) for p, each in copies.items()]
+        size, axis, products = given.shape[self.axis], self.axis, Parts()
         with vmap_increment_nesting(size, "error") as level, _without_loops():
-            apart = {p: nested._add_batch_dim(each, 0, level) for p, each in copies.items()}
             one = nested._add_batch_dim(given.unsqueeze(axis + 1), axis, level)
-            with self._replaced(apart), Products(parts, level, self.matrices):
+            trained = self.trained.values()
+            with Products(products, trained, level=level, size=size, small=SMALL) as recorder:
                 found = _called(self.layer, one)
             if found.shape[axis] != 1:
                 raise ValueError(f"an output for one sample has shape {tuple(found.shape)}")
             output: Tensor = nested._remove_batch_dim(found.select(axis, 0), level, size, axis)
+        copies = {weight: each for weight, (each, _) in recorder.copies.items()}
+        parts += [copies.pop(p) for p in self.trained.values() if p in copies]
+        parts += [*copies.values(), *products]
         return output
-
-    @contextmanager
-    def _replaced(self, others: Mapping[nn.Parameter, Any]) -> Iterator[None]:
-        for held, name, parameter in self.places:
-            held[name] = others[parameter]
-        try:
-            yield
-        finally:
-            for held, name, parameter in self.places:
-                held[name] = parameter
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""Products of what each sample has with large matrices, inside `torch.func.vmap` over samples.
+"""What samples have in common with weights, inside `torch.func.vmap` over samples.
 
-They are computed of all samples at once and recorded, so that a single backward pass gives the
-gradient of each product's output.
+Products with large matrices are computed of all samples at once and recorded, so that a single
+backward pass gives the gradient of each product's output. Of any other weight each sample has a
+copy.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fl_app.client.derived_weights import Derived, sources
 from fl_app.client.weight_lookups import Lookup
-from fl_app.client.weight_products import Product, WeightRows
+from fl_app.client.weight_products import Copies, Product, WeightRows
 
 nested: Any = torch._C._functorch
 """What `torch.func.vmap` is made of: itself it takes longer than a small layer."""
@@ -37,53 +39,67 @@ class RowProduct(Product):
 
 
 class Products(TorchFunctionMode):
-    """Computes products of samples at `level` with `weights`, and adds them to `products`.
+    """Computes what samples at `level` and weights have in common, so that their gradients follow.
 
-    What else is done with a weight is left to torch, and so is what happens inside another
-    transformation of `torch.func`.
+    A weight is one of the `trained` parameters, or computed from them alone. Products of samples
+    with a matrix of more than `small` entries are added to `products`; of any other weight each of
+    the `size` samples has a copy. What happens inside another transformation of `torch.func`, or
+    in a function that torch does not show, is left to torch.
     """
 
-    def __init__(self, products: list[Any], level: int, weights: Sequence[nn.Parameter]) -> None:
+    def __init__(self, products: list[Any], trained: Iterable[nn.Parameter],
+                 *, level: int, size: int, small: int) -> None:  # fmt: skip
         super().__init__()
-        self.products, self.level = products, level
-        self.weights: dict[int, tuple[Tensor, WeightRows]] = {
-            id(each): (each, WeightRows(each)) for each in weights
+        self.products, self.level, self.size, self.small = products, level, size, small
+        self.trained, self.copies = {*trained}, dict[nn.Parameter, tuple[Copies, Tensor]]()
+        self.weights: dict[int, tuple[Tensor, Any, nn.Parameter]] = {
+            id(each): (each, None, each) for each in self.trained
         }
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Return what a function of torch does."""
-        rule, named = RULES.get(func), kwargs or {}
-        ours = rule is not None and nested.maybe_current_level() == self.level
-        found = rule(self, *args, **named) if rule is not None and ours else None
-        return func(*args, **named) if found is None else found
+        named = kwargs or {}
+        if nested.maybe_current_level() != self.level:
+            return func(*args, **named)
+        rule = RULES.get(func)
+        found = rule(self, *args, **named) if rule is not None else None
+        if found is not None:
+            return found
+        tensors = [*_tensors((args, named))]
+        if len(tensors) > 1 and any(self._samples(each) is not None for each in tensors):
+            args, named = self._with_copies(args), self._with_copies(named)
+        return func(*args, **named)
 
     def linear(self, input: Any, weight: Any, bias: Tensor | None = None) -> Tensor | None:
         """Return `input weight^T + bias` if that is a product with a weight."""
-        found = self._product(input, weight, turned=False)
-        return found if found is None or bias is None else found + bias
+        found = self._product(input, weight)
+        return found if found is None or bias is None else found + self._with_copies(bias)
 
     def matmul(self, input: Any, other: Any) -> Tensor | None:
         """Return `input other` if that is a product with a weight."""
-        if self._weight(input) is not None and isinstance(other, Tensor) and other.dim() > 1:
-            found = self._product(other.mT, input, turned=False)
+        if self._matrix(input) is not None and isinstance(other, Tensor) and other.dim() > 1:
+            found = self._product(other.mT, input)
             return found if found is None else found.mT
-        return self._product(input, other, turned=True)
+        return self._product(input, other.mT) if self._matrix(other) is not None else None
 
     def addmm(self, input: Tensor, mat1: Any, mat2: Any, **scales: float) -> Tensor | None:
         """Return `input + mat1 mat2` if that has a product with a weight."""
-        found = None if scales else self._product(mat1, mat2, turned=True)
-        return found if found is None else input + found
+        if scales or self._matrix(mat2) is None:
+            return None
+        found = self._product(mat1, mat2.mT)
+        return found if found is None else self._with_copies(input) + found
 
     def einsum(self, equation: Any, *operands: Any) -> Tensor | None:
         """Return the sum over the last axis of samples and one of a weight, if it is such a sum."""
         sums = SUM.fullmatch(equation.replace(" ", "")) if isinstance(equation, str) else None
-        if sums is None or len(operands) != 2:
+        if sums is None or len(operands) != 2 or self._matrix(operands[1]) is None:
             return None
         kept, summed, first, second, made = sums.groups()
         letters = kept.replace("...", "") + summed + made
         if {first, second} != {summed, made} or len({*letters}) < len(letters):
             return None
-        return self._product(*operands, turned=first == summed)
+        input, matrix = operands
+        return self._product(input, matrix.mT if first == summed else matrix)
 
     def attend(self, query: Any, key: Any, value: Any, attn_mask: Tensor | None = None,
                dropout_p: float = 0.0, **options: Any) -> Tensor | None:  # fmt: skip
@@ -115,18 +131,41 @@ class Products(TorchFunctionMode):
         """Return the rows of a weight that samples look up."""
         return self._rows(input, index, lambda given, weight: weight[given])
 
-    def transpose(self, matrix: Any) -> Tensor | None:
-        """Return the transpose of a weight, which is one, too."""
-        weight = self._weight(matrix)
-        if weight is None:
+    def _weight(self, tensor: Any) -> nn.Parameter | None:
+        """Return the parameter that a tensor is, or a stand-in if it was computed from some."""
+        if not isinstance(tensor, Tensor) or nested.is_functorch_wrapped_tensor(tensor):
             return None
-        found: Tensor = matrix.T
-        self.weights[id(found)] = found, replace(weight, turned=not weight.turned)
+        held, function, weight = self.weights.get(id(tensor), (None, None, None))
+        if held is tensor and function is tensor.grad_fn:
+            return weight
+        if tensor.grad_fn is None or tensor._backward_hooks:
+            return None
+        with temporarily_pop_interpreter_stack():
+            found = Derived.of(tensor)
+        if not self.trained.issuperset(sources(found.edge)):
+            return None
+        self.weights[id(tensor)] = tensor, tensor.grad_fn, found
         return found
 
-    def _weight(self, tensor: Any) -> WeightRows | None:
-        held, weight = self.weights.get(id(tensor), (None, None))
-        return weight if held is tensor else None
+    def _matrix(self, tensor: Any) -> nn.Parameter | None:
+        """Return the weight that a tensor is, if it is a large matrix."""
+        large = isinstance(tensor, Tensor) and tensor.dim() == 2 and tensor.numel() > self.small
+        return self._weight(tensor) if large else None
+
+    def _with_copies(self, given: Any) -> Any:
+        """Return what a function is given, with a copy for each sample of each weight in it."""
+        if type(given) in (list, tuple):
+            return type(given)(self._with_copies(each) for each in given)
+        if type(given) is dict:
+            return {name: self._with_copies(each) for name, each in given.items()}
+        weight = self._weight(given) if isinstance(given, Tensor) else None
+        if weight is None:
+            return given
+        if weight not in self.copies:
+            with temporarily_pop_interpreter_stack():
+                each = weight.detach().expand(self.size, *weight.shape).requires_grad_()
+            self.copies[weight] = Copies(weight, each), self._apart(each)
+        return self.copies[weight][1]
 
     def _samples(self, tensor: Any) -> Tensor | None:
         """Return what all samples have (n, ...), if a tensor is what each sample has."""
@@ -141,12 +180,11 @@ class Products(TorchFunctionMode):
         found: Tensor = nested._add_batch_dim(stacked, 0, self.level)
         return found
 
-    def _product(self, input: Any, other: Any, *, turned: bool) -> Tensor | None:
-        """Return `input other^T`, or `input other` if `turned`, if the other one is a weight."""
-        weight, given = self._weight(other), self._samples(input)
+    def _product(self, input: Any, matrix: Any) -> Tensor | None:
+        """Return `input matrix^T` if the matrix is a weight."""
+        weight, given = self._matrix(matrix), self._samples(input)
         if weight is None or given is None or given.dim() < 2:
             return None
-        weight = replace(weight, turned=weight.turned != turned)
         with temporarily_pop_interpreter_stack():
             found = self._recorded(given.reshape(-1, given.shape[-1]), weight, len(given))
             found = found.view(*given.shape[:-1], found.shape[1])
@@ -155,33 +193,41 @@ class Products(TorchFunctionMode):
     def _rows(self, matrix: Any, index: Any, look: Callable[[Tensor, Tensor], Tensor],
               ignored: int | None = None) -> Tensor | None:  # fmt: skip
         """Return the rows of a weight at integers of samples, as `look` finds them."""
-        weight, given = self._weight(matrix), self._samples(index)
-        if weight is None or weight.turned or given is None or given.dtype not in INTEGERS:
+        weight, given = self._matrix(matrix), self._samples(index)
+        if weight is None or given is None or given.dtype not in INTEGERS:
             return None
         with temporarily_pop_interpreter_stack():
-            size = len(weight.parameter)
-            found = look(given, weight.parameter.detach().requires_grad_())
+            size = len(weight)
+            found = look(given, weight.detach().requires_grad_())
             places = (given % size).reshape(len(given), -1)  # negative ones count from the end
         if found.requires_grad:
             ignored = None if ignored is None else ignored % size
-            lookup = Lookup(weight.parameter, places, get_gradient_edge(found), ignored)
+            lookup = Lookup(weight, places, get_gradient_edge(found), ignored)
             self.products.append(lookup)
         return self._apart(found)
 
-    def _recorded(self, rows: Tensor, weight: WeightRows, samples: int) -> Tensor:
+    def _recorded(self, rows: Tensor, weight: nn.Parameter, samples: int) -> Tensor:
         """Return the product of the rows (n * t, i) of samples with a weight."""
         if not rows.requires_grad:  # the product has a gradient nevertheless
             rows = rows.detach().requires_grad_()
-        found = functional.linear(rows, weight.value.detach())
+        found = functional.linear(rows, weight.detach())
         if found.requires_grad:
             given = rows.detach().view(samples, -1, rows.shape[1]).transpose(0, 1)
             # what changes `found` in place later changes its gradient, but not that of this edge
             edge = get_gradient_edge(found)
-            self.products.append(RowProduct((weight,), (), given, edge, rows._version))
+            self.products.append(RowProduct((WeightRows(weight),), (), given, edge, rows._version))
         return found
 
 
-TURNED: list[Any] = [vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")]
+def _tensors(given: Any) -> Iterator[Tensor]:
+    """Yield the tensors that a function is given."""
+    if isinstance(given, Tensor):
+        yield given
+    elif isinstance(given, list | tuple | dict):
+        for each in given.values() if isinstance(given, dict) else given:
+            yield from _tensors(each)
+
+
 RULES: dict[Any, Callable[..., Tensor | None]] = {
     functional.linear: Products.linear,
     functional.scaled_dot_product_attention: Products.attend,
@@ -191,7 +237,6 @@ RULES: dict[Any, Callable[..., Tensor | None]] = {
     functional.embedding: Products.embedding,
     Tensor.__getitem__: Products.item,
     **dict.fromkeys((torch.index_select, Tensor.index_select), Products.select),
-    **dict.fromkeys((torch.t, Tensor.t, *TURNED), Products.transpose),
 }
 INTEGERS = (torch.int64, torch.int32)
 """Types of indices; numbers of one byte are masks."""

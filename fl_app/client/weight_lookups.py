@@ -7,9 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from fl_app.client.weight_products import Unstored
+
 
 @dataclass(frozen=True)
-class Lookup:
+class Lookup(Unstored):
     """Rows (n, ..., e) of a weight (v, e) at `index` (n, t), which are those of `output`.
 
     The row `ignored` has no gradient. The gradients of a row that a sample looks up several times

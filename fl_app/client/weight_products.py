@@ -1,6 +1,7 @@
 """Products with weights inside a layer that has several or is a user's own, such as attention."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,23 +14,61 @@ HELD = 1 << 18
 
 
 @dataclass(frozen=True)
+class Copies:
+    """The copies (n, ...) of a parameter for the samples of one call of a layer."""
+
+    parameter: nn.Parameter
+    output: Tensor
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameter."""
+        return [self.parameter]
+
+    def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the gradients of samples (n, ...), which are those of the copies."""
+        return {self.parameter: gradient}
+
+
+class Unstored(ABC):
+    """Gradients of samples that need not be held for their norms and their weighted sum."""
+
+    @abstractmethod
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameters, all of them trained."""
+
+    @abstractmethod
+    def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
+        """Return the gradients of samples (n, ...) from that of the output, by parameter."""
+
+    @abstractmethod
+    def squares(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,) of the gradients of samples."""
+
+    @abstractmethod
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> dict[nn.Parameter, Tensor]:
+        """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+
+    def from_output(self, gradient: Tensor) -> Tensor:
+        """Return the gradient that the others take from that of a recorded output."""
+        return gradient
+
+
+@dataclass(frozen=True)
 class WeightRows:
-    """Some rows of a parameter, or all of them; those of its transpose if it is `turned`."""
+    """Some rows of a parameter, or all of them."""
 
     parameter: nn.Parameter
     rows: slice | None = None
-    turned: bool = False
 
     @property
     def value(self) -> Tensor:
         """The rows themselves."""
-        whole = self.parameter.T if self.turned else self.parameter
-        return whole if self.rows is None else whole[self.rows]
+        return self.parameter if self.rows is None else self.parameter[self.rows]
 
     def whole(self, stacked: Tensor) -> Tensor:
         """Return gradients of samples (n, rows, ...), with zeros for the other rows."""
-        if self.turned:
-            return stacked.mT
         if self.rows is None:
             return stacked
         found = stacked.new_zeros(len(stacked), *self.parameter.shape)
@@ -38,7 +77,7 @@ class WeightRows:
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(Unstored):
     """Inputs (t, n, i) times weights side by side (j, i), plus biases (j,): outputs (t, n, j).
 
     The t steps come first. `output` is any tensor that has the gradient of the outputs. All
@@ -50,18 +89,18 @@ class Product:
     given: Tensor
     output: Tensor | GradientEdge
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is that of one whole parameter alone."""
+        return not self.biases and [each.rows for each in self.weights] == [None]
+
     def trained(self) -> list[nn.Parameter]:
         """Return the parameters."""
         return [each.parameter for each in (*self.weights, *self.biases)]
 
-    def from_output(self, gradient: Tensor) -> Tensor:
-        """Return the gradient (t, n, j) of the outputs from that of `output`."""
-        return gradient
-
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""
-        of_weights = torch.bmm(gradient.permute(1, 2, 0), self.given.transpose(0, 1))
-        return self._apart(of_weights, gradient.sum(0))
+        return self._apart(outer(gradient, self.given), gradient.sum(0))
 
     def squares(self, gradient: Tensor) -> Tensor:
         """Return the squared norms (n,) of the gradients of samples, of which few are held at once.
@@ -72,14 +111,8 @@ class Product:
         if len(gradient) == 1:
             of_outputs = gradient[0].square().sum(1)
             return of_outputs * (self.given[0].square().sum(1) + len(self.biases))
-        count, size, width = gradient.shape[1], gradient.shape[2], self.given.shape[2]
-        few = min(count, max(1, HELD // max(1, size * width)))
-        held, norms = gradient.new_empty(few, size, width), gradient.new_empty(count)
-        for start in range(0, count, few):
-            rows = slice(start, min(start + few, count))
-            each = held[: rows.stop - start]
-            of_outputs, given = gradient[:, rows].permute(1, 2, 0), self.given[:, rows]
-            torch.bmm(of_outputs, given.transpose(0, 1), out=each)
+        norms = gradient.new_empty(gradient.shape[1])
+        for rows, each in held(gradient, self.given):
             torch.linalg.vector_norm(each, dim=(1, 2), out=norms[rows])
         found = norms.square()
         return found + len(self.biases) * gradient.sum(0).square().sum(1) if self.biases else found
@@ -92,8 +125,8 @@ class Product:
             some = replace(self, given=self.given[:, chosen])
             return some.weighted(gradient[:, chosen], weights[chosen])
         each = weights.expand(len(gradient), -1).flatten()
-        rows, given = gradient.flatten(0, 1), (self.given * weights[:, None]).flatten(0, 1)
-        found = self._apart((rows.T @ given)[None], (each @ rows)[None])
+        sums = weighted_outer(gradient, self.given, weights)
+        found = self._apart(sums[None], (each @ gradient.flatten(0, 1))[None])
         return {parameter: each[0] for parameter, each in found.items()}
 
     def _apart(self, of_weights: Tensor, of_biases: Tensor) -> dict[nn.Parameter, Tensor]:
@@ -101,6 +134,32 @@ class Product:
         both = zip(self.weights, torch.split(of_weights, widths, dim=2), strict=True)
         found = {each.parameter: each.whole(stacked) for each, stacked in both}
         return found | {each.parameter: each.whole(of_biases) for each in self.biases}
+
+
+def outer(gradient: Tensor, given: Tensor) -> Tensor:
+    """Return the sums (n, j, i) over steps of gradients (t, n, j) times inputs (t, n, i)."""
+    return torch.bmm(gradient.permute(1, 2, 0), given.transpose(0, 1))
+
+
+def held(gradient: Tensor, given: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield the sums of some samples at a time, whose memory serves the next ones, too."""
+    count, size, width = gradient.shape[1], gradient.shape[2], given.shape[2]
+    few = min(count, max(1, HELD // max(1, size * width)))
+    found = gradient.new_empty(few, size, width)
+    for start in range(0, count, few):
+        rows = slice(start, min(start + few, count))
+        each = found[: rows.stop - start]
+        torch.bmm(gradient[:, rows].permute(1, 2, 0), given[:, rows].transpose(0, 1), out=each)
+        yield rows, each
+
+
+def weighted_outer(
+    gradient: Tensor, given: Tensor, weights: Tensor, chosen: Tensor | None = None
+) -> Tensor:
+    """Return the sum (j, i) of those of (`chosen`) samples with weights (n,)."""
+    if chosen is not None:
+        gradient, given, weights = gradient[:, chosen], given[:, chosen], weights[chosen]
+    return gradient.flatten(0, 1).T @ (given * weights[:, None]).flatten(0, 1)
 
 
 def record(

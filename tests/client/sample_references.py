@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fl_app.client.clipped_gradients import gradients_of
+from fl_app.client.clipped_gradients import SampleGradients, gradients_of
 from fl_app.client.layer_calls import Watched, calls_of
 
 
@@ -58,3 +58,35 @@ def assert_alone(module: nn.Module, images: Tensor, labels: Tensor) -> None:
         sums.append(gradients_of(calls, loss).clipped(1.0))
     for parameter, found in sums[0].items():
         torch.testing.assert_close(found, sums[1][parameter], rtol=1e-4, atol=1e-5)
+
+
+def found_of(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
+    module = nn.Sequential(layer)
+    watched = Watched(module)
+    with calls_of(watched) as calls:
+        loss = module(given).square().sum()
+    return gradients_of(calls, loss), watched
+
+
+def assert_exact(layer: nn.Module, given: Tensor) -> Watched:
+    """Assert that norms, gradients and weighted sums are those of the samples one by one."""
+    parameters = list(layer.parameters())
+    each = [
+        torch.autograd.grad(layer(one[None]).square().sum(), parameters, allow_unused=True)
+        for one in given
+    ]
+    found, watched = found_of(layer, given)
+    stacked, weights = found.stacked(), torch.linspace(0.5, 2, len(given), dtype=given.dtype)
+    some = torch.arange(len(given)) != 1
+    sums = [found.weighted(weights, rows) for rows in (some, some | True)]
+    squares = torch.zeros(len(given), dtype=given.dtype)
+    for place, parameter in enumerate(parameters):
+        rows = [row[place] for row in each]
+        true = torch.stack([torch.zeros_like(parameter) if r is None else r for r in rows])
+        torch.testing.assert_close(stacked.get(parameter, torch.zeros_like(true)), true)
+        squares += true.reshape(len(true), -1).square().sum(1)
+        for told, factors in zip(sums, (weights * some, weights), strict=True):
+            expected = torch.einsum("n,n...->...", factors, true)
+            torch.testing.assert_close(told.get(parameter, torch.zeros_like(expected)), expected)
+    torch.testing.assert_close(found.squares, squares)
+    return watched

@@ -1,6 +1,9 @@
 """Layers of a user's own, whose products with large weights are recorded, against autograd."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).parent))
+from sample_references import assert_exact, found_of
+
 from fl_app.client import own_layer_gradients
-from fl_app.client.clipped_gradients import SampleGradients, gradients_of
+from fl_app.client.clipped_gradients import gradients_of
 from fl_app.client.layer_calls import Watched, calls_of, is_separable
 
 SIZE, SAMPLES = 6, 4
@@ -54,6 +60,31 @@ def places(x: Tensor) -> Tensor:
     return (3 * x.detach().abs()).long().clamp(max=SIZE - 1)
 
 
+class Halved(torch.autograd.Function):
+    """A product with a parameter that torch shows to no one, with half of its gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, scale: Tensor) -> Tensor:
+        return x * scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor]:
+        x, scale = ctx.saved_tensors
+        return slopes[0] * scale, (slopes[0] * x).reshape(-1, SIZE).sum(0) / 2
+
+
+def hidden(layer: Own, x: Tensor) -> Tensor:
+    """Use a weight where no one sees it."""
+    with torch._C.DisableTorchFunction():
+        return x @ layer.w
+
+
 def of_each_sample(layer: Own, x: Tensor) -> Tensor:
     """Use another transformation inside."""
     return torch.func.grad(lambda each: (each @ layer.w).tanh().sum())(x)
@@ -88,10 +119,6 @@ APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
         x * layer.w.index_select(0, places(x).flatten()).sin().unflatten(0, x.shape).sum(-2)
     ),
     "lookup and product": lambda layer, x: x @ layer.w + layer.w[places(x).sum(-1) % SIZE],
-    "in other order": lambda layer, x: functional.linear(x.flip(0), layer.w).flip(0),
-    "steps first": lambda layer, x: functional.linear(x.transpose(0, -2), layer.w).transpose(0, -2),
-}
-WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "scaled": lambda layer, x: functional.linear(x, 2 * layer.w) + functional.linear(x, layer.w),
     "rows": lambda layer, x: functional.linear(x, torch.cat([layer.w[:2], layer.w[2:]])),
     "product": lambda layer, x: x @ (layer.w @ layer.v),
@@ -101,47 +128,24 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "columns": lambda layer, x: x * layer.w.T[places(x)].sum(-2),
     "diagonal": lambda layer, x: torch.einsum("...i,ii->...i", x, layer.w),
     "summed": lambda layer, x: x + torch.einsum("...i,jk->...", x, layer.w)[..., None],
+    "own function": lambda layer, x: Halved.apply(x @ layer.w, layer.scale),
+    "own function of a row": lambda layer, x: Halved.apply(x @ layer.w, layer.w[0]),
+    "in other order": lambda layer, x: functional.linear(x.flip(0), layer.w).flip(0),
+    "steps first": lambda layer, x: functional.linear(x.transpose(0, -2), layer.w).transpose(0, -2),
+}
+WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "transformed": of_each_sample,
+    "hidden": hidden,
+    "hidden beside it": lambda layer, x: x @ layer.w + hidden(layer, x),
     "no rule for vmap": lambda layer, x: functional.bilinear(
         x, functional.linear(x, layer.w), layer.cube
     ),
 }
 
 
-STEPS = ("linear", "inner", "attention", "turned", "left", "einsum", "two", "in place",
+STEPS = ("own function", "norm", "product", "bias, too", "hidden",
+         "linear", "inner", "attention", "turned", "left", "einsum", "two", "in place",
          "embedding", "lookup", "scaled", "rows", "norm")  # fmt: skip
-
-
-def _found(layer: nn.Module, given: Tensor) -> tuple[SampleGradients, Watched]:
-    module = nn.Sequential(layer)
-    watched = Watched(module)
-    with calls_of(watched) as calls:
-        loss = module(given).square().sum()
-    return gradients_of(calls, loss), watched
-
-
-def _assert_exact(layer: nn.Module, given: Tensor) -> Watched:
-    """Assert that norms, gradients and weighted sums are those of the samples one by one."""
-    parameters = list(layer.parameters())
-    each = [
-        torch.autograd.grad(layer(one[None]).square().sum(), parameters, allow_unused=True)
-        for one in given
-    ]
-    found, watched = _found(layer, given)
-    stacked, weights = found.stacked(), torch.linspace(0.5, 2, len(given), dtype=given.dtype)
-    some = torch.arange(len(given)) != 1
-    sums = [found.weighted(weights, rows) for rows in (some, some | True)]
-    squares = torch.zeros(len(given), dtype=given.dtype)
-    for place, parameter in enumerate(parameters):
-        rows = [row[place] for row in each]
-        true = torch.stack([torch.zeros_like(parameter) if r is None else r for r in rows])
-        torch.testing.assert_close(stacked.get(parameter, torch.zeros_like(true)), true)
-        squares += true.flatten(1).square().sum(1)
-        for told, factors in zip(sums, (weights * some, weights), strict=True):
-            expected = torch.einsum("n,n...->...", factors, true)
-            torch.testing.assert_close(told.get(parameter, torch.zeros_like(expected)), expected)
-    torch.testing.assert_close(found.squares, squares)
-    return watched
 
 
 def _given(*shape: int) -> Tensor:
@@ -153,7 +157,7 @@ def _given(*shape: int) -> Tensor:
 def test_products_with_weights_are_recorded(name: str, steps: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     layer = Own(APART[name]).double()
-    watched = _assert_exact(layer, _given(*steps))
+    watched = assert_exact(layer, _given(*steps))
     assert [each.apart for each in watched.own.values()] == [True]
 
 
@@ -163,7 +167,7 @@ def test_products_with_weights_are_recorded(name: str, steps: tuple[int, ...]) -
 def test_any_other_use_of_a_weight_is_noticed(name: str, steps: tuple[int, ...]) -> None:
     torch.manual_seed(0)
     layer = Own(WHOLE[name]).double()
-    watched = _assert_exact(layer, _given(*steps))
+    watched = assert_exact(layer, _given(*steps))
     assert [each.apart for each in watched.own.values()] == [False]
 
 
@@ -180,7 +184,7 @@ def test_any_sequence_of_uses_is_exact(names: list[str], steps: tuple[int, ...],
         return x
 
     torch.manual_seed(seed)
-    _assert_exact(Own(every).double(), _given(*steps))
+    assert_exact(Own(every).double(), _given(*steps))
 
 
 class Stored(nn.Module):
@@ -207,20 +211,20 @@ def test_a_weight_that_a_known_layer_shares_is_noticed() -> None:
     torch.manual_seed(0)
     own, known = Own(APART["linear"]), nn.Linear(SIZE, SIZE)
     known.weight = own.w
-    _assert_exact(nn.Sequential(own, known).double(), _given())
+    assert_exact(nn.Sequential(own, known).double(), _given())
 
 
 def test_a_layer_that_is_inside_and_outside_of_another_is_exact() -> None:
     torch.manual_seed(0)
     own = Own(APART["inner"])
-    _assert_exact(nn.Sequential(own, own.inner).double(), _given(2))
+    assert_exact(nn.Sequential(own, own.inner).double(), _given(2))
 
 
 def test_hooks_of_a_layer_run_once() -> None:
     torch.manual_seed(0)
     own = Own(APART["linear"])
     own.register_forward_hook(lambda layer, given, output: 3 * output)
-    _assert_exact(nn.Sequential(own).double(), _given())
+    assert_exact(nn.Sequential(own).double(), _given())
 
 
 def test_samples_are_where_a_transformer_has_them() -> None:
@@ -228,7 +232,7 @@ def test_samples_are_where_a_transformer_has_them() -> None:
     layer = nn.TransformerEncoderLayer(SIZE, 2, SIZE, dropout=0.0)
     layer.linear1 = Own(APART["in place"])
     module = nn.Sequential(Turned(), layer, Turned())
-    watched = _assert_exact(module.double(), _given(3))
+    watched = assert_exact(module.double(), _given(3))
     assert [(each.axis, each.apart) for each in watched.own.values()] == [(1, True)]
 
 
@@ -256,7 +260,7 @@ def test_an_input_that_is_changed_after_its_product_is_an_error() -> None:
         return found
 
     with pytest.raises(RuntimeError, match="modified in place"):
-        _found(Own(changed), torch.randn(SAMPLES, SIZE))
+        found_of(Own(changed), torch.randn(SAMPLES, SIZE))
 
 
 def test_a_layer_has_its_parameters_back_after_an_error() -> None:
@@ -266,6 +270,6 @@ def test_a_layer_has_its_parameters_back_after_an_error() -> None:
     layer = Own(failing)
     before = dict(layer.named_parameters())
     with pytest.raises(ArithmeticError):
-        _found(layer, torch.randn(SAMPLES, SIZE))
+        found_of(layer, torch.randn(SAMPLES, SIZE))
     assert all(each is before[name] for name, each in layer.named_parameters())
     assert "_call_impl" not in vars(layer)

@@ -1,0 +1,198 @@
+"""Gradients of samples that follow from a product with a weight computed from parameters.
+
+That of the weight is a sum of outer products; what computed the weight maps it to the parameters.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from itertools import combinations
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from fl_app.client import derived_weights
+from fl_app.client.derived_weights import Gradients
+from fl_app.client.weight_products import Unstored, held, outer, weighted_outer
+
+SAFE = 0.1
+"""Share of the squares that are added for a norm, from which it is more than their rounding."""
+
+
+@dataclass(frozen=True)
+class Mapped(Unstored):
+    """A linear map of the sums over steps of gradients (t, n, j) times inputs (t, n, i)."""
+
+    given: Tensor
+
+    @abstractmethod
+    def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
+        """Return the gradients of some samples from their sums (n, j, i), which it may change."""
+
+    @abstractmethod
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+
+    def squares_of_step(self, gradient: Tensor) -> Tensor | None:
+        """Return the squared norms (n,) for a single step, if they follow without the gradients."""
+        return None
+
+    def of_samples(self, gradient: Tensor) -> Gradients:
+        """Return the gradients of samples (n, ...) by parameter."""
+        return self.mapped(outer(gradient, self.given), slice(None))
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,) of the gradients of samples, of which few are held."""
+        found = self.squares_of_step(gradient) if len(gradient) == 1 else None
+        if found is not None:
+            return found
+        found = gradient.new_empty(gradient.shape[1])
+        for rows, sums in held(gradient, self.given):
+            parts = self.mapped(sums, rows).values()
+            found[rows] = sum(
+                torch.linalg.vector_norm(each.flatten(1), dim=1) ** 2 for each in parts
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Traced(Mapped):
+    """The backward pass of what computed the weight, whatever that is."""
+
+    edge: GradientEdge
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameters."""
+        return [*derived_weights.sources(self.edge)]
+
+    def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
+        """Return the gradients of some samples."""
+        return derived_weights.of_samples(self.edge, sums)
+
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the weighted sum, which passes backward once."""
+        total = weighted_outer(gradient, self.given, weights, chosen)
+        return derived_weights.gradients(self.edge, total)
+
+
+@dataclass(frozen=True)
+class Elementwise(Mapped):
+    """Factors (j, i), where each entry of the weight depends on one entry of a parameter."""
+
+    parameter: nn.Parameter
+    factors: Tensor
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameter."""
+        return [self.parameter]
+
+    def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
+        """Return the gradients of some samples."""
+        return {self.parameter: sums.mul_(self.factors)}
+
+    def squares_of_step(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,)."""
+        rows = gradient[0].square() @ self.factors.square()
+        return (rows * self.given[0].square()).sum(1)
+
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the weighted sum."""
+        total = weighted_outer(gradient, self.given, weights, chosen)
+        return {self.parameter: total.mul_(self.factors)}
+
+
+@dataclass(frozen=True)
+class RowTerms(Unstored):
+    """A sum of matrices (j, i) that are the same for all samples but for scales (n, j) of rows."""
+
+    parameter: nn.Parameter
+    scales: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameter."""
+        return [self.parameter]
+
+    def added(self, sums: Tensor, samples: slice | Tensor) -> Tensor:
+        """Return sums (n, j, i) of some samples, to which the terms were added."""
+        for scales, rows in zip(self.scales, self.rows, strict=True):
+            sums.addcmul_(scales[samples][:, :, None], rows)
+        return sums
+
+    def of_samples(self, gradient: Tensor) -> Gradients:
+        """Return the gradients of samples (n, j, i)."""
+        zeros = gradient.new_zeros(len(self.scales[0]), *self.parameter.shape)
+        return {self.parameter: self.added(zeros, slice(None))}
+
+    def squares(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,)."""
+        if len(self.scales) > 1:  # the terms can cancel out
+            return self.of_samples(gradient)[self.parameter].flatten(1).square().sum(1)
+        return self.apart()
+
+    def apart(self) -> Tensor:
+        """Return the sum of the squared norms (n,) of the terms."""
+        norms = [torch.linalg.vector_norm(each, dim=1).square() for each in self.rows]
+        pairs = zip(self.scales, norms, strict=True)
+        return torch.stack([scales.square() @ each for scales, each in pairs]).sum(0)
+
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the sum of the gradients of (`chosen`) samples with weights (n,), by parameter."""
+        scales = self.scales
+        if chosen is not None:
+            scales, weights = tuple(each[chosen] for each in scales), weights[chosen]
+        total = torch.zeros_like(self.rows[0])
+        for each, rows in zip(scales, self.rows, strict=True):
+            total.addcmul_((weights @ each)[:, None], rows)
+        return {self.parameter: total}
+
+    def and_also(self, other: "RowTerms") -> "RowTerms":
+        """Return the terms of both."""
+        return RowTerms(self.parameter, self.scales + other.scales, self.rows + other.rows)
+
+
+@dataclass(frozen=True)
+class Shifted(Mapped):
+    """The sums themselves plus terms of rows, as of a weight whose rows are normalised."""
+
+    terms: RowTerms
+
+    def trained(self) -> list[nn.Parameter]:
+        """Return the parameter."""
+        return [self.terms.parameter]
+
+    def mapped(self, sums: Tensor, rows: slice | Tensor) -> Gradients:
+        """Return the gradients of some samples."""
+        return {self.terms.parameter: self.terms.added(sums, rows)}
+
+    def squares_of_step(self, gradient: Tensor) -> Tensor:
+        """Return the squared norms (n,): of samples whose parts cancel out, of their sums."""
+        step, given, terms = gradient[0], self.given[0], self.terms
+        apart = step.square().sum(1) * given.square().sum(1) + terms.apart()
+        found = apart
+        every = [*zip(terms.scales, terms.rows, strict=True)]
+        for scales, rows in every:
+            found = found + 2 * (step * scales * (given @ rows.T)).sum(1)
+        for (scales, rows), (others, more) in combinations(every, 2):
+            found = found + 2 * (scales * others) @ (rows * more).sum(1)
+        rough = found < SAFE * apart
+        if bool(rough.any()):
+            (each,) = self.mapped(outer(gradient[:, rough], self.given[:, rough]), rough).values()
+            found[rough] = torch.linalg.vector_norm(each.flatten(1), dim=1) ** 2
+        return found
+
+    def weighted(
+        self, gradient: Tensor, weights: Tensor, chosen: Tensor | None = None
+    ) -> Gradients:
+        """Return the weighted sum."""
+        total = weighted_outer(gradient, self.given, weights, chosen)
+        (added,) = self.terms.weighted(gradient, weights, chosen).values()
+        return {self.terms.parameter: total.add_(added)}

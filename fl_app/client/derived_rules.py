@@ -1,0 +1,295 @@
+"""The way from the gradient of a weight that was computed from parameters to those of these.
+
+The gradient of a sample is a sum of outer products, and stays one through products of matrices,
+transposes, sums and scales. The rules follow torch's record of what computed the weight; where
+none fits, the whole backward pass maps the gradients.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+
+from fl_app.client import derived_weights
+from fl_app.client.derived_products import Elementwise, RowTerms, Shifted, Traced
+from fl_app.client.derived_weights import Derived, before, edges, shape, sources
+from fl_app.client.weight_products import Copies, Product, Unstored, WeightRows
+
+Part = tuple[Unstored | Copies, Tensor]
+"""What has gradients of samples, and the gradient that these follow from."""
+Rule = Callable[[GradientEdge, Tensor, Tensor], Iterable[Part] | None]
+PATHS, NODES = 16, 200
+"""Most ways from a weight to its parameters, and most functions on them, that rules follow."""
+ENTRYWISE = {
+    f"{name}Backward{kind}" for kind in "01" for name in (
+        "Abs", "Add", "Clamp", "ClampMin", "Clone", "Cos", "Div", "Elu", "Erf", "Exp", "Expm1",
+        "Gelu", "Hardtanh", "LeakyRelu", "Log", "Log1P", "LogSigmoid", "MaskedFill", "Mul", "Neg",
+        "Pow", "Reciprocal", "Relu", "Rsqrt", "Rsub", "Sigmoid", "Silu", "Sin", "Softplus", "Sqrt",
+        "Sub", "Tanh", "Tril", "Triu", "Where",
+    )
+}  # fmt: skip
+"""Functions each entry of which depends on one entry of each of their inputs, broadcast or not."""
+REDUCING = {f"{name}Backward{kind}" for kind in "01"
+            for name in ("LinalgVectorNorm", "Mean", "Norm", "Std", "Sum", "Var")}  # fmt: skip
+
+
+def of_parameters(part: Any, gradient: Tensor) -> list[tuple[Any, Tensor]]:
+    """Return what has the gradients of samples of parameters, from one of a derived weight.
+
+    Anything else is returned as it is.
+    """
+    weight = next(iter(part.trained()), None)
+    if not isinstance(weight, Derived):
+        return [(part, gradient)]
+    if isinstance(part, Product):
+        return pulled(weight.edge, gradient, part.given)
+    (stacked,) = part.of_samples(gradient).values()
+    found = derived_weights.of_samples(weight.edge, stacked)
+    return [(Copies(leaf, each), each) for leaf, each in found.items()]
+
+
+def joined(found: Sequence[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
+    """Return the parts of gradients, with products and terms of rows of one parameter in one.
+
+    The steps of several products come one after another.
+    """
+    groups = dict[Any, list[tuple[Any, Tensor]]]()
+    for part, gradient in found:
+        alone = isinstance(part, RowTerms) or (isinstance(part, Product) and part.is_whole)
+        groups.setdefault(id(part.trained()[0]) if alone else object(), []).append((part, gradient))
+    return [_joined(each) if len(each) > 1 else each[0] for each in groups.values()]
+
+
+def _joined(parts: list[tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
+    products = [each for each in parts if isinstance(each[0], Product)]
+    terms = [part for part, _ in parts if isinstance(part, RowTerms)]
+    every = reduce(RowTerms.and_also, terms) if terms else None
+    if not products:
+        return every, parts[0][1]
+    gradient = torch.cat([each for _, each in products])
+    given = torch.cat([part.given for part, _ in products])
+    if every:
+        return Shifted(given, every), gradient
+    return Product(products[0][0].weights, (), given, gradient), gradient
+
+
+def pulled(edge: GradientEdge, gradient: Tensor, given: Tensor) -> list[Part]:
+    """Return the parts of the gradients of parameters.
+
+    `edge` is that of a weight (j, i), of which samples have the sums over steps of the gradients
+    (t, n, j) times inputs (t, n, i).
+    """
+    if len(edges(edge)) > NODES or _paths(edge, {}) > PATHS:
+        return [(Traced(given, edge), gradient)]
+    with torch.no_grad():
+        return [*_pulled(edge, gradient, given)]
+
+
+def _pulled(edge: GradientEdge | None, gradient: Tensor, given: Tensor) -> Iterator[Part]:
+    if edge is None:
+        return
+    node: Any = edge.node
+    if hasattr(node, "variable"):
+        yield Product((WeightRows(node.variable),), (), given, gradient), gradient
+        return
+    rule = RULES.get(node.name())
+    parts = rule(edge, gradient, given) if rule else None
+    if parts is not None:
+        yield from parts
+    elif _is_entrywise(edge):
+        (leaf,) = sources(edge)
+        (factors,) = derived_weights.gradients(edge, torch.ones_like(leaf)).values()
+        yield Elementwise(given, leaf, factors), gradient
+    else:
+        yield Traced(given, edge), gradient
+
+
+def _turned(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]:
+    """Return those of a transpose."""
+    return _pulled(before(edge)[0], given, gradient)
+
+
+def _permuted(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
+    """Return those of a permutation of two axes, if it swaps them."""
+    node: Any = edge.node
+    if node.name() == "PermuteBackward0":
+        swapped = [at % 2 for at in node._saved_dims] == [1, 0]
+    else:
+        swapped = node._saved_dim0 % 2 != node._saved_dim1 % 2
+    return _turned(edge, gradient, given) if swapped else None
+
+
+def _same(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]:
+    """Return those of a copy."""
+    return _pulled(before(edge)[0], gradient, given)
+
+
+def _negated(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]:
+    """Return those of a change of the sign."""
+    return _pulled(before(edge)[0], -gradient, given)
+
+
+def _multiplied(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]:
+    """Return those of a product of two matrices."""
+    node: Any = edge.node
+    left, right = before(edge)
+    if left:
+        yield from _pulled(left, gradient, given @ node._saved_mat2.T)
+    if right:
+        yield from _pulled(right, gradient @ node._saved_self, given)
+
+
+def _added(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
+    """Return those of a sum or difference of a matrix and another, or one row, column or number."""
+    node: Any = edge.node
+    if all(before(edge)) and _is_entrywise(edge):
+        return None
+    scales = 1, node._saved_alpha * (-1 if node.name().startswith("Sub") else 1)
+    found = list[Iterable[Part]]()
+    for each, scale in zip(before(edge), scales, strict=True):
+        if each and shape(each) == shape(edge):
+            found.append(_pulled(each, gradient * scale, given))
+        elif each:
+            totals = _totals(_padded(shape(each)), gradient * scale, given, None)
+            found.append(_of_statistic(each, totals))
+    return chain.from_iterable(found)
+
+
+def _scaled(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
+    """Return those of a matrix times, or by, one row, column or number, if one of them is that."""
+    node: Any = edge.node
+    divided = node.name().startswith("Div")
+    sides = [*zip(before(edge), (node._saved_self, node._saved_other), strict=True)]
+    for (main, matrix), (other, factor) in (sides, sides[::-1])[: 1 if divided else 2]:
+        if factor is None or (matrix is None and (other or not main)):
+            continue
+        thin = _thin(other, factor, shape(edge))
+        if thin and (shape(main) if main else tuple(matrix.shape)) == shape(edge):
+            return _of_factors(main, matrix, *thin, gradient, given, divided=divided)
+    return None
+
+
+def _of_factors(
+    main: GradientEdge | None, matrix: Tensor | None, scaling: GradientEdge | None, factor: Tensor,
+    gradient: Tensor, given: Tensor, *, divided: bool,
+) -> Iterable[Part]:  # fmt: skip
+    """Yield those of a matrix (j, i), and of a factor (1 or j, 1 or i) with its edge."""
+    factor = factor.to(gradient)  # numbers are in double precision, on the CPU
+    scale = factor.reciprocal() if divided else factor
+    if main:
+        by_rows = factor.shape[1] == 1
+        rows, columns = (scale[:, 0], 1) if by_rows else (1, scale[0])
+        yield from _pulled(main, gradient * rows, given * columns)
+    if scaling and matrix is not None:
+        totals = _totals(tuple(factor.shape), gradient, given, matrix)
+        yield from _of_statistic(scaling, -totals * scale.square() if divided else totals)
+
+
+def _normalised(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
+    """Return those of rows of given norms, as of `parametrizations.weight_norm`."""
+    node: Any = edge.node
+    direction, norms = before(edge)
+    if node._saved_dim != 0 or (direction and not hasattr(direction.node, "variable")):
+        return None
+    found, unit = list[Part](), node._saved_v / node._saved_result1
+    along = _totals((len(unit), 1), gradient, given, unit)
+    if direction:
+        scale = (node._saved_g / node._saved_result1)[:, 0]
+        node = direction.node
+        leaf: nn.Parameter = node.variable
+        found += _pulled(direction, gradient * scale, given)
+        found.append((RowTerms(leaf, (-along[:, :, 0] * scale,), (unit,)), gradient))
+    return chain(found, _of_statistic(norms, along) if norms else ())
+
+
+def _thin(
+    edge: GradientEdge | None, value: Tensor, size: tuple[int, ...]
+) -> tuple[GradientEdge | None, Tensor] | None:
+    """Return a factor as (1 or j, 1 or i) with its edge, if it has fewer entries than (j, i)."""
+    if edge and edge.node.name() == "ExpandBackward0" and value.dim() == 2:
+        (edge,) = before(edge)
+        value = value[tuple(slice(most) for most in _padded(shape(edge)))] if edge else value
+    found = value.detach().reshape(_padded(tuple(value.shape)))
+    return (edge, found) if 1 in found.shape and found.shape != size else None
+
+
+def _padded(size: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of two axes to which one of at most two is broadcast first."""
+    return (1,) * (2 - len(size)) + size
+
+
+def _totals(
+    size: tuple[int, ...], gradient: Tensor, given: Tensor, matrix: Tensor | None
+) -> Tensor:
+    """Return sums (n, *size), size (1 or j, 1 or i), of outer products times a matrix or 1.
+
+    They are over the steps and each axis of size 1.
+    """
+    if size[1] > 1:
+        through = gradient.sum(2, keepdim=True) if matrix is None else gradient @ matrix
+        return (through * given).sum(0)[:, None]
+    through = given.sum(2, keepdim=True) if matrix is None else given @ matrix.T
+    found = (through * gradient).sum(0)[:, :, None]
+    return found if size[0] > 1 else found.sum(1, keepdim=True)
+
+
+def _of_statistic(edge: GradientEdge, totals: Tensor) -> Iterator[Part]:
+    """Yield those of a row, a column or a number, from its gradients of samples (n, r, c)."""
+    size, leaves = shape(edge), sources(edge)
+    totals = totals.reshape(len(totals), *size)
+    of_rows = len(leaves) == 1 and _is_of_rows(edge, leaves[0])
+    if hasattr(edge.node, "variable") or not (of_rows or totals[0].numel() == 1):
+        found = derived_weights.of_samples(edge, totals)
+        yield from ((Copies(leaf, each), each) for leaf, each in found.items())
+        return
+    for leaf, each in derived_weights.gradients(edge, torch.ones_like(totals[0])).items():
+        if leaf.dim() == 2:
+            scales = totals.reshape(len(totals), -1).expand(-1, len(leaf))
+            yield RowTerms(leaf, (scales,), (each,)), totals
+        else:
+            stacked = totals.reshape(-1, *[1] * leaf.dim()) * each
+            yield Copies(leaf, stacked), stacked
+
+
+def _is_entrywise(edge: GradientEdge) -> bool:
+    """Whether each entry of a tensor depends on one entry of a leaf of its shape, its only one."""
+    return len(sources(edge)) == 1 and all(
+        shape(each) == shape(edge)
+        and (hasattr(each.node, "variable") or each.node.name() in ENTRYWISE)
+        for each in edges(edge)
+    )
+
+
+def _is_of_rows(edge: GradientEdge, leaf: Tensor) -> bool:
+    """Whether a column (j, 1) has in each row what depends on that row of a leaf (j, i) alone."""
+    return shape(edge)[1:] == (1,) and all(
+        len(shape(each)) == 2 and shape(each)[0] == len(leaf) and _keeps_rows(each.node)
+        for each in edges(edge)
+    )
+
+
+def _keeps_rows(node: Any) -> bool:
+    if hasattr(node, "variable") or node.name() in ENTRYWISE or node.name() == "ExpandBackward0":
+        return True
+    dims = getattr(node, "_saved_dim", None)
+    last = isinstance(dims, tuple) and [each % 2**64 in (1, 2**64 - 1) for each in dims] == [True]
+    return node.name() in REDUCING and last and bool(node._saved_keepdim)
+
+
+def _paths(edge: GradientEdge, known: dict[GradientEdge, int]) -> int:
+    """Return the number of ways to leaves."""
+    if edge not in known:
+        known[edge] = sum(_paths(each, known) for each in before(edge) if each) or 1
+    return known[edge]
+
+
+RULES: dict[str, Rule] = {
+    "AddBackward0": _added, "SubBackward0": _added, "MulBackward0": _scaled,
+    "DivBackward0": _scaled, "NegBackward0": _negated, "CloneBackward0": _same,
+    "MmBackward0": _multiplied, "TBackward0": _turned, "PermuteBackward0": _permuted,
+    "TransposeBackward0": _permuted, "WeightNormInterfaceBackward0": _normalised,
+}  # fmt: skip
