@@ -21,6 +21,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from fl_app.client.attention_gradients import attend, attends
 from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
 from fl_app.client.recurrent_gradients import recur, recurs
+from fl_app.client.weight_lookups import Lookup
 from fl_app.client.weight_products import Product
 
 LAYERS = (
@@ -118,15 +119,16 @@ class Watched:
 
 
 @contextmanager
-def calls_of(watched: Watched) -> Iterator[list[Call | Product | OwnCall]]:
+def calls_of(watched: Watched) -> Iterator[list[Call | Product | Lookup | OwnCall]]:
     """Yield a list to which each call of a trained layer in the block is added, in order."""
-    calls: list[Call | Product | OwnCall] = []
+    calls: list[Call | Product | Lookup | OwnCall] = []
 
     def note(layer: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
         if torch._C._are_functorch_transforms_active():  # in a layer of one's own
             return
         axis = int(layer in watched.steps_first)
-        calls.append(Call(layer, watched.hooked[layer], given[0].detach(), output, axis))
+        call = Call(layer, watched.hooked[layer], given[0].detach(), output, axis)
+        calls.append(_lookup(call) or call)
 
     hooks = [layer.register_forward_hook(note) for layer in watched.hooked]
     for layer, forward in watched.traced.items():
@@ -142,6 +144,17 @@ def calls_of(watched: Watched) -> Iterator[list[Call | Product | OwnCall]]:
             del layer.forward
         for layer in watched.own:
             del layer._call_impl
+
+
+def _lookup(call: Call) -> Lookup | None:
+    """Return what a call looks up if it is that of an embedding without special gradients."""
+    layer, weight = call.layer, parameters_of(call.layer).get("weight")
+    if not isinstance(layer, nn.Embedding) or call.axis or weight is None:
+        return None
+    if layer.scale_grad_by_freq or layer.sparse or layer.max_norm is not None:
+        return None
+    index = call.given.reshape(len(call.given), -1).clone()
+    return Lookup(weight, index, call.output, layer.padding_idx)
 
 
 def _traced(layer: nn.Module) -> Callable[..., Any] | None:
