@@ -6,6 +6,7 @@ none fits, the whole backward pass maps the gradients.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import chain
 from typing import Any
@@ -16,7 +17,16 @@ from torch.autograd.graph import GradientEdge
 
 from fl_app.client import derived_weights
 from fl_app.client.derived_products import Elementwise, RowTerms, Shifted, Traced
-from fl_app.client.derived_weights import Derived, before, edges, shape, sources
+from fl_app.client.derived_weights import (
+    Derived,
+    before,
+    edges,
+    is_entrywise,
+    is_of_rows,
+    paths,
+    shape,
+    sources,
+)
 from fl_app.client.weight_products import Copies, Product, Unstored, WeightRows
 
 Part = tuple[Unstored | Copies, Tensor]
@@ -24,17 +34,6 @@ Part = tuple[Unstored | Copies, Tensor]
 Rule = Callable[[GradientEdge, Tensor, Tensor], Iterable[Part] | None]
 PATHS, NODES = 16, 200
 """Most ways from a weight to its parameters, and most functions on them, that rules follow."""
-ENTRYWISE = {
-    f"{name}Backward{kind}" for kind in "01" for name in (
-        "Abs", "Add", "Clamp", "ClampMin", "Clone", "Cos", "Div", "Elu", "Erf", "Exp", "Expm1",
-        "Gelu", "Hardtanh", "LeakyRelu", "Log", "Log1P", "LogSigmoid", "MaskedFill", "Mul", "Neg",
-        "Pow", "Reciprocal", "Relu", "Rsqrt", "Rsub", "Sigmoid", "Silu", "Sin", "Softplus", "Sqrt",
-        "Sub", "Tanh", "Tril", "Triu", "Where",
-    )
-}  # fmt: skip
-"""Functions each entry of which depends on one entry of each of their inputs, broadcast or not."""
-REDUCING = {f"{name}Backward{kind}" for kind in "01"
-            for name in ("LinalgVectorNorm", "Mean", "Norm", "Std", "Sum", "Var")}  # fmt: skip
 
 
 def of_parameters(part: Any, gradient: Tensor) -> list[tuple[Any, Tensor]]:
@@ -59,8 +58,9 @@ def joined(found: Sequence[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
     """
     groups = dict[Any, list[tuple[Any, Tensor]]]()
     for part, gradient in found:
-        alone = isinstance(part, RowTerms) or (isinstance(part, Product) and part.is_whole)
-        groups.setdefault(id(part.trained()[0]) if alone else object(), []).append((part, gradient))
+        joins = isinstance(part, RowTerms) or (isinstance(part, Product) and part.is_whole)
+        key = tuple(map(id, part.trained())) if joins else object()
+        groups.setdefault(key, []).append((part, gradient))
     return [_joined(each) if len(each) > 1 else each[0] for each in groups.values()]
 
 
@@ -74,7 +74,7 @@ def _joined(parts: list[tuple[Any, Tensor]]) -> tuple[Any, Tensor]:
     given = torch.cat([part.given for part, _ in products])
     if every:
         return Shifted(given, every), gradient
-    return Product(products[0][0].weights, (), given, gradient), gradient
+    return replace(products[0][0], given=given), gradient
 
 
 def pulled(edge: GradientEdge, gradient: Tensor, given: Tensor) -> list[Part]:
@@ -83,7 +83,7 @@ def pulled(edge: GradientEdge, gradient: Tensor, given: Tensor) -> list[Part]:
     `edge` is that of a weight (j, i), of which samples have the sums over steps of the gradients
     (t, n, j) times inputs (t, n, i).
     """
-    if len(edges(edge)) > NODES or _paths(edge, {}) > PATHS:
+    if len(edges(edge)) > NODES or paths(edge, {}) > PATHS:
         return [(Traced(given, edge), gradient)]
     with torch.no_grad():
         return [*_pulled(edge, gradient, given)]
@@ -100,7 +100,7 @@ def _pulled(edge: GradientEdge | None, gradient: Tensor, given: Tensor) -> Itera
     parts = rule(edge, gradient, given) if rule else None
     if parts is not None:
         yield from parts
-    elif _is_entrywise(edge):
+    elif is_entrywise(edge):
         (leaf,) = sources(edge)
         (factors,) = derived_weights.gradients(edge, torch.ones_like(leaf)).values()
         yield Elementwise(given, leaf, factors), gradient
@@ -128,6 +128,13 @@ def _same(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]
     return _pulled(before(edge)[0], gradient, given)
 
 
+def _viewed(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
+    """Return those of a parameter with more axes, of which all but the first make the columns."""
+    (inside,) = before(edge)
+    whole = inside and hasattr(inside.node, "variable") and shape(inside)[0] == shape(edge)[0]
+    return _pulled(inside, gradient, given) if whole else None
+
+
 def _negated(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part]:
     """Return those of a change of the sign."""
     return _pulled(before(edge)[0], -gradient, given)
@@ -146,7 +153,7 @@ def _multiplied(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable
 def _added(edge: GradientEdge, gradient: Tensor, given: Tensor) -> Iterable[Part] | None:
     """Return those of a sum or difference of a matrix and another, or one row, column or number."""
     node: Any = edge.node
-    if all(before(edge)) and _is_entrywise(edge):
+    if all(before(edge)) and is_entrywise(edge):
         return None
     scales = 1, node._saved_alpha * (-1 if node.name().startswith("Sub") else 1)
     found = list[Iterable[Part]]()
@@ -241,7 +248,7 @@ def _of_statistic(edge: GradientEdge, totals: Tensor) -> Iterator[Part]:
     """Yield those of a row, a column or a number, from its gradients of samples (n, r, c)."""
     size, leaves = shape(edge), sources(edge)
     totals = totals.reshape(len(totals), *size)
-    of_rows = len(leaves) == 1 and _is_of_rows(edge, leaves[0])
+    of_rows = len(leaves) == 1 and is_of_rows(edge, leaves[0])
     if hasattr(edge.node, "variable") or not (of_rows or totals[0].numel() == 1):
         found = derived_weights.of_samples(edge, totals)
         yield from ((Copies(leaf, each), each) for leaf, each in found.items())
@@ -255,41 +262,11 @@ def _of_statistic(edge: GradientEdge, totals: Tensor) -> Iterator[Part]:
             yield Copies(leaf, stacked), stacked
 
 
-def _is_entrywise(edge: GradientEdge) -> bool:
-    """Whether each entry of a tensor depends on one entry of a leaf of its shape, its only one."""
-    return len(sources(edge)) == 1 and all(
-        shape(each) == shape(edge)
-        and (hasattr(each.node, "variable") or each.node.name() in ENTRYWISE)
-        for each in edges(edge)
-    )
-
-
-def _is_of_rows(edge: GradientEdge, leaf: Tensor) -> bool:
-    """Whether a column (j, 1) has in each row what depends on that row of a leaf (j, i) alone."""
-    return shape(edge)[1:] == (1,) and all(
-        len(shape(each)) == 2 and shape(each)[0] == len(leaf) and _keeps_rows(each.node)
-        for each in edges(edge)
-    )
-
-
-def _keeps_rows(node: Any) -> bool:
-    if hasattr(node, "variable") or node.name() in ENTRYWISE or node.name() == "ExpandBackward0":
-        return True
-    dims = getattr(node, "_saved_dim", None)
-    last = isinstance(dims, tuple) and [each % 2**64 in (1, 2**64 - 1) for each in dims] == [True]
-    return node.name() in REDUCING and last and bool(node._saved_keepdim)
-
-
-def _paths(edge: GradientEdge, known: dict[GradientEdge, int]) -> int:
-    """Return the number of ways to leaves."""
-    if edge not in known:
-        known[edge] = sum(_paths(each, known) for each in before(edge) if each) or 1
-    return known[edge]
-
-
 RULES: dict[str, Rule] = {
-    "AddBackward0": _added, "SubBackward0": _added, "MulBackward0": _scaled,
-    "DivBackward0": _scaled, "NegBackward0": _negated, "CloneBackward0": _same,
-    "MmBackward0": _multiplied, "TBackward0": _turned, "PermuteBackward0": _permuted,
-    "TransposeBackward0": _permuted, "WeightNormInterfaceBackward0": _normalised,
+    f"{name}Backward0": rule for name, rule in (
+        ("Add", _added), ("Sub", _added), ("Mul", _scaled), ("Div", _scaled), ("Neg", _negated),
+        ("Clone", _same), ("Mm", _multiplied), ("T", _turned), ("Permute", _permuted),
+        ("Transpose", _permuted), ("View", _viewed), ("UnsafeView", _viewed),
+        ("WeightNormInterface", _normalised),
+    )
 }  # fmt: skip

@@ -12,6 +12,17 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 Gradients = dict[nn.Parameter, Tensor]
+ENTRYWISE = {
+    f"{name}Backward{kind}" for kind in "01" for name in (
+        "Abs", "Add", "Clamp", "ClampMin", "Clone", "Cos", "Div", "Elu", "Erf", "Exp", "Expm1",
+        "Gelu", "Hardtanh", "LeakyRelu", "Log", "Log1P", "LogSigmoid", "MaskedFill", "Mul", "Neg",
+        "Pow", "Reciprocal", "Relu", "Rsqrt", "Rsub", "Sigmoid", "Silu", "Sin", "Softplus", "Sqrt",
+        "Sub", "Tanh", "Tril", "Triu", "Where",
+    )
+}  # fmt: skip
+"""Functions each entry of which depends on one entry of each of their inputs, broadcast or not."""
+REDUCING = {f"{name}Backward{kind}" for kind in "01"
+            for name in ("LinalgVectorNorm", "Mean", "Norm", "Std", "Sum", "Var")}  # fmt: skip
 
 
 class Derived(nn.Parameter):
@@ -25,11 +36,6 @@ class Derived(nn.Parameter):
         found = cls(tensor.detach(), requires_grad=False)
         found.edge = get_gradient_edge(tensor)
         return found
-
-
-def is_leaf(edge: GradientEdge) -> bool:
-    """Whether an edge leads to the gradient of a parameter itself."""
-    return hasattr(edge.node, "variable")
 
 
 def edges(edge: GradientEdge) -> list[GradientEdge]:
@@ -79,3 +85,35 @@ def of_samples(edge: GradientEdge, stacked: Tensor) -> Gradients:
         each = [gradients(edge, one) for one in stacked]
         return {leaf: torch.stack([one[leaf] for one in each]) for leaf in each[0]}
     return {leaf: each for leaf, each in zip(leaves, found, strict=True) if each is not None}
+
+
+def is_entrywise(edge: GradientEdge) -> bool:
+    """Whether each entry of a tensor depends on one entry of a leaf of its shape, its only one."""
+    return len(sources(edge)) == 1 and all(
+        shape(each) == shape(edge)
+        and (hasattr(each.node, "variable") or each.node.name() in ENTRYWISE)
+        for each in edges(edge)
+    )
+
+
+def is_of_rows(edge: GradientEdge, leaf: Tensor) -> bool:
+    """Whether a column (j, 1) has in each row what depends on that row of a leaf (j, i) alone."""
+    return shape(edge)[1:] == (1,) and all(
+        len(shape(each)) == 2 and shape(each)[0] == len(leaf) and _keeps_rows(each.node)
+        for each in edges(edge)
+    )
+
+
+def _keeps_rows(node: Any) -> bool:
+    if hasattr(node, "variable") or node.name() in ENTRYWISE or node.name() == "ExpandBackward0":
+        return True
+    dims = getattr(node, "_saved_dim", None)
+    last = isinstance(dims, tuple) and [each % 2**64 in (1, 2**64 - 1) for each in dims] == [True]
+    return node.name() in REDUCING and last and bool(node._saved_keepdim)
+
+
+def paths(edge: GradientEdge, known: dict[GradientEdge, int]) -> int:
+    """Return the number of ways to leaves."""
+    if edge not in known:
+        known[edge] = sum(paths(each, known) for each in before(edge) if each) or 1
+    return known[edge]

@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 
 from fl_app.client.attention_gradients import attend, attends
+from fl_app.client.composed_layers import compose, composes
 from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
 from fl_app.client.recurrent_gradients import recur, recurs
 from fl_app.client.weight_lookups import Lookup
@@ -163,6 +164,8 @@ def _traced(layer: nn.Module) -> Callable[..., Any] | None:
         return None
     if recurs(layer):
         return recur
+    if composes(layer):
+        return compose
     return attend if attends(layer) else None
 
 

@@ -17,6 +17,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from fl_app.client.composed_layers import COMPOSED
 from fl_app.client.derived_weights import Derived, sources
 from fl_app.client.weight_lookups import Lookup
 from fl_app.client.weight_products import Copies, Product, WeightRows
@@ -61,6 +62,9 @@ class Products(TorchFunctionMode):
         named = kwargs or {}
         if nested.maybe_current_level() != self.level:
             return func(*args, **named)
+        if func in COMPOSED:
+            with self:  # which sees what the function is composed of
+                return self._composed(COMPOSED[func], *args, **named)
         rule = RULES.get(func)
         found = rule(self, *args, **named) if rule is not None else None
         if found is not None:
@@ -130,6 +134,21 @@ class Products(TorchFunctionMode):
     def item(self, input: Any, index: Any) -> Tensor | None:
         """Return the rows of a weight that samples look up."""
         return self._rows(input, index, lambda given, weight: weight[given])
+
+    def _composed(
+        self, composed: Any, given: Tensor, state: Any, *weights: Any, **named: Any
+    ) -> Any:
+        """Return what a function does by its products, each of what samples have."""
+
+        def linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            return functional.linear(given, weight.flatten(1), bias)
+
+        states = state if isinstance(state, tuple) else (state,)
+        each = torch.zeros_like(given[..., :1])
+        states = tuple(one if self._samples(one) is not None else one + each for one in states)
+        return composed(
+            linear, given, states if isinstance(state, tuple) else states[0], *weights, **named
+        )
 
     def _weight(self, tensor: Any) -> nn.Parameter | None:
         """Return the parameter that a tensor is, or a stand-in if it was computed from some."""

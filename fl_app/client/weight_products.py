@@ -57,7 +57,7 @@ class Unstored(ABC):
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Some rows of a parameter, or all of them."""
+    """Some rows of a parameter, or all of them; of its columns if it has more than two axes."""
 
     parameter: nn.Parameter
     rows: slice | None = None
@@ -65,12 +65,13 @@ class WeightRows:
     @property
     def value(self) -> Tensor:
         """The rows themselves."""
-        return self.parameter if self.rows is None else self.parameter[self.rows]
+        whole = self.parameter if self.parameter.dim() < 3 else self.parameter.flatten(1)
+        return whole if self.rows is None else whole[self.rows]
 
     def whole(self, stacked: Tensor) -> Tensor:
         """Return gradients of samples (n, rows, ...), with zeros for the other rows."""
         if self.rows is None:
-            return stacked
+            return stacked.view(len(stacked), *self.parameter.shape)
         found = stacked.new_zeros(len(stacked), *self.parameter.shape)
         found[:, self.rows] = stacked
         return found
@@ -91,8 +92,8 @@ class Product(Unstored):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is that of one whole parameter alone."""
-        return not self.biases and [each.rows for each in self.weights] == [None]
+        """Whether it is that of whole parameters."""
+        return all(each.rows is None for each in (*self.weights, *self.biases))
 
     def trained(self) -> list[nn.Parameter]:
         """Return the parameters."""

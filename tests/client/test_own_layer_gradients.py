@@ -130,6 +130,7 @@ APART: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "summed": lambda layer, x: x + torch.einsum("...i,jk->...", x, layer.w)[..., None],
     "own function": lambda layer, x: Halved.apply(x @ layer.w, layer.scale),
     "own function of a row": lambda layer, x: Halved.apply(x @ layer.w, layer.w[0]),
+    "bilinear": lambda layer, x: functional.bilinear(x, x @ layer.w, layer.cube, layer.b),
     "in other order": lambda layer, x: functional.linear(x.flip(0), layer.w).flip(0),
     "steps first": lambda layer, x: functional.linear(x.transpose(0, -2), layer.w).transpose(0, -2),
 }
@@ -137,8 +138,8 @@ WHOLE: dict[str, Callable[[Own, Tensor], Tensor]] = {
     "transformed": of_each_sample,
     "hidden": hidden,
     "hidden beside it": lambda layer, x: x @ layer.w + hidden(layer, x),
-    "no rule for vmap": lambda layer, x: functional.bilinear(
-        x, functional.linear(x, layer.w), layer.cube
+    "no rule for vmap": lambda layer, x: (
+        (x @ layer.w).flatten(0, -2).renorm(2, 0, 1.0).view_as(x)  # each row by itself
     ),
 }
 

@@ -163,7 +163,6 @@ def test_a_recurrent_layer_with_projections_is_not_traced() -> None:
     assert traced_layers(nn.Sequential(layer)) == [layer]
     assert is_separable(layer)
     assert not traced_layers(nn.Sequential(nn.LSTM(3, 4, proj_size=2)))
-    assert not traced_layers(nn.Sequential(nn.LSTMCell(3, 4)))
 
 
 def test_steps_without_samples_are_refused() -> None:

@@ -116,6 +116,21 @@ class Recurrent(nn.Module):
         return scores
 
 
+class Cells(nn.Module):
+    """Rows of an image as steps of a cell."""
+
+    def __init__(self, shape: Shape, classes: int) -> None:
+        super().__init__()
+        self.cell, self.head = nn.LSTMCell(shape[2], HIDDEN), nn.Linear(HIDDEN, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        states = None
+        for row in images.mean(1).unbind(1):
+            states = self.cell(row, states)
+        scores: Tensor = self.head(states[0])
+        return scores
+
+
 class Rough(nn.Linear):
     """A layer whose parameters are of bfloat16."""
 
