@@ -23,7 +23,7 @@ from fl_app.client.composed_layers import compose, composes
 from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
 from fl_app.client.recurrent_gradients import recur, recurs
 from fl_app.client.weight_lookups import Lookup
-from fl_app.client.weight_products import Product
+from fl_app.client.weight_products import Product, WeightRows, record
 
 LAYERS = (
     nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding, nn.GroupNorm, nn.LayerNorm,
@@ -61,6 +61,18 @@ class Call:
     def trained(self) -> list[nn.Parameter]:
         """Return the trainable parameters that the call uses."""
         return list(parameters_of(self.layer).values())
+
+    def product(self, gradient: Tensor) -> tuple[Product, Tensor]:
+        """Return a dense call as a product, and the gradient that it takes."""
+        products, count = list[Product](), self.given.shape[self.axis]
+        given, gradient = (
+            each.transpose(0, self.axis).reshape(count, -1, each.shape[-1]).transpose(0, 1)
+            for each in (self.given, gradient)
+        )
+        own = parameters_of(self.layer).items()
+        weights = [(WeightRows(p), given) for name, p in own if name == "weight"]
+        record(products, gradient, weights, [WeightRows(p) for name, p in own if name == "bias"])
+        return products[0], gradient
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
         """Return the gradients of samples (n, ...) from that of the output, by parameter."""

@@ -217,6 +217,14 @@ def test_convolutions_unfold_some_samples_at_a_time(monkeypatch: pytest.MonkeyPa
         assert all(torch.equal(each, other[p]) for p, each in found[0].items())
 
 
+def test_a_dense_layer_that_is_called_several_times_is_not_held_for_each_sample() -> None:
+    module, images, labels = _case("everything")
+    with calls_of(Watched(module)) as calls:
+        loss = loss_of(module, images, labels)
+    again = {*module.get_submodule("again").parameters()}
+    assert again.isdisjoint(gradients_of(calls, loss).parts)
+
+
 def test_a_network_that_cannot_be_separated_is_left_to_opacus() -> None:
     assert is_separable(Everything())
     assert is_separable(Own())
