@@ -13,6 +13,7 @@ from torch import _VF, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from fl_app.client.dense_products import large_product
 from fl_app.client.recurrent_scans import Lstm, Plain, Scan
 from fl_app.client.weight_products import Product, WeightRows, record
 
@@ -103,10 +104,10 @@ class _Way:
             return Plain.of_rnn(weight, told, relu=self.layer.mode == "RNN_RELU"), None
         size = (*told.shape[:2], -1, told.shape[2])
         if self.layer.mode == "LSTM":
-            gates = functional.linear(given, *self.pairs[0]).flatten(0, 1)
-            after, bias = self.pairs[1]
-            gates = gates if bias is None else gates.add_(bias)
-            gates.addmm_(before.flatten(0, 1), after.T)
+            (weight_in, bias), (_, more) = self.pairs
+            both = torch.cat((given, before), 2).flatten(0, 1)
+            gates = large_product(both, torch.cat((weight_in, weight), 1))
+            gates = gates if bias is None or more is None else gates.add_(bias + more)
             return Lstm.of(weight, gates.view(size), told, states[1])
         gates, others = (
             functional.linear(each, *pair).view(size)

@@ -10,6 +10,8 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
+from fl_app.client.dense_products import large_product
+
 Parts = tuple[tuple[int, ...], ...]
 """What adds to the gates together, and what apart: 0 the inputs, 1 the hidden states before."""
 TOGETHER: Parts = ((0, 1),)
@@ -94,14 +96,14 @@ class Plain:
 class Lstm:
     """Cells c = f c' + i g, h = o tanh(c): states are h and c.
 
-    `gates` (t, n, 4, h) has factors from the gradient of c to those of the gates i and g, f itself,
-    and factors from the gradient of h to that of o; `to_f` (t, n, h) leads from c to f, `inner`
-    from h to c. The gradients of the gates take the place of `gates`, so that `back` runs once.
+    `gates` (t, n, 4, h) has factors from the gradient of c to those of the gates i, f and g, and
+    from that of h to that of o; `f` (t, n, h) leads from c to c', `inner` from h to c. The
+    gradients of the gates take the place of `gates`, so that `back` runs once.
     """
 
     weight: Tensor
     gates: Tensor | None
-    to_f: Tensor
+    f: Tensor
     inner: Tensor
     parts: Parts = TOGETHER
 
@@ -120,8 +122,8 @@ class Lstm:
         rows = zip(added.unbind(), f.unbind(), cells.unbind()[:-1], cells[1:].unbind(), strict=True)
         for new, kept, before, after in rows:
             torch.addcmul(new, kept, before, out=after)
-        kept = cells[:-1] * f
-        kept.addcmul_(kept, f, value=-1)
+        kept, to_f = f.clone(), cells[:-1] * f
+        torch.addcmul(to_f, to_f, kept, value=-1, out=f)
         torch.addcmul(i, added, g, value=-1, out=g)
         torch.addcmul(added, added, i, value=-1, out=i)
         inner = cells[1:].tanh().mul_(told).neg_().add_(o)
@@ -133,18 +135,16 @@ class Lstm:
         gates, self.gates, no = self.gates, None, [None] * len(told)
         assert gates is not None, "a backward pass runs once"
         rows = zip(
-            gates[:, :, :3:2].unbind(), gates[:, :, 1].unbind(), gates[:, :, 3].unbind(),
-            gates.flatten(2).unbind(), self.to_f.unbind(), self.inner.unbind(),
+            gates[:, :, :3].unbind(), gates[:, :, 3].unbind(), gates.flatten(2).unbind(),
+            self.f.unbind(), self.inner.unbind(),
             (None, *told.unbind()[:-1]), no if cells is None else cells.unbind(), strict=True,
         )  # fmt: skip
         hidden, cell = told[-1], torch.zeros_like(told[-1])
-        for i_g, f, o, row, to_f, inner, next_told, more in reversed([*rows]):
+        for i_f_g, o, row, f, inner, next_told, more in reversed([*rows]):
             cell = torch.addcmul(cell, hidden, inner)
             cell = cell if more is None else cell + more
-            carried = cell * f
-            i_g.mul_(cell[:, None])
-            torch.mul(cell, to_f, out=f)
+            i_f_g.mul_(cell[:, None])
             o.mul_(hidden)
-            hidden = row @ self.weight if next_told is None else next_told.addmm(row, self.weight)
-            cell = carried
+            hidden = large_product(row, self.weight.T, next_told)
+            cell = cell * f
         return [gates], [hidden, cell]

@@ -9,6 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 
+from fl_app.client.dense_products import large_product
+
+LARGE = 1 << 16
+"""Entries of a weight from which the sums of its gradients are computed as large products."""
 HELD = 1 << 18
 """Numbers of gradients of samples that are held at once, which fit into a cache."""
 
@@ -160,7 +164,10 @@ def weighted_outer(
     """Return the sum (j, i) of those of (`chosen`) samples with weights (n,)."""
     if chosen is not None:
         gradient, given, weights = gradient[:, chosen], given[:, chosen], weights[chosen]
-    return gradient.flatten(0, 1).T @ (given * weights[:, None]).flatten(0, 1)
+    rows, columns = gradient.flatten(0, 1).T, (given * weights[:, None]).flatten(0, 1)
+    if gradient.shape[2] * given.shape[2] < LARGE:
+        return rows @ columns
+    return large_product(rows, columns.T)
 
 
 def record(

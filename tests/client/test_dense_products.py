@@ -126,3 +126,15 @@ def test_a_product_of_onednn_is_that_of_torch(samples: int) -> None:
     ):
         wanted = functional.linear(some, other, more)
         torch.testing.assert_close(product(some, other, more), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_large_products_are_those_of_torch(
+    monkeypatch: pytest.MonkeyPatch, products: list[tuple[int, ...]]
+) -> None:
+    inputs, weight, added = torch.randn(5, 4), torch.randn(3, 4), torch.randn(5, 3)
+    for most in (1, dense_products.PRODUCT):
+        monkeypatch.setattr(dense_products, "PRODUCT", most)
+        for more in (None, added):
+            found = dense_products.large_product(inputs, weight, more)
+            torch.testing.assert_close(found, inputs @ weight.T + (0 if more is None else more))
+    assert len(products) == 2

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 sys.path.insert(0, str(Path(__file__).parent))
 from sample_references import assert_alone, assert_clipped
 
+from fl_app.client import dense_products, weight_products
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, traced_layers
 
 SHAPE, CLASSES, SAMPLES, HIDDEN = (1, 12, 12), 4, 5, 6
@@ -150,6 +151,15 @@ class Again(nn.Module):
     def forward(self, given: Tensor) -> Tensor:
         wider: Tensor = self.wider(self.steps(given.transpose(0, 1))[0].transpose(0, 1))
         return wider
+
+
+def test_large_matrices_are_multiplied_as_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_products, "PRODUCT", 1)
+    monkeypatch.setattr(weight_products, "LARGE", 1)
+    torch.manual_seed(0)
+    module = Recurrent("LSTM", read="both", num_layers=2, bidirectional=True)
+    images = torch.randn(SAMPLES, *SHAPE) * torch.arange(1, SAMPLES + 1)[:, None, None, None]
+    assert_clipped(module, images, torch.arange(SAMPLES) % CLASSES)
 
 
 def test_a_forward_of_a_users_own_is_not_replaced() -> None:
