@@ -100,9 +100,11 @@ def gradients_of(calls: Sequence[Call | Unstored | OwnCall], loss: Tensor) -> Sa
     parts: dict[nn.Parameter, Tensor] = {}
     dense: list[tuple[nn.Module, Tensor, Tensor]] = []
     products: list[tuple[Unstored, Tensor]] = []
-    every = [part for each in _with_gradients(calls, loss) for part in of_parameters(*each)]
-    found = joined(_repeated_as_products(every))
+    found = [part for each in _with_gradients(calls, loss) for part in of_parameters(*each)]
     uses = _uses(found)
+    if max(uses.values(), default=0) > 1:
+        found = joined(_repeated_as_products(found, uses))
+        uses = _uses(found)
     for call, gradient in found:
         once = all(uses[parameter] == 1 for parameter in call.trained())
         if isinstance(call, Unstored) and once:
@@ -121,9 +123,10 @@ def _uses(found: Sequence[tuple[Any, Tensor]]) -> Counter[nn.Parameter]:
     return Counter(parameter for call, _ in found for parameter in call.trained())
 
 
-def _repeated_as_products(found: Sequence[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
+def _repeated_as_products(
+    found: Sequence[tuple[Any, Tensor]], uses: Counter[nn.Parameter]
+) -> list[tuple[Any, Tensor]]:
     """Return the calls, with a product for each of a dense layer that has several."""
-    uses = _uses(found)
     return [
         call.product(gradient)
         if isinstance(call, Call) and call.is_dense and any(uses[p] > 1 for p in call.trained())
