@@ -41,7 +41,7 @@ NETWORKS = {
     "mcmahan_cnn": ("network=mcmahan_cnn",),
 } | {
     each.lower(): ("network=mcmahan_cnn", f"network._target_=dp_speed_networks.{each}")
-    for each in ("Lstm", "Gru", "Transformer", "gate", "own_dense")
+    for each in ("Lstm", "Gru", "Transformer", "gate", "own_dense", "words", "low_rank")
 }
 MOST = 3.0
 """Times as long as plain training that are the aim."""
@@ -55,8 +55,10 @@ of {turns} turns (of {few} with Opacus), in milliseconds a step. All three draw 
 both kinds of DP-SGD add noise to all parameters. `linear` has 7,850 parameters, `small_cnn`
 105,866, `mcmahan_cnn`, the network of the paper, 1,663,370. The others are in
 `benchmarks/dp_speed_networks.py`: `lstm` (82,186 parameters), `gru` (61,962) and `transformer`
-(35,978) take the 28 rows of an image as steps; `gate` (47,018) has a small layer of its own class
-between convolutions, and `own_dense` (101,770) nearly all its parameters in one.
+(35,978) take the 28 rows of an image as steps. Layers of their own classes: `gate` (47,018) has a
+small one between convolutions, and `own_dense` (101,770) nearly all its parameters in one; that of
+`words` (68,810) looks up a vector for each of 784 pixels, and that of `low_rank` (30,602) computes
+its weight as the product of two matrices.
 """
 
 
@@ -76,9 +78,9 @@ def verdict(rows: Sequence[str]) -> str:
     known = ", ".join(layer.__name__ for layer in LAYERS)
     return (
         f"DP-SGD takes {least:.1f} to {most:.1f} times as long as plain training here.{more} One "
-        f"backward pass gives the gradients of the layers {known}, LSTM, GRU, RNN and "
-        "MultiheadAttention, and those of a layer of another class that uses its large matrices in "
-        "products alone. Any other layer is differentiated once more, sample by sample. Opacus "
+        f"backward pass gives the gradients of the layers {known}, LSTM, GRU, RNN, their cells, "
+        "Bilinear and MultiheadAttention, and those of layers of other classes. One of these that "
+        "`torch.func.vmap` cannot run is differentiated once more, sample by sample. Opacus "
         "stores the gradients of all samples if the network has layers of `opacus.layers` or an "
         f"EmbeddingBag: {fewest:.1f} to {largest:.1f} times for the networks here."
     )

@@ -88,3 +88,40 @@ def own_dense(shape: Sequence[int], classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), OwnDense(prod(shape), 2 * SIZE), nn.Linear(2 * SIZE, classes)
     )
+
+
+class Words(nn.Module):
+    """A layer of one's own that looks up a vector for each of 1,000 levels of brightness."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.Parameter(torch.randn(1000, SIZE))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the mean vectors (s, SIZE)."""
+        levels = (images.flatten(1).clamp(0, 1) * 999).long()
+        return self.vectors[levels].mean(1)
+
+
+class LowRank(nn.Module):
+    """A dense layer of one's own whose weight is the product of two matrices."""
+
+    def __init__(self, given: int, size: int) -> None:
+        super().__init__()
+        self.left = nn.Parameter(torch.randn(size, SIZE // 2) / SIZE)
+        self.right = nn.Parameter(torch.randn(SIZE // 2, given) / given**0.5)
+        self.bias = nn.Parameter(torch.zeros(size))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the outputs (s, size)."""
+        return nn.functional.linear(values, self.left @ self.right, self.bias).relu()
+
+
+def words(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return dense layers on the mean of vectors that a layer of one's own looks up."""
+    return nn.Sequential(Words(), nn.Linear(SIZE, SIZE), nn.ReLU(), nn.Linear(SIZE, classes))
+
+
+def low_rank(shape: Sequence[int], classes: int) -> nn.Module:
+    """Return dense layers, the weight of the large one a product of two matrices."""
+    return nn.Sequential(nn.Flatten(), LowRank(prod(shape), 2 * SIZE), nn.Linear(2 * SIZE, classes))
