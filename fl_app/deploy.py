@@ -93,10 +93,24 @@ def demo(folder: Path, options: argparse.Namespace) -> int:
     started = up(folder, options)
     if started != 0:
         return started
+    words = [sys.executable, "-m", "fl_app.deploy", "run", "--folder", str(folder), *_DEMO]
     try:
-        return run(folder, _DEMO)
+        with subprocess.Popen(words) as child:
+            former = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
+            try:
+                return _ended(child)
+            finally:
+                signal.signal(signal.SIGTERM, former)
     finally:
         down(folder)
+
+
+def _ended(child: "subprocess.Popen[bytes]") -> int:
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue  # the child was interrupted too and stops the run
 
 
 def up(folder: Path, options: argparse.Namespace) -> int:
@@ -194,7 +208,10 @@ def _absent(folder: Path) -> str:
 
 
 def run(folder: Path, overrides: Sequence[str]) -> int:
-    """Run fl-app on the running federation; return its exit status."""
+    """Become fl-app with a run on the running federation; return only if there is no run.
+
+    As a child, fl-app would outlive a kill of this process, and hold the output folder.
+    """
     state = keeper(folder)
     if state is None:
         print(_absent(folder))
@@ -214,12 +231,8 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     if missing := sorted(set(range(clients)) - set(nodes)):
         print(f"without clients {missing}, whose nodes were removed; add-node brings them back")
         words += ["engine.nodes_timeout_s=9999", "engine.connect_timeout_s=15"]
-    with subprocess.Popen(words) as child:
-        former = signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
-        try:
-            return _ended(child)
-        finally:
-            signal.signal(signal.SIGTERM, former)
+    sys.stdout.flush()
+    os.execv(sys.executable, words)
 
 
 def _kept_clients(overrides: Sequence[str]) -> int | None:
@@ -235,14 +248,6 @@ def _kept_clients(overrides: Sequence[str]) -> int | None:
     if (kept := clients_to_keep(Path(resumed[-1]))) is not None:
         print(f"the run keeps its {kept} clients, which share one data set; a new run uses all")
     return kept
-
-
-def _ended(child: "subprocess.Popen[bytes]") -> int:
-    while True:
-        try:
-            return child.wait()
-        except KeyboardInterrupt:
-            continue  # the child was interrupted too and stops the run
 
 
 def _numbers(state: dict[str, object]) -> list[int]:

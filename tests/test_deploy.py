@@ -3,9 +3,7 @@
 import fcntl
 import json
 import signal
-import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -49,21 +47,26 @@ def test_a_run_does_not_decide_what_its_federation_does(word, tmp_path, capsys, 
     assert f"{word} must not be given: the federation decides it" in capsys.readouterr().out
 
 
+def test_a_run_takes_the_place_of_its_command(tmp_path, monkeypatch):
+    became = []
+    monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1]})
+    monkeypatch.setattr(deploy.os, "execv", lambda _, words: became.extend(words))
+    monkeypatch.setattr(deploy, "subprocess", None)  # a child would outlive a kill of its command
+    deploy.run(tmp_path, ["rounds=2"])
+    assert became[1:4] == ["-m", "fl_app.main", "rounds=2"]
+
+
 @pytest.mark.parametrize(("target", "clients"), [("iid", 2), ("own", 4)])
 def test_a_resumed_run_keeps_the_clients_that_share_a_data_set(
     target, clients, tmp_path, monkeypatch
 ):
     words = []
 
-    def started(given):
-        words.extend(given)
-        return subprocess.Popen(["true"])
-
     monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1, 2, 3]})
-    monkeypatch.setattr(deploy, "subprocess", SimpleNamespace(Popen=started))
+    monkeypatch.setattr(deploy.os, "execv", lambda _, given: words.extend(given))
     former = {"_target_": f"fl_app.data.population.{target}", "clients": 2}
     (tmp_path / "config.yaml").write_text(json.dumps({"population": former}))
-    assert deploy.run(tmp_path, [f"resume={tmp_path}"]) == 0
+    deploy.run(tmp_path, [f"resume={tmp_path}"])
     assert f"population.clients={clients}" in words
 
 
