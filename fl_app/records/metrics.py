@@ -3,12 +3,17 @@
 It reads the records of the rounds only. Labels have few values: nothing that a client sent is one.
 """
 
+import errno
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIServer
 
 from fl_app.records.history import untrained
 
@@ -22,6 +27,8 @@ STATES = ("running", "completed", "interrupted", "failed")
 LAST_SCRAPE_S, LATE = 90.0, 1.5
 """How long the end of a run waits for its last scrape: at most these seconds, and intervals."""
 POLL_S = 0.2
+RETRY_S = 5.0
+"""How long an endpoint whose port is taken waits before it tries again."""
 _FIELD = re.compile(r"(?:[a-z_]+[ .:]+)*([a-z_]{1,40})")
 """What stands before the first `must be` of a reason, unless it quotes what a client sent."""
 
@@ -113,27 +120,55 @@ class Metrics:
 
 
 class Endpoint:
-    """Serves the metrics of a run over HTTP until `close`; `hurry` says whether it must end."""
+    """Serves the metrics of a run over HTTP until `close`; `hurry` says whether it must end.
+
+    It tries a port that is taken again until it is free: of a run that was submitted again, the
+    lost process can still have it.
+    """
 
     def __init__(
         self, metrics: Metrics, *, host: str, port: int, hurry: Callable[[], bool]
     ) -> None:
         from prometheus_client import Gauge, start_http_server
 
-        self.metrics, self.hurry = metrics, hurry
+        self.metrics, self.hurry, self._host = metrics, hurry, host
+        self._serving: tuple[WSGIServer, threading.Thread] | None = None
         self._scrapes = Scrapes()
         told = "Times that the metrics of the run were read"
         Gauge("fl_app_scrapes", told, registry=metrics.registry).set_function(self._scrapes.note)
-        self._server, self._thread = start_http_server(port, host, registry=metrics.registry)
-        log.info("metrics: http://%s:%d/metrics", host, self.port)
+        self._serve = partial(start_http_server, port, host, registry=metrics.registry)
+        self._over = threading.Event()
+        self._starter = threading.Thread(target=self._start_when_free, daemon=True)
+        try:
+            self._start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            log.error(
+                "no metrics endpoint until port %d is free, the run continues: %s", port, error
+            )
+            self._starter.start()
+
+    def _start(self) -> None:
+        self._serving = self._serve()
+        log.info("metrics: http://%s:%d/metrics", self._host, self.port)
+
+    def _start_when_free(self) -> None:
+        while not self._over.wait(RETRY_S):
+            with suppress(OSError):
+                return self._start()
 
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._server.server_port)
+        assert self._serving is not None
+        return self._serving[0].server_port
 
     def close(self, status: str) -> None:
         """State how the run ended, let who scrapes the run read this once, and stop."""
+        self._over.set()
+        if self._starter.is_alive():
+            self._starter.join()
         due = 0.0 if status == "interrupted" else self._scrapes.due()
         self.metrics.set_state(status)
         before, end = self._scrapes.count, time.monotonic() + due
@@ -141,9 +176,11 @@ class Endpoint:
             time.sleep(POLL_S)
         if self._scrapes.count > before:
             time.sleep(POLL_S)  # for the answer to be sent
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        if self._serving is not None:
+            server, thread = self._serving
+            server.shutdown()
+            server.server_close()
+            thread.join()
 
 
 class Scrapes:

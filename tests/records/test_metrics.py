@@ -144,6 +144,30 @@ def test_the_endpoint_is_read_over_http_until_the_run_ends(metrics: Metrics) -> 
     assert closed(endpoint)
 
 
+def test_the_endpoint_takes_its_port_when_a_lost_process_leaves_it(
+    metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.01)
+    caplog.set_level(logging.INFO)
+    with socket.create_server(("127.0.0.1", 0)) as lost:
+        port = lost.getsockname()[1]
+        endpoint = Endpoint(metrics, host="127.0.0.1", port=port, hurry=lambda: False)
+        assert f"no metrics endpoint until port {port} is free" in caplog.text
+    while f"metrics: http://127.0.0.1:{port}" not in caplog.text:
+        time.sleep(0.01)
+    assert "fl_app_rounds_planned 10.0" in scraped(endpoint)
+    endpoint.close("completed")
+    assert closed(endpoint)
+
+
+def test_a_run_ends_whose_endpoint_never_had_its_port(metrics: Metrics) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        endpoint = Endpoint(metrics, host="127.0.0.1", port=port, hurry=lambda: False)
+        endpoint.close("completed")
+    assert read(metrics, "run_state", state="completed") == 1
+
+
 def test_the_end_of_a_run_is_read_by_who_scrapes_it(
     metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
