@@ -150,9 +150,10 @@ threshold of 20 degrees, and FedDrift starts with a model for each client, excep
 drift. FedEM and FedRC have as many components of the same network as there are groups, or two.
 Cells were measured on different machines, on which the same run can differ.
 
-In a trial clients make as many steps as without one, so that a split that is kept, also one in the
-first rounds, as of communities and PACFL, is as good as without the fallback. FedEM and FedRC lose
-rounds to the common model, and with some seeds still learn after 40.
+In a trial clients make as many steps as without one, so that a split that is kept is as good as
+without the fallback. With communities, DCFL and PACFL every other client of a community trains the
+common model in a round of the trial. FedEM and FedRC lose rounds to it, and with some seeds still
+learn after 40.
 
 With the fallback these are still of trials with a fifth fewer steps: 30 clients, and hierarchical
 and late with three label swaps. Clients of 20 samples make no fewer steps.
