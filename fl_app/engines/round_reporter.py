@@ -13,6 +13,7 @@ from flwr.server.client_proxy import ClientProxy
 
 from fl_app.client.central import CentralTest
 from fl_app.data.schedule import Schedule
+from fl_app.evaluation.agreement import adjusted_rand, pure_share
 from fl_app.evaluation.class_imbalance import MOST, wasserstein_silhouette
 from fl_app.evaluation.communities import describe
 from fl_app.evaluation.detection import detection
@@ -196,6 +197,21 @@ class RoundReporter:
         """Return the planted group of each client (n,) as of a round, -1 where unknown."""
         planted = self._planted(server_round)
         return np.array([planted.get(client, -1) for client in view.client_ids.tolist()], int)
+
+    def agreement(
+        self, assignment: Mapping[int, int], removed: Sequence[int], server_round: int
+    ) -> dict[str, float]:
+        """Return the agreement of an assignment with the planted groups as of a round.
+
+        The removed clients are one more community. Empty if the group of a client is unknown.
+        """
+        planted = self._planted(server_round)
+        rows = {**assignment, **dict.fromkeys(removed, max(assignment.values(), default=-1) + 1)}
+        if not rows or not planted.keys() >= rows.keys():
+            return {}
+        labels, groups = np.array([*rows.values()]), np.array([planted[each] for each in rows])
+        measures = {"ari": adjusted_rand, "pure_share": pure_share}
+        return {name: measure(labels, groups) for name, measure in measures.items()}
 
     def _planted(self, server_round: int) -> Mapping[int, int]:
         """Return the group of each client that told one, after its drifts up to a round."""

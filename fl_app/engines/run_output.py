@@ -56,11 +56,14 @@ class RunOutput:
         """Write the models, which client uses which, and the summary."""
         self.carried.leave()
         outcome = outcome if outcome is not None else self.method.outcome(0)
+        assignment = {**self._sole(outcome), **outcome.assignment, **self.newcomers.now}
+        removed, done = sorted(outcome.removed), len(self.recorder.history.rounds)
         self.recorder.finish(
             status,
             clients=len(self._met()),
-            assignment={**self._sole(outcome), **outcome.assignment, **self.newcomers.now},
-            removed=sorted(outcome.removed),
+            assignment=assignment,
+            agreement=self.reporter.agreement(assignment, removed, done),
+            removed=removed,
             models=outcome.models,
             layout=self.method.context.layout,
             serve=self._served,

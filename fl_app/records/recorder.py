@@ -254,6 +254,7 @@ class Recorder:
         *,
         clients: int,
         assignment: Mapping[int, int],
+        agreement: Mapping[str, float],
         removed: Sequence[int],
         models: Vectors,
         layout: Layout,
@@ -262,6 +263,7 @@ class Recorder:
     ) -> None:
         """Write the models, which client uses which, and summary.json; end the tracking.
 
+        `agreement` has the measures of the assignment that replace those of the last record.
         `serve` returns the models that clients use now. `reason` is why the run failed or ended
         early; without it, the last record may tell. A completed run whose models cannot be
         written has failed.
@@ -280,6 +282,7 @@ class Recorder:
             rounds=self.history.rounds,
             clients=clients,
             assignment=assignment,
+            agreement=agreement,
             removed=removed,
             names=self.names,
             restarts=self.restarts,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ def summarise(
     rounds: Sequence[Mapping[str, Any]],
     clients: int,
     assignment: Mapping[int, int],
+    agreement: Mapping[str, float] = MappingProxyType({}),
     removed: Sequence[int] = (),
     names: Mapping[int, str] | None = None,
     restarts: int = 0,
@@ -42,7 +44,7 @@ def summarise(
         },
         accuracy=_accuracy(rounds),
         metrics=last_metrics(rounds),
-        communities=_communities(rounds, assignment),
+        communities=_communities(rounds, assignment, agreement),
         time=_time(rounds),
     )
     write_summary(folder, summary)
@@ -75,9 +77,16 @@ def _accuracy(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _communities(
-    rounds: Sequence[Mapping[str, Any]], assignment: Mapping[int, int]
+    rounds: Sequence[Mapping[str, Any]],
+    assignment: Mapping[int, int],
+    agreement: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Return the trained communities; all fields are null if there are none."""
+    """Return the trained communities; all fields are null if there are none.
+
+    The last record measures the clients that the method clustered, but others, such as newcomers,
+    can use a community's model too: `agreement` has the measures of the whole assignment, as far
+    as they are known.
+    """
     found = next((r["communities"] for r in reversed(rounds) if r["communities"]), None)
     if not assignment or found is None:
         return dict.fromkeys(
@@ -87,7 +96,7 @@ def _communities(
     count = len({*assignment.values()})  # as in the records, removed clients are no community
     measures = {name: found[name] for name in ("ari", "pure_share", "silhouette")}
     named = {str(client): row for client, row in sorted(assignment.items())}
-    return {"count": count, "sizes": sizes} | measures | {"assignment": named}
+    return {"count": count, "sizes": sizes} | {**measures, **agreement, "assignment": named}
 
 
 def _time(rounds: Sequence[Mapping[str, Any]]) -> dict[str, float]:

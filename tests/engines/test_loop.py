@@ -381,6 +381,34 @@ def test_removed_clients_are_a_cluster_and_no_community(tmp_path: Path) -> None:
     assert (summary["communities"]["count"], summary["communities"]["sizes"]) == (1, [3])
 
 
+def test_the_summary_measures_all_clients_that_use_a_community(tmp_path: Path) -> None:
+    roster = Roster()
+    roster.groups = lambda: {c: c % 3 for c in range(6)}  # type: ignore[method-assign]
+    reporter = RoundReporter(
+        roster, clients=7, benign=lambda models, sizes: {0}, schedule=None, central=None
+    )
+    clustered = reporter._describe(View(np.arange(2), np.arange(2), None), 1, {})
+    assert (clustered["ari"], clustered["pure_share"]) == (1.0, 1.0)
+    used = {0: 0, 1: 1, 2: 1, 3: 0, 4: 1, 5: 1}  # of these only clients 0 and 1 were clustered
+    agreement = reporter.agreement(used, [], 1)
+    assert agreement == {"ari": 4 / 9, "pure_share": 2 / 6}
+    kept = {client: row for client, row in used.items() if client != 5}
+    assert reporter.agreement(kept, [5], 1)["pure_share"] == 3 / 6  # client 5 is one more community
+    assert reporter.agreement({**used, 6: 0}, [], 1) == {}  # its group is not known
+    time = dict.fromkeys(("total_s", "training_s", "server_s"), 0.0)
+    played = dict.fromkeys(FIELDS) | {"failed": {}, "rejected": {}, "events": [], "time": time}
+    summary = summarise(
+        tmp_path,
+        "completed",
+        identity={"strategy": "flic", "engine": "inprocess", "seed": 0},
+        rounds=[played | {"communities": clustered}],
+        clients=6,
+        assignment=used,
+        agreement=agreement,
+    )
+    assert summary["communities"]["ari"] == 4 / 9
+
+
 def test_one_client_cannot_set_the_mean_of_the_losses_for_test() -> None:
     reporter = RoundReporter(
         Roster(), clients=4, benign=lambda models, sizes: {0}, schedule=None, central=None

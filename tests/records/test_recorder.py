@@ -49,7 +49,10 @@ def _play(run: Recorder, *numbers: int) -> None:
 
 
 def _finish(run: Recorder, models: np.ndarray) -> None:
-    run.finish("completed", clients=2, assignment={}, removed=[], models=models, layout=LAYOUT)
+    run.finish(
+        "completed", clients=2, assignment={}, agreement={}, removed=[], models=models,
+        layout=LAYOUT,
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

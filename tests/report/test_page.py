@@ -177,6 +177,18 @@ def test_the_answers_are_those_of_the_records(records: RunRecords) -> None:
     )
 
 
+def test_communities_that_are_right_but_for_a_newcomer_are_not_called_exact(
+    records: RunRecords,
+) -> None:
+    for record in records.run.rounds:
+        if record["communities"]:
+            record["communities"] |= {"right": True, "ari": 1.0}
+    assert "they are exactly the planted groups" in " ".join(answers.did_it_work(records))
+    found = {"communities": {"ari": 0.44, "assignment": {"0": 0}}}
+    ended = replace(records, summary={"clients": {"total": 5}, **found})
+    assert any("planted groups: ARI 0.44." in each for each in answers.did_it_work(ended))
+
+
 def measured(records: RunRecords, **of_round: dict[str, float] | None) -> RunRecords:
     """Return the records with these accuracies of clients in rounds r1, r2 and so on."""
     rounds = []

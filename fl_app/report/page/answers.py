@@ -214,12 +214,13 @@ def _communities(records: RunRecords) -> str:
     last, right = found[-1], first_right_round(records.run.rounds)
     if records.planted is None:
         return f"{text}; there are no planted groups to compare with."
-    if last["ari"] is None:  # as under masks, which hide the group of each client
+    # at the end the summary also measures clients that the method did not cluster
+    ari = (records.summary or {})["communities"]["ari"] if records.assignment else last["ari"]
+    if ari is None:  # as under masks, which hide the group of each client
         return f"{text}; the agreement with the {records.planted} planted groups is not known."
-    if right is not None:
+    if right is not None and ari == 1.0:
         return f"{text}; from round {right} on they are exactly the planted groups."
-    ari = number(last["ari"], 2)
-    return f"{text}; agreement with the {records.planted} planted groups: ARI {ari}."
+    return f"{text}; agreement with the {records.planted} planted groups: ARI {number(ari, 2)}."
 
 
 def _attacked(records: RunRecords) -> str:
