@@ -13,7 +13,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from fl_app.composition import CONF
-from fl_app.records.history import FIELDS, History
+from fl_app.records.history import FIELDS, History, read_rounds
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import SCALARS, Comparison, aggregate, label_of, varied
 from fl_app.report.compare.figures import courses, endings
@@ -459,6 +459,30 @@ def test_a_metric_that_only_some_runs_have_leaves_the_others_cells_empty(tmp_pat
     rows = list(csv.DictReader((tmp_path / "page" / "compare.csv").open()))
     assert {row["strategy"]: row["metric.f1_mean"] for row in rows} == {"flic": "0.25", "ifca": ""}
     assert curves(read_jobs([tmp_path])[0]) is not None
+
+
+def test_a_metric_has_a_course_of_the_runs_that_have_it(tmp_path: Path) -> None:
+    for seed, strategy in enumerate(("flic", "ifca", "fedavg")):
+        folder = tmp_path / strategy
+        _run(folder, {"strategy": strategy}, 0.5)
+        if strategy == "fedavg":
+            continue
+        told = json.loads((folder / "summary.json").read_text())
+        metrics = {"mae": {"mean": 1.5 + seed, "std": 0.0}}
+        (folder / "summary.json").write_text(json.dumps(told | {"metrics": metrics}))
+        rounds = [
+            each | {"accuracy": None, "metrics": {"mae": {"mean": seed - 0.5 * each["round"]}}}
+            for each in read_rounds(folder)
+        ]
+        History(folder, rounds)
+    comparison = _compared(tmp_path)
+    figure = courses(comparison, "metric.mae")
+    assert figure is not None
+    (axes,) = figure.axes
+    assert [line.get_ydata().tolist() for line in axes.get_lines()] == [[-0.5, -1.0], [0.5, 0.0]]
+    assert axes.get_ylim()[0] < -1.0  # a metric can be negative, unlike a number of communities
+    assert axes.get_ylabel() == "mae, mean over clients"
+    assert "A metric of the task over the rounds" in page(comparison, "", [])
 
 
 def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:

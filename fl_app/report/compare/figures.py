@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fl_app.report.compare.aggregate import Comparison, Row
-from fl_app.report.compare.measures import MEASURES
+from fl_app.report.compare.measures import MEASURES, METRIC
 from fl_app.report.style import MARKERS, colours
 
 MOST_PANELS = 12
@@ -32,7 +32,7 @@ def drawn(comparison: Comparison) -> list[list[Row]]:
 def courses(comparison: Comparison, measure: str) -> Figure | None:
     """Draw a measure over the rounds: a panel per setting, a line with deviation per method."""
     shown = [job for rows in drawn(comparison) for row in rows for job in row.jobs]
-    if not any(len(job.courses[measure]) > 1 for job in shown):
+    if not any(len(job.courses.get(measure, ())) > 1 for job in shown):
         return None
     figure, panels = _panels(comparison, height=2.6)
     for axes, rows in panels:
@@ -64,7 +64,7 @@ def _set_scale(panels: Sequence[Axes], measure: str) -> None:
     if measure in SHARES:
         lowest = [axes.dataLim.ymin for axes in panels if axes.has_data()]  # one can have no line
         first.set_ylim(top=1.04, bottom=min([-0.02, *lowest]))
-    else:
+    elif not measure.startswith(METRIC):
         first.set_ylim(bottom=0)
         first.yaxis.set_major_locator(MaxNLocator(integer=True))
 
@@ -130,7 +130,7 @@ def _styled(comparison: Comparison, rows: list[Row]) -> list[tuple[Row, tuple[st
 
 def _course(row: Row, measure: str) -> tuple[list[int], np.ndarray, np.ndarray]:
     """Return the rounds that all runs of a row have, and mean and deviation (r,) over the runs."""
-    known = [job.courses[measure] for job in row.jobs if job.courses[measure]]
+    known = [found for job in row.jobs if (found := job.courses.get(measure))]
     rounds = sorted(set.intersection(*(set(each) for each in known))) if known else []
     values = np.array([[each[number] for number in rounds] for each in known])
     if not values.size:

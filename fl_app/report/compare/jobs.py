@@ -10,7 +10,7 @@ from fl_app.records.history import read_rounds
 from fl_app.records.names import ROUNDS
 from fl_app.records.reading import read_overrides
 from fl_app.records.summary import read_summary
-from fl_app.report.compare.measures import measured
+from fl_app.report.compare.measures import METRIC, measured
 from fl_app.report.run import series
 
 UNVARIED = (
@@ -35,7 +35,7 @@ class Job:
 
     overrides: the compared ones; they always contain the strategy.
     measured: one value for each of MEASURES, None if there is none, and the task's metrics.
-    courses: for each of COURSES, the value of each round that has one.
+    courses: for each of COURSES and of the task's metrics, the value of each round that has one.
     """
 
     folder: Path
@@ -92,14 +92,15 @@ def _numbered(path: Path) -> list[tuple[int, str]]:
 def _job(folder: Path, summary: Mapping[str, Any], given: Iterable[str]) -> Job:
     rounds = read_rounds(folder)
     overrides = {key: value for key, value in compared_settings(given).items() if key != "seed"}
-    courses = {
-        name: dict(zip(*series(rounds, *path), strict=True)) for name, path in COURSES.items()
-    }
+    found = measured(summary, rounds)
+    own = [name.removeprefix(METRIC) for name in found if name.startswith(METRIC)]
+    paths = COURSES | {f"{METRIC}{name}": ("metrics", name, "mean") for name in own}
+    courses = {name: dict(zip(*series(rounds, *path), strict=True)) for name, path in paths.items()}
     return Job(
         folder=folder,
         overrides={"strategy": str(summary["strategy"])} | overrides,
         seed=str(summary["seed"]),
-        measured=measured(summary, rounds),
+        measured=found,
         courses=courses,
         commit=str(summary.get("git") or ""),
     )

@@ -15,7 +15,7 @@ from fl_app.records.output_folder import require
 from fl_app.report.compare import figures, tables
 from fl_app.report.compare.aggregate import MOST_KEYS, Comparison, aggregate
 from fl_app.report.compare.jobs import read_jobs
-from fl_app.report.compare.measures import MEASURES
+from fl_app.report.compare.measures import MEASURES, METRIC
 from fl_app.report.compare.numbers import curves
 from fl_app.report.style import PLAIN_TEXT, SETTINGS
 
@@ -38,6 +38,7 @@ CAPTIONS = {
     "courses count": "Number of communities over the rounds.",
     "curves": "Measures against the varied numbers: each point is a mean over all other settings.",
 }
+OF_METRIC = "A metric of the task over the rounds: mean and standard deviation over the seeds."
 
 
 def compare(arguments: Sequence[str]) -> None:
@@ -135,15 +136,17 @@ def _pictures(comparison: Comparison) -> list[tuple[Markup, str, bool]]:
         return []
     jobs = [job for row in comparison.rows for job in row.jobs]
     with mpl.rc_context(ON_PAGE):  # type: ignore[arg-type]
+        own = [measure for measure in comparison.measures if measure.startswith(METRIC)]
         drawn = {
             "courses accuracy": figures.courses(comparison, "accuracy"),
             "endings": figures.endings(comparison),
+            **{f"courses {metric}": figures.courses(comparison, metric) for metric in own},
             "courses ari": figures.courses(comparison, "ari"),
             "courses count": figures.courses(comparison, "count"),
             "curves": curves(jobs),
         }
         return [
-            (_svg(figure), CAPTIONS[name], figure.get_figwidth() > WIDE_INCHES)
+            (_svg(figure), CAPTIONS.get(name, OF_METRIC), figure.get_figwidth() > WIDE_INCHES)
             for name, figure in drawn.items()
             if figure
         ]
