@@ -229,6 +229,25 @@ def test_accuracies_are_those_of_the_rounds_that_are_named(records: RunRecords) 
     assert some.partial
 
 
+def test_the_table_has_each_clients_metrics_before_and_after(records: RunRecords) -> None:
+    told = {1: {"0": 0.5, "1": 2.0}, 3: {"0": 0.25}, 4: {"0": 0.125, "2": 3.0}}
+    spread = {"mean": 1.0, "std": 0.0}
+    rounds = [
+        each | {"accuracy": None, "metrics": {"mae": spread | {"clients": told[each["round"]]}}}
+        if each["round"] in told
+        else each | {"accuracy": None}
+        for each in records.run.rounds
+    ]
+    table = client_table(replace(records, run=replace(records.run, rounds=rounds)))
+    labels = [column["label"] for column in table["columns"]]
+    places = [labels.index("mae before (round 1)"), labels.index("mae after (round 4)")]
+    values = [[row[place] for place in places] for row in table["rows"]]
+    assert values[:3] == [[0.5, 0.125], [2.0, None], [None, 3.0]]
+    assert not any("accuracy" in label for label in labels)
+    once = replace(records, run=replace(records.run, rounds=rounds[3:]))
+    assert "mae" in [column["label"] for column in client_table(once)["columns"]]
+
+
 def test_k_means_with_one_start_has_no_curve_of_it_and_no_epochs(records: RunRecords) -> None:
     records.run.config.update(
         strategy={"_target_": "fl_app.strategies.kmeans.KMeans"}, client={"epochs": 5}

@@ -6,7 +6,7 @@ from typing import Any
 
 from fl_app.records.history import untrained
 from fl_app.report.page.look import REMOVED, colour
-from fl_app.report.page.run_records import RunRecords
+from fl_app.report.page.run_records import RunRecords, Scores
 
 MOST_RANGES = 12
 
@@ -87,6 +87,7 @@ def client_table(records: RunRecords) -> dict[str, Any]:
         ("before", f"accuracy before (round {before})", "share"),
         ("after", f"accuracy after (round {after})" if after else "accuracy", "share"),
         ("gain", "gain in percentage points", "points"),
+        *((key, label, "value") for key, label, _ in _of_metrics(records)),
         ("earlier", "earlier accuracy", "share"),
         ("seen", "last measured in round", "number"),
         ("trained", "rounds trained", "number"),
@@ -109,7 +110,7 @@ def client_table(records: RunRecords) -> dict[str, Any]:
 def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
     trained, lost = replies(records)
     epsilon, reasons = spent(records.run.rounds), _reasons(records)
-    odd = odd_updates(records.run.rounds)
+    odd, metrics = odd_updates(records.run.rounds), _of_metrics(records)
     rows = []
     for client in records.clients:
         before, after = records.before.get(client), records.after.get(client)
@@ -132,8 +133,20 @@ def _client_rows(records: RunRecords) -> list[dict[str, Any]]:
             "out": when,
             "why": why,
             "epsilon": epsilon.get(client),
-        })  # fmt: skip
+        } | {key: scores.get(client) for key, _, scores in metrics})  # fmt: skip
     return rows
+
+
+def _of_metrics(records: RunRecords) -> list[tuple[str, str, Scores]]:
+    """Return key, label and values of each column of a metric: before and after, or the last."""
+    found = []
+    for name, scores in records.metrics.items():
+        both = records.before_and_after(scores)
+        whens = dict(zip(("before", "after"), both, strict=True)) if both else {"": max(scores)}
+        for when, number in whens.items():
+            label = f"{name} {when} (round {number})" if when else name
+            found.append((f"metric {name} {when}", label, scores[number]))
+    return found
 
 
 def replies(records: RunRecords) -> tuple[Counter[int], Counter[int]]:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -81,6 +81,16 @@ class RunRecords:
         return found
 
     @cached_property
+    def metrics(self) -> dict[str, dict[int, Scores]]:
+        """The value of each metric of the task on each measured client, by name and round."""
+        found: dict[str, dict[int, Scores]] = {}
+        for record in self.run.rounds:
+            for name, each in (record.get("metrics") or {}).items():
+                clients = {int(client): float(value) for client, value in each["clients"].items()}
+                found.setdefault(name, {})[int(record["round"])] = clients
+        return found
+
+    @cached_property
     def gone(self) -> dict[int, tuple[int, str]]:
         """The round and the reason of each client that was removed from training or left."""
         found: dict[int, tuple[int, str]] = {}
@@ -152,13 +162,17 @@ class RunRecords:
 
     @cached_property
     def compared(self) -> tuple[int, int] | None:
-        """The rounds of the accuracy before and after; None with fewer than two measurements.
+        """The rounds of the accuracy before and after; None with fewer than two measurements."""
+        return self.before_and_after(self.scores)
+
+    def before_and_after(self, rounds: Collection[int]) -> tuple[int, int] | None:
+        """Return the two of the measured `rounds` that are compared; None with fewer.
 
         Before is the last measurement up to the first split, else the first measurement.
         """
-        if len(self.scores) < 2:
+        if len(rounds) < 2:
             return None
-        measured = sorted(self.scores)
+        measured = sorted(rounds)
         split = self.split_at or 0
         first = max((number for number in measured if number <= split), default=measured[0])
         return (first if first < measured[-1] else measured[0]), measured[-1]

@@ -31,6 +31,7 @@
     share: (value) => `${(100 * value).toFixed(shareDecimals(value))}%`,
     points: (value) => `${value > 0 ? "+" : value < 0 ? "\u2212" : ""}${Math.abs(value).toFixed(1)}`,
     epsilon: upwards,
+    value: (value) => String(Number(value.toPrecision(3))),
     number: String,
     text: String,
   };
