@@ -221,7 +221,9 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
         print("the federation has no nodes; add one with scripts/deploy add-node")
         return 1
     if given := [each for each in overrides if each.partition("=")[0].lstrip("+") in _DECIDED]:
-        print(f"{', '.join(given)} must not be given: the federation decides it; remove it")
+        fewer = "; for fewer clients, type scripts/deploy down, and up --nodes with their number"
+        more = fewer if any("population.clients" in each for each in given) else ""
+        print(f"{', '.join(given)} must not be given: the federation decides it; remove it{more}")
         return USAGE_ERROR
     clients = _kept_clients(overrides) or max(nodes) + 1
     words = [sys.executable, "-m", "fl_app.main", *(overrides or _DEMO)]

@@ -44,7 +44,10 @@ def test_wrong_arguments_are_refused_in_a_sentence(words, told, tmp_path, capsys
 def test_a_run_does_not_decide_what_its_federation_does(word, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(deploy, "keeper", lambda _: {"nodes": [0, 1]})
     assert deploy.run(tmp_path, ["rounds=2", word]) == 2
-    assert f"{word} must not be given: the federation decides it" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"{word} must not be given: the federation decides it" in told
+    # who is told to give fewer clients, as by data of fewer, cannot give a number here
+    assert ("scripts/deploy down, and up --nodes" in told) == ("clients" in word)
 
 
 def test_a_run_takes_the_place_of_its_command(tmp_path, monkeypatch):
