@@ -5,7 +5,7 @@ Everything is read from the run's folder, so that the view is the same for all e
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import getLogger
 from pathlib import Path
@@ -24,6 +24,7 @@ log = getLogger(__name__)
 POLL_S = 0.5
 MANY = 3
 """Of so many clients one was removed, or more: rather a group than attackers."""
+EVERY = "the clients"
 SPEED_OVER_S = 3600
 """Period for the estimate of the time left; long, since one round can take minutes."""
 
@@ -161,12 +162,15 @@ def show_result(folder: Path, console: Console) -> None:
     if accuracy["mean"] is not None:
         before = accuracy["before_clustering"]
         gain = "" if before is None else f" (before clustering {number(before)})"
-        console.print(f"accuracy {number(accuracy['mean'])} +- {number(accuracy['std'])}{gain}")
+        told = f"accuracy {number(accuracy['mean'])} +- {number(accuracy['std'])}{gain}"
+        over = _over(rounds, lambda record: record["accuracy"], summary["clients"]["total"])
+        console.print(f"{told}, over {over}" if over != EVERY else told)
         if warning := no_better_than_chance(folder, accuracy["mean"]):
             console.print(warning, soft_wrap=True)
     for name, spread in summary["metrics"].items():
         told = f"{name} {number(spread['mean'])} +- {number(spread['std'])}"
-        console.print(f"{told}, over the clients")
+        told += f", over {_over(rounds, _metric(name), summary['clients']['total'])}"
+        console.print(told)
     if lost := rounds[-1]["lost"] if rounds else None:
         plural = "" if len(lost) == 1 else "s"
         named = _shortened([str(client) for client in lost])
@@ -176,6 +180,28 @@ def show_result(folder: Path, console: Console) -> None:
     console.print(f"results in {folder}", soft_wrap=True)
     if (folder / REPORT).exists():
         console.print(f"report: {folder / REPORT}", soft_wrap=True)
+
+
+def _metric(name: str) -> Callable[[Mapping[str, Any]], Mapping[str, Any] | None]:
+    """Return a function that finds a metric of the task in a record."""
+    return lambda record: (record.get("metrics") or {}).get(name)
+
+
+def _over(
+    rounds: Sequence[Mapping[str, Any]],
+    find: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
+    total: int,
+) -> str:
+    """Return over which of `total` clients the last score is a mean, and the round if not the last.
+
+    Under secure aggregation the clients of a score are not known.
+    """
+    scored = ((r["round"], found) for r in reversed(rounds) if (found := find(r)))
+    measured, spread = next(scored, (None, {}))
+    count = len(spread.get("clients") or ())
+    over = f"{count} of {total} clients" if 0 < count < total else EVERY
+    late = measured not in (None, rounds[-1]["round"] if rounds else None)
+    return f"{over} in round {measured}" if late else over
 
 
 def _right_and_wrong(summary: Mapping[str, Any], attack: Mapping[str, Any] | None) -> Iterator[str]:

@@ -125,6 +125,34 @@ def test_the_result_names_who_is_not_connected_any_more(tmp_path: Path) -> None:
         assert output.getvalue().count("not connected at the end: clients 1 3\n") == times
 
 
+def test_the_result_says_of_how_few_clients_and_of_which_round_a_score_is(tmp_path: Path) -> None:
+    summary: dict[str, Any] = {"status": "completed", "strategy": "x", "engine": "y", "rounds": 2}
+    summary |= {"communities": {"assignment": {}, "ari": None}, "time": {"total_s": 1.0}}
+    summary |= {
+        "clients": {"total": 3, "removed": []},
+        "metrics": {"f1": {"mean": 0.5, "std": 0.0}},
+    }
+    summary |= {"accuracy": {"mean": 0.5, "std": 0.0, "before_clustering": None}}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    spread = {"mean": 0.5, "std": 0.0}
+    scores = [{**spread, "clients": dict.fromkeys(clients, 0.5)} for clients in ("01", "012", "")]
+    history, told = History(tmp_path), []
+    for turn, each in enumerate([*scores, None]):
+        history.append(_record(turn + 1, accuracy=each, metrics=each and {"f1": each}))
+        console, output = _console(terminal=False)
+        show_result(tmp_path, console)
+        told.append([line for line in output.getvalue().splitlines() if "+-" in line])
+    assert told == [
+        [f"accuracy 0.500 +- 0.000{more}", f"f1 0.500 +- 0.000, over {over}"]
+        for more, over in (
+            (", over 2 of 3 clients", "2 of 3 clients"),
+            ("", "the clients"),
+            ("", "the clients"),  # under secure aggregation nobody knows which
+            (", over the clients in round 3", "the clients in round 3"),
+        )
+    ]
+
+
 def test_a_resumed_run_begins_where_it_stopped_and_shows_what_it_replays(tmp_path: Path) -> None:
     History(tmp_path, [_record(1), _record(2), _record(3)])
     console, output = _console(terminal=False)
