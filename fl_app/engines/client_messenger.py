@@ -146,7 +146,7 @@ class ClientMessenger:
         found.failed.pop(node, None)
         found.rejected.pop(who, None)
         found.extra.discard(node)
-        if self.owners is not None and not self.owners.know(proxy.cid):
+        if self.owners is not None and not self.owners.know(proxy.cid, of=self.clients):
             found.extra.add(node)
         if isinstance(reply, str):
             found.failed[node] = reply

@@ -48,9 +48,13 @@ class Connections:
 
     @property
     def failed(self) -> list[ClientFailure]:
-        """The nodes whose client raised when it was asked for its identity; not those gone."""
-        failed = self._outside.failed.items()
-        return [ClientFailure(who, why) for who, why in failed if not isinstance(why, Silence)]
+        """The nodes whose client raised when it was asked for its identity.
+
+        Not those that are gone, nor those of no client of the run, as one that was added meanwhile.
+        """
+        found = self._outside
+        told = {who: why for who, why in found.failed.items() if not isinstance(why, Silence)}
+        return [ClientFailure(who, why) for who, why in told.items() if who not in found.extra]
 
     def introduce(self) -> None:
         """Ask new nodes for their identity; log those that are not admitted."""

@@ -17,7 +17,8 @@ class Introductions:
 
     `failed` and `rejected` give the reason by node; `rejected` by client id if the engine knows
     it. Nodes in `waiting` have not answered yet; one that failed is asked again. Those in `extra`
-    are no client of the run: their client is connected, or `engine.node_ids` does not have them.
+    are no client of the run: their client is connected, is beyond those of the run, or
+    `engine.node_ids` does not have them.
     """
 
     failed: dict[str, str] = field(default_factory=dict)

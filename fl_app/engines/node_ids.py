@@ -58,13 +58,15 @@ class NodeOwners:
         self._known, self._state = dict[str, int](), tuple[int, ...]()
         self._read()
 
-    def know(self, node: str) -> bool:
-        """Whether a node is a client's; False also while the file cannot be read."""
+    def know(self, node: str, *, of: int) -> bool:
+        """Whether a node is that of one of so many clients.
+
+        False also while the file cannot be read.
+        """
         try:
-            self.client_of(node)
+            return self.client_of(node) < of
         except RejectionError:
             return False
-        return True
 
     def client_of(self, node: str) -> int:
         """Return the client of a node; raises RejectionError if it is none's.

@@ -32,8 +32,10 @@ from stand_in_grid import StandInGrid
 from fl_app.engines import client_messenger as module
 from fl_app.engines import puller, stop_request
 from fl_app.engines.client_messenger import ClientMessenger
+from fl_app.engines.connections import Connections
 from fl_app.engines.node_ids import NodeOwners, remember
 from fl_app.engines.puller import OF_THE_LOST
+from fl_app.records.audit import AuditLog
 from fl_app.strategies.replies import LostClient, RejectedReply
 from fl_app.strategies.roster import Roster
 
@@ -571,6 +573,22 @@ def test_the_node_of_a_client_that_the_run_does_not_have_can_be_no_other(tmp_pat
     messenger.owners = NodeOwners(tmp_path / "nodes.json")
     assert list(messenger.introduce().rejected) == ["node 101", "node 102"]
     assert known.members() == []
+
+
+@pytest.mark.parametrize(("client", "failures"), [(8, ["node 102"]), (9, [])])
+def test_a_node_that_was_added_for_later_runs_is_no_failed_client_of_this_one(
+    client: int, failures: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "nodes.json").write_text(json.dumps({"1": "101", str(client): "102"}))
+    raises = of_superlink(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+    messenger, _, known = strangers({101: trains(1), 102: raises})
+    messenger.owners = NodeOwners(tmp_path / "nodes.json")
+    connected = Connections(
+        messenger, known, clients=9, least=1, timeout_s=1, audit=AuditLog(tmp_path)
+    )
+    connected.introduce()
+    assert list(known.proxies()) == [1]
+    assert [failure.client_id for failure in connected.failed] == failures
 
 
 def test_a_list_of_nodes_that_is_spoilt_in_a_run_keeps_nodes_out(tmp_path: Path) -> None:
