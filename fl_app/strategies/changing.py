@@ -71,22 +71,11 @@ class ChangingCommunities(CommunityStrategy):
         """Return what is left of the weights of clients (n,), 1 for most."""
         return np.array([self.state.shares.get(client, 1.0) for client in client_ids.tolist()])
 
-    def shares_in(self, client_ids: Labels, labels: Labels) -> Weights:
-        """Return these shares of clients (n,) in the models of their communities (n,).
-
-        Who trained the common model in this round has an older model of its community, and counts
-        only where all have.
-        """
-        shares = self.shares_of(client_ids)
-        older = np.isin(client_ids, self._joint)
-        shares[older & np.isin(labels, labels[~older])] = 0.0
-        return shares
-
     def carry(self, graph: ClientGraph, server_round: int, replies: Replies) -> None:
         """Move who trained the common model in this round with the others of its community.
 
-        Its last model would be older than theirs, and far from them by that. The mean of theirs
-        takes its place.
+        Its last vector would be older than theirs: far from them by that, and a weight on the
+        community's model. The mean of theirs takes its place.
         """
         members, known = self.state.communities.members, {*graph.vectors.client_ids.tolist()}
         means: dict[int, Vector] = {}

@@ -162,6 +162,7 @@ class Dcfl(ChangingCommunities):
         )
         for client, row, model in received:
             self.state.graph.put(client, np.concatenate([sent[row], model]), server_round)
+        self.carry(self.state.graph, server_round, replies)
         self.weigh_long(replies)
         if self.context.contrast:
             self.cumulate(self.state.sums, server_round, replies)
@@ -170,7 +171,7 @@ class Dcfl(ChangingCommunities):
         """Set the community models, and the global model."""
         vectors, size = self.state.graph.vectors, self.context.layout.size
         groups = groups_of(labels, among)
-        weights = self.shares_in(ids, labels)
+        weights = self.shares_of(ids)
         inside = [weights[labels == row] for row in range(len(groups))]
         models = vectors.combine(
             self.aggregator.rule,
