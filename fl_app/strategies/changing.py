@@ -60,6 +60,7 @@ class ChangingCommunities(CommunityStrategy):
     compares = False
     clips_updates = False
     _joint: Labels = np.empty(0, int)
+    """The clients that trained the common model in this round."""
 
     def weigh_long(self, replies: Replies) -> None:
         """Store the `shares` of the clients that replied."""

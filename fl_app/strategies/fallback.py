@@ -26,7 +26,8 @@ In a large federation only a few clients of each community compare models in a r
 AT_ONCE = LEVEL / LOOKS[-1]
 """Level of the test by which a split is kept between these rounds, which is made in each of them.
 
-By Bonferroni's inequality, all of these tests together have at most LEVEL.
+By Bonferroni's inequality, all of these tests together have at most LEVEL; twice that where models
+began apart and their trial goes on to PROLONGED.
 """
 EARLIEST = 1 / 3
 """Share of the rounds before a split is undone by its first look, as models first have to learn."""
