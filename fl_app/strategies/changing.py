@@ -78,14 +78,17 @@ class ChangingCommunities(CommunityStrategy):
         Its last vector would be older than theirs: far from them by that, and a weight on the
         community's model. The mean of theirs takes its place.
         """
-        members, known = self.state.communities.members, {*graph.vectors.client_ids.tolist()}
-        means: dict[int, Vector] = {}
-        for client in sorted(known.intersection(self._joint.tolist()) & members.keys()):
+        if not len(self._joint):
+            return
+        members, mates = self.state.communities.members, dict[int, list[int]]()
+        for client in replies.client_ids.tolist():
+            mates.setdefault(members.get(client, -1), []).append(client)
+        stored, means = {*graph.vectors.client_ids.tolist()}, dict[int, Vector]()
+        for client in sorted(stored.intersection(self._joint.tolist()) & members.keys()):
             row = members[client]
-            mates = [c for c in replies.client_ids.tolist() if members.get(c) == row]
-            if row not in means and mates:
-                vectors = graph.vectors.read(graph.vectors.rows_of(mates))
-                means[row] = self.aggregator.rule(vectors, np.ones(len(mates)))
+            if row in mates and row not in means:
+                vectors = graph.vectors.read(graph.vectors.rows_of(mates[row]))
+                means[row] = self.aggregator.rule(vectors, np.ones(len(vectors)))
             if row in means:
                 graph.put(client, means[row], server_round)
 
