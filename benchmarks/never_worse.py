@@ -155,9 +155,6 @@ without the fallback. With communities, DCFL and PACFL every other client of a c
 common model in a round of the trial. FedEM and FedRC lose rounds to it, and with some seeds still
 learn after 40.
 
-With the fallback these are still of trials with a fifth fewer steps: 30 clients, and hierarchical
-and late with three label swaps. Clients of 20 samples make no fewer steps.
-
 With noise, the models of IFCA are of no use, and are undone with all seeds. What it loses until
 then is regained slowly: on average it ends a little below one model, by about the standard error.
 See [trials in rounds that alternate](../methods/index.md#trials-in-rounds-that-alternate).

@@ -21,6 +21,9 @@ LONGEST = 2**24
 HELD_OUT, HELD_OUT_PARTS = "held_out_losses", 4
 """The report that each client can make: the losses of the model that it trains, and of another one
 sent after it, on parts of its training samples that it does not train on in this round."""
+WRONG_ADDS = "wrong_answers_add"
+"""Name in the messages: whether wrong answers add to these losses, where there are any and no
+privacy is: `fl_app.client.held_out.penalised`."""
 OFFERED = "offered_losses"
 """The report that each client can make: the losses of all models that it receives to train one of,
 on the samples that it trains on, before it does."""
@@ -98,7 +101,8 @@ def asked(task: Mapping[str, Any]) -> dict[str, int | None]:
 
 def without_reports(task: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a training of which nothing is told, on all samples."""
-    return {k: v for k, v in task.items() if k != HOLDS_OUT and not k.startswith(PREFIX)}
+    ours = (HOLDS_OUT, WRONG_ADDS)
+    return {k: v for k, v in task.items() if k not in ours and not k.startswith(PREFIX)}
 
 
 def holds_out(task: Mapping[str, Any]) -> bool:

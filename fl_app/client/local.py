@@ -19,7 +19,14 @@ from fl_app.client.private_entries import PrivateEntries
 from fl_app.client.training import UNSCORED, Score
 from fl_app.client.training_plan import TrainingPlan
 from fl_app.data.population import ClientData
-from fl_app.learner_reports import HELD_OUT, Told, holds_out, sendable, without_reports
+from fl_app.learner_reports import (
+    HELD_OUT,
+    WRONG_ADDS,
+    Told,
+    holds_out,
+    sendable,
+    without_reports,
+)
 from fl_app.rng import generator, torch_generator, torch_seed
 from fl_app.types import Vector, Vectors
 
@@ -160,7 +167,11 @@ class LocalClient:
 
         def loss(model: Vector, part: Tensor) -> float:
             rows = part.to(labels.device)
-            return self._shared_loss(model, images[rows], labels[rows], server_round)
+            given = images[rows], labels[rows], server_round
+            if isinstance(self.privacy, Budgeted):
+                return self._clipped_loss(model, *given)
+            score = self._score(model, *given, server_round - 1, shared=True)
+            return held_out.penalised(score.loss, score.accuracy if task.get(WRONG_ADDS) else None)
 
         told = held_out.losses(models, parts, loss)
         if self.plan is not None:
@@ -170,13 +181,11 @@ class LocalClient:
             told = private_losses.on_parts(told, parts, deviation, draw)
         return told
 
-    def _shared_loss(
+    def _clipped_loss(
         self, model: Vector, images: Tensor, labels: Tensor, server_round: int
     ) -> float:
-        """Return the loss of a received model (d,) before a training; with a privacy, clipped."""
-        if not isinstance(self.privacy, Budgeted):
-            until = server_round - 1
-            return self._score(model, images, labels, server_round, until, shared=True).loss
+        """Return the clipped loss of a received model (d,) before a training with a privacy."""
+        assert isinstance(self.privacy, Budgeted)
         self._recall(server_round - 1, shared=True)
         seed = torch_seed(self.seed, purpose="scores", round=server_round, client=self.client_id)
         with keyed_layers(self.learner.flat, seed, trains=False):
@@ -256,7 +265,7 @@ class LocalClient:
         plan = private_losses.planned(self.plan, task)
         deviation = guard.loss_deviation(plan, len(models), len(data.train_labels))
         given = data.train_images, data.train_labels, server_round
-        found = [self._shared_loss(model, *given) for model in models]
+        found = [self._clipped_loss(model, *given) for model in models]
         draws = Draws(self.seed, server_round, self.client_id, keyed=guard.keyed)
         draw = draws.numpy(f"noise of {purpose}")
         return private_losses.with_noise(np.array(found), deviation=deviation, draw=draw)

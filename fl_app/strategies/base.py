@@ -13,7 +13,7 @@ from flwr.server.strategy import Strategy
 
 from fl_app.aggregation import Rule, Weighting, sample_weights
 from fl_app.client.private_losses import TOLD
-from fl_app.learner_reports import HELD_OUT, Report
+from fl_app.learner_reports import HELD_OUT, WRONG_ADDS, Report
 from fl_app.strategies import abilities
 from fl_app.strategies.cohort import Cohort, FitFailures, FitReplies, Offer, Rows
 from fl_app.strategies.community_aggregator import CommunityAggregator
@@ -73,6 +73,9 @@ class CommunityStrategy(Strategy, ABC):
     judged_freely: ClassVar[bool] = True
     """Whether the trial of a split costs no round and tells the server nothing that it must not
     know. Then `fallback=auto` judges."""
+    begins_apart: ClassVar[bool] = False
+    """Whether communities are found before models have learned. Then models of few clients are
+    soon sure of the labels that these have, and in a trial wrong answers add to the losses."""
 
     def __init__(
         self,
@@ -199,6 +202,8 @@ class CommunityStrategy(Strategy, ABC):
         sizes = self.context.classes, self.context.inputs
         sized = {name: each.sized(*sizes) for name, each in self.asks.items()}
         held_out = {} if compared is None else {HELD_OUT: LOSSES}
+        if compared is not None and self.begins_apart:
+            config[WRONG_ADDS] = True
         names = abilities.asked_of(self, cohort, self.asks)
         reports = [{name: sized[name] for name in each} | held_out for each in names]
         return self.cohort.ask(models, offers, roster(client_manager), config, reports, compared)

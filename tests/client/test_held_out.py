@@ -7,10 +7,17 @@ import pytest
 import torch
 
 from fl_app import client_wiring
-from fl_app.client.held_out import losses, rest, split
+from fl_app.client.held_out import losses, penalised, rest, split
 from fl_app.client.learner import TrainingJob, TrainingResult
 from fl_app.config import load
-from fl_app.learner_reports import HELD_OUT, HELD_OUT_PARTS, HOLDS_OUT, LARGEST, request
+from fl_app.learner_reports import (
+    HELD_OUT,
+    HELD_OUT_PARTS,
+    HOLDS_OUT,
+    LARGEST,
+    WRONG_ADDS,
+    request,
+)
 from fl_app.strategies.trial import LOSSES
 from fl_app.wiring import initial_model
 
@@ -68,6 +75,14 @@ def test_losses_are_those_of_each_model_on_each_part_and_finite() -> None:
     np.testing.assert_array_equal(found, np.array([4.0, 0.0, LARGEST, 0.0], np.float32))
 
 
+def test_a_wrong_answer_adds_ten_to_a_loss() -> None:
+    assert penalised(0.5, None) == 0.5
+    assert penalised(0.5, 1.0) == 0.5
+    assert penalised(0.5, 0.8) == pytest.approx(2.5)
+    sure, right = penalised(0.4, 0.7), penalised(0.7, 0.75)
+    assert right < sure, "a lower loss does not outweigh wrong answers"
+
+
 def test_a_client_compares_two_models_and_trains_on_the_rest() -> None:
     config = load(["population.clients=2", "population.train_samples=20", "client.epochs=1"])
     client, (_, start) = client_wiring.client(config, 0), initial_model(config)
@@ -80,6 +95,23 @@ def test_a_client_compares_two_models_and_trains_on_the_rest() -> None:
     same = client.fit(start, server_round=1, task=task, other=start).reports[HELD_OUT]
     np.testing.assert_array_equal(np.split(np.asarray(same), 2)[0], told[0])
     np.testing.assert_array_equal(*np.split(np.asarray(same), 2))
+
+
+@pytest.mark.parametrize(("privacy", "adds"), [("none", True), ("sample_dp", False)])
+def test_wrong_answers_add_if_the_server_says_so_and_no_privacy_is(
+    privacy: str, adds: bool
+) -> None:
+    config = load(["population.clients=2", "population.train_samples=40", f"privacy={privacy}"])
+    client, (_, start) = client_wiring.client(config, 0), initial_model(config)
+    ask = request({HELD_OUT: LOSSES})
+    tasks: tuple[dict[str, float], ...] = (ask, {**ask, WRONG_ADDS: True})
+    before, after = (
+        np.asarray(client.fit(start, server_round=1, task=task, other=start).reports[HELD_OUT])
+        for task in tasks
+    )
+    wrong = (after - before).round(4)  # two samples a part
+    assert set(wrong.tolist()) <= {0.0, 5.0, 10.0}
+    assert (wrong.max() > 0) == adds
 
 
 def test_what_is_held_out_before_a_trial_moves_no_model_and_no_choice() -> None:

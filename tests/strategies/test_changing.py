@@ -11,11 +11,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flwr.common import FitRes
 from told import told_losses
 
-from fl_app.learner_reports import HELD_OUT, PREFIX
+from fl_app.learner_reports import HELD_OUT, PREFIX, WRONG_ADDS
 from fl_app.params import from_bytes
 from fl_app.records.checkpoint import Checkpoint, read, write
 from fl_app.records.serving import community_name
 from fl_app.strategies.changing import ChangingCommunities
+from fl_app.strategies.encoding import encode
 from fl_app.strategies.fallback import KEPT, LEFT, LOOKS
 from fl_app.strategies.serving import served
 from fl_app.strategies.state import load, save
@@ -166,3 +167,21 @@ def test_who_trained_the_common_model_does_not_hold_back_its_community(name: str
         for client in {*mates} & joint:
             (last,) = vectors.read(vectors.rows_of([client]))
             np.testing.assert_allclose(last[-size:], mean, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "adds"), [("communities", True), ("dcfl", True), ("pacfl", True), ("flic", False)]
+)
+def test_wrong_answers_add_where_models_began_apart(name: str, adds: bool) -> None:
+    early = {"cluster_round": 1} if name == "flic" else {}
+    strategy = builder(name, participation=1.0, fallback="auto", **early)(context(rounds=18))
+    known, asked = roster(12), []
+    for now in (1, 2):
+        asked.append(
+            [ins.config for _, ins in strategy.configure_fit(now, encode(TARGETS[0]), known)]
+        )
+        play(strategy, known, range(now, now + 1))
+    first, trial = asked
+    assert not any(WRONG_ADDS in each for each in first)
+    assert all(f"{PREFIX}{HELD_OUT}" in each for each in trial)
+    assert {each.get(WRONG_ADDS, False) for each in trial} == {adds}
