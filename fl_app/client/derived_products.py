@@ -51,8 +51,8 @@ class Mapped(Unstored):
         found = gradient.new_empty(gradient.shape[1])
         for rows, sums in held(gradient, self.given):
             parts = self.mapped(sums, rows).values()
-            found[rows] = sum(
-                torch.linalg.vector_norm(each.flatten(1), dim=1) ** 2 for each in parts
+            found[rows] = sum(  # a number has no axes but that of samples
+                torch.linalg.vector_norm(each.reshape(len(each), -1), dim=1) ** 2 for each in parts
             )
         return found
 

@@ -6,6 +6,7 @@ none fits, the whole backward pass maps the gradients.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from itertools import chain
@@ -83,10 +84,11 @@ def pulled(edge: GradientEdge, gradient: Tensor, given: Tensor) -> list[Part]:
     `edge` is that of a weight (j, i), of which samples have the sums over steps of the gradients
     (t, n, j) times inputs (t, n, i).
     """
-    if len(edges(edge)) > NODES or paths(edge, {}) > PATHS:
-        return [(Traced(given, edge), gradient)]
-    with torch.no_grad():
-        return [*_pulled(edge, gradient, given)]
+    if len(edges(edge)) <= NODES and paths(edge, {}) <= PATHS:
+        # what a function has saved is not public, and has other names in other releases of torch
+        with torch.no_grad(), suppress(AttributeError):
+            return [*_pulled(edge, gradient, given)]
+    return [(Traced(given, edge), gradient)]
 
 
 def _pulled(edge: GradientEdge | None, gradient: Tensor, given: Tensor) -> Iterator[Part]:
