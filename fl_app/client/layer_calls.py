@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 
+from fl_app.client import convolution_gradients
 from fl_app.client.attention_gradients import attend, attends
 from fl_app.client.composed_layers import compose, composes
 from fl_app.client.own_layer_gradients import OwnCall, OwnLayer
@@ -37,10 +38,6 @@ HARMLESS = {
     "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__",
 }  # fmt: skip
 """What a subclass may define anew while its calls stay those of the layer."""
-
-
-UNFOLDED = 1 << 22
-"""Numbers that are unfolded at once for a convolution: on a CPU, memory for more is slow to get."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,17 @@ class Call:
 
     def product(self, gradient: Tensor) -> tuple[Product, Tensor]:
         """Return a dense call as a product, and the gradient that it takes."""
-        products, count = list[Product](), self.given.shape[self.axis]
-        given, gradient = (
-            each.transpose(0, self.axis).reshape(count, -1, each.shape[-1]).transpose(0, 1)
-            for each in (self.given, gradient)
-        )
-        own = parameters_of(self.layer).items()
-        weights = [(WeightRows(p), given) for name, p in own if name == "weight"]
-        record(products, gradient, weights, [WeightRows(p) for name, p in own if name == "bias"])
+        products, given = list[Product](), self.given
+        if given.dim() == 2:
+            given, gradient = given[None], gradient[None]
+        else:
+            given, gradient = (
+                each.transpose(0, self.axis).flatten(1, -2).transpose(0, 1)
+                for each in (given, gradient)
+            )
+        own = parameters_of(self.layer)
+        weights = [(WeightRows(own["weight"]), given)] if "weight" in own else []
+        record(products, gradient, weights, [WeightRows(own["bias"])] if "bias" in own else [])
         return products[0], gradient
 
     def of_samples(self, gradient: Tensor) -> dict[nn.Parameter, Tensor]:
@@ -82,7 +82,12 @@ class Call:
             normed = functional.layer_norm(given, layer.normalized_shape, eps=layer.eps)
             rows = sum_over_all_but_batch_and_last_n(normed * gradient, layer.weight.dim())
             return {layer.weight: rows}
-        return _by_opacus(self.kind, layer, given, gradient)
+        if isinstance(layer, convolution_gradients.CONVOLUTIONS):
+            return convolution_gradients.of_samples(layer, given, gradient)
+        found: dict[nn.Parameter, Tensor] = GradSampleModule.GRAD_SAMPLERS[self.kind](
+            layer, [given], gradient
+        )
+        return found
 
 
 def kind(layer: nn.Module) -> type[nn.Module]:
@@ -192,22 +197,6 @@ def _steps_first(module: nn.Module) -> set[nn.Module]:
             first = getattr(layer.self_attn, "batch_first", True)
             found |= set() if first else {*each.children()}
     return found
-
-
-def _by_opacus(
-    kind: type[nn.Module], layer: nn.Module, given: Tensor, gradient: Tensor
-) -> dict[nn.Parameter, Tensor]:
-    """Return the gradients of samples (n, ...) by the formula of Opacus, of some at a time."""
-    sampler, size = GradSampleModule.GRAD_SAMPLERS[kind], len(given)
-    if given.device.type == "cpu" and isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-        unfolded = layer.weight[0].numel() * layer.groups * gradient[:1, 0].numel()
-        size = max(1, UNFOLDED // max(1, unfolded))
-    if size >= len(given):
-        found: dict[nn.Parameter, Tensor] = sampler(layer, [given], gradient)
-        return found
-    pairs = zip(torch.split(given, size), torch.split(gradient, size), strict=True)
-    parts = [sampler(layer, [some], of_some) for some, of_some in pairs]
-    return {parameter: torch.cat([each[parameter] for each in parts]) for parameter in parts[0]}
 
 
 def _layers(module: nn.Module) -> Iterator[nn.Module]:

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 sys.path.insert(0, str(Path(__file__).parent))
 from sample_references import assert_alone, assert_clipped, loss_of
 
-from fl_app.client import layer_calls
+from fl_app.client import convolution_gradients
 from fl_app.client.clipped_gradients import gradients_of
 from fl_app.client.layer_calls import Watched, calls_of, is_separable, kind
 from fl_app.client.networks import mcmahan_cnn, mlp, small_cnn
@@ -208,8 +208,8 @@ def test_a_subclass_counts_as_its_layer_if_its_calls_are_the_same() -> None:
 def test_convolutions_unfold_some_samples_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     module, images, labels = _case("volumes")
     found = list[dict[nn.Parameter, Tensor]]()
-    for most in (layer_calls.UNFOLDED, 27 * 144 * 2, 1):  # all samples, two, one
-        monkeypatch.setattr(layer_calls, "UNFOLDED", most)
+    for most in (convolution_gradients.UNFOLDED, 27 * 144 * 2, 1):  # all samples, two, one
+        monkeypatch.setattr(convolution_gradients, "UNFOLDED", most)
         with calls_of(Watched(module)) as calls:
             loss = loss_of(module, images, labels)
         found.append(gradients_of(calls, loss).stacked())
